@@ -1,0 +1,78 @@
+"""What a corpus is: its files and their digests, taken once and held against every later reading."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from tlm_ray import storage
+from tlm_ray.corpus.documents import read_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFile:
+    """One file: its name below the corpus' location, where it is, and what it was when the manifest was taken."""
+
+    name: str
+    uri: str
+    size: int
+    modified_ns: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """A general corpus: files of one text column."""
+
+    uri: str
+    column: str
+    files: tuple[CorpusFile, ...]
+
+    @property
+    def digest(self) -> str:
+        """The corpus' identity: sha256 over its files' names and digests."""
+        return hashlib.sha256(json.dumps([(f.name, f.digest) for f in self.files]).encode()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files as they lie there."""
+        return sum(file.size for file in self.files)
+
+
+def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
+    """List a corpus and take its digests; errors name the file and the column before any work starts.
+
+    uri: a file, folder or glob. digests: where to keep the digests of local files between runs ("" for nowhere). A
+    local file is identified by its bytes, a remote one by name, size and time of change: hashing it would cost a
+    download.
+    """
+    found = [file for file in storage.list_files(uri) if file.size]
+    if not found:
+        raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
+    next(iter(read_columns(found[0].uri, [column])), None)  # a missing column or an unreadable file shows here
+    known = storage.read_json(digests) if digests and storage.exists(digests) else {}
+    base = storage.base_of(uri)
+    files = []
+    for file in found:
+        stamp = f"{file.size} {file.modified_ns}"
+        if not storage.is_local(file.uri):
+            digest = hashlib.sha256(stamp.encode()).hexdigest()
+        elif known.get(file.uri, [""])[0] == stamp:
+            digest = known[file.uri][1]
+        else:
+            digest = storage.digest(file.uri)
+            known[file.uri] = [stamp, digest]
+        name = file.uri.partition("?")[0].removeprefix(base).lstrip("/")
+        files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
+    if digests:
+        storage.write_json(digests, known)
+    return Corpus(uri=uri, column=column, files=tuple(files))
+
+
+def check_unchanged(file: CorpusFile) -> None:
+    """ValueError if a corpus file is not what it was when the manifest was taken."""
+    now = storage.list_files(file.uri)[0]
+    if (now.size, now.modified_ns) != (file.size, file.modified_ns):
+        raise ValueError(
+            f"corpus file {file.uri!r} changed while it was read: {file.size} bytes were fingerprinted, {now.size} are "
+            "there now; let writers finish, then run again, which fingerprints the corpus anew"
+        )

@@ -1,0 +1,105 @@
+"""The passages stage: every document of a corpus cut into passages, one Parquet part a corpus file.
+
+A passage's id is its place in the corpus: files in order of name, rows in order, passages in order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tlm_ray import parallel, storage
+from tlm_ray.corpus.documents import read_columns
+from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
+from tlm_ray.corpus.splitting import split_document
+
+PARTS = "parts.json"
+SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
+ROW_GROUP = 8192  # passages; what is read to get at one of them
+
+
+def cut_passages(folder: str, corpus: Corpus, *, passage_tokens: int, workers: int) -> dict[str, Any]:
+    """Cut a corpus into passages of about `passage_tokens` word pieces; returns the record's facts.
+
+    Rows without text are left out and counted. ValueError if nothing is left.
+    """
+    items = [{"part": i, "file": asdict(file)} for i, file in enumerate(corpus.files)]
+    arguments = (folder, corpus.column, passage_tokens)
+    made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
+    made.sort(key=lambda part: part["part"])
+    parts = [{"file": part["file"], "passages": part["passages"]} for part in made]
+    passages = sum(part["passages"] for part in parts)
+    if not passages:
+        raise ValueError(f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column")
+    storage.write_json(storage.join(folder, PARTS), parts)
+    totals = {name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")}
+    return {"passages": passages, **totals}
+
+
+class _Cutter:
+    """Cuts one corpus file; a part that is already there was written whole."""
+
+    def __init__(self, folder: str, column: str, passage_tokens: int):
+        self.folder, self.column, self.passage_tokens = folder, column, passage_tokens
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        file = CorpusFile(**item["file"])
+        name = f"part-{item['part']:05d}.parquet"
+        counts = {"passages": 0, "documents": 0, "empty_rows": 0, "text_bytes": 0}
+        with storage.open_output(storage.join(self.folder, name)) as stream:
+            with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
+                for batch in read_columns(file.uri, [self.column]):
+                    writer.write_table(self._cut(batch, file.name, counts), row_group_size=ROW_GROUP)
+            check_unchanged(file)
+        return {"part": item["part"], "file": name, **counts}
+
+    def _cut(self, batch: pa.RecordBatch, source: str, counts: dict[str, int]) -> pa.Table:
+        passages: list[str] = []
+        for document in batch.column(0).cast(pa.string()).to_pylist():
+            found = split_document(document or "", passage_tokens=self.passage_tokens)
+            counts["documents" if found else "empty_rows"] += 1
+            passages += found
+        counts["passages"] += len(passages)
+        counts["text_bytes"] += sum(len(passage.encode()) for passage in passages)
+        return pa.table({"text": passages, "source": [source] * len(passages)}, SCHEMA)
+
+
+@dataclass(frozen=True)
+class PassageStore:
+    """The passages of a finished stage, read by range of ids."""
+
+    folder: str
+    parts: Sequence[dict[str, Any]]
+
+    @classmethod
+    def open(cls, folder: str) -> "PassageStore":
+        """Open the folder of a passages stage."""
+        return cls(folder, storage.read_json(storage.join(folder, PARTS)))
+
+    def __len__(self) -> int:
+        return sum(part["passages"] for part in self.parts)
+
+    def read(self, start: int, stop: int, columns: Sequence[str] = ("text",)) -> pa.Table:
+        """Return the passages with ids from start to below stop, in order."""
+        tables, first = [SCHEMA.empty_table().select(list(columns))], 0
+        for part in self.parts:
+            low, high = max(start, first) - first, min(stop, first + part["passages"]) - first
+            if low < high:
+                tables.append(self._read_part(part["file"], low, high, list(columns)))
+            first += part["passages"]
+        return pa.concat_tables(tables)
+
+    def _read_part(self, name: str, low: int, high: int, columns: list[str]) -> pa.Table:
+        """Read the row groups of a part that hold rows low to high, and cut them to these rows."""
+        filesystem, path = storage.open_filesystem(storage.join(self.folder, name))
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
+            groups, first, before = [], 0, None
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if first < high and first + rows > low:
+                    before = first if before is None else before
+                    groups.append(group)
+                first += rows
+            return file.read_row_groups(groups, columns=columns).slice(low - (before or 0), high - low)

@@ -1,0 +1,65 @@
+"""Documents cut into passages at sentence ends, the unit of retrieval.
+
+The paper's sample of its general corpus holds whole sentences packed to about 128 word pieces (mean 509 characters).
+Word pieces are counted as UTF-8 bytes / 4: no tokenizer exists yet when passages are cut, and bytes serve scripts
+without spaces too (a CJK character is 3 bytes and about one piece).
+"""
+
+import re
+
+BYTES_PER_TOKEN = 4
+SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n\s*")
+
+
+def split_document(text: str, *, passage_tokens: int) -> list[str]:
+    """Cut a document into passages of whole sentences, each about `passage_tokens` word pieces at most.
+
+    A short document is one passage. A sentence longer than the limit is cut between words, a word longer than the
+    limit between characters.
+    """
+    text = text.strip()
+    limit = passage_tokens * BYTES_PER_TOKEN
+    if _size(text) <= limit:
+        return [text] if text else []
+    pieces = (piece for sentence in _sentences(text) for piece in _short_enough(sentence, limit))
+    return _pack(pieces, limit)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _sentences(text: str):
+    start = 0
+    for end in SENTENCE_END.finditer(text):
+        yield text[start : end.end()].strip()
+        start = end.end()
+    yield text[start:].strip()
+
+
+def _short_enough(sentence: str, limit: int):
+    """Yield the sentence whole, or in runs of words of at most `limit` bytes."""
+    if _size(sentence) <= limit:
+        yield sentence
+        return
+    for run in _pack(sentence.split(), limit):
+        while _size(run) > limit:  # one word, longer than a passage
+            cut = max(1, limit * len(run) // _size(run))
+            yield run[:cut]
+            run = run[cut:]
+        yield run
+
+
+def _pack(pieces, limit: int) -> list[str]:
+    """Join neighbouring pieces with spaces as long as a passage stays within `limit` bytes."""
+    passages, size = [], 0
+    for piece in pieces:
+        if not piece:
+            continue
+        if passages and size + 1 + _size(piece) <= limit:
+            passages[-1].append(piece)
+            size += 1 + _size(piece)
+        else:
+            passages.append([piece])
+            size = _size(piece)
+    return [" ".join(parts) for parts in passages]

@@ -1,0 +1,129 @@
+"""What the figures share: colours, bare panels, points, PNG bytes.
+
+Figures are made with matplotlib's object interface on an Agg canvas, never with pyplot, whose
+global state is not safe in threads and keeps every figure alive.
+"""
+
+import io
+import math
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+
+# The palette of Okabe and Ito, whose colours stay apart in every common kind of colour blindness;
+# the marker says the same again, for print in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "D", "^", "v", "P")
+INK = "#333333"
+FAINT = "#8a8a8a"
+GRID = "#e6e6e6"
+THREAD = "#cccccc"
+PANELS_A_ROW = 3
+DOTS_PER_INCH = 160
+LEGEND_COLUMN_IN = 2.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of the series `name` in data coordinates; `error` reaches as far up as down."""
+
+    name: str
+    x: float
+    y: float
+    error: float
+    colour: str
+    marker: str
+    hollow: bool
+
+
+def colour_of(index: int) -> str:
+    """Return the colour of the index-th series."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def marker_of(index: int) -> str:
+    """Return the marker of the index-th series; colour and marker together repeat after 36."""
+    return MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
+
+
+def make_panels(
+    count: int, *, width_in: float, height_in: float = 3.2
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` bare panels of the given size in inches, three to a row."""
+    columns = min(count, PANELS_A_ROW)
+    rows = math.ceil(count / columns)
+    figure = Figure(
+        figsize=(width_in * columns, height_in * rows + 0.4),
+        dpi=DOTS_PER_INCH,
+        layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08),
+    )
+    FigureCanvasAgg(figure)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in panels[count:]:
+        unused.remove()
+    for panel in panels[:count]:
+        _make_bare(panel)
+    return figure, panels[:count]
+
+
+def _make_bare(panel: Axes) -> None:
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.spines[["left", "bottom"]].set_color(FAINT)
+    panel.grid(axis="y", color=GRID, linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.tick_params(which="both", colors=INK, labelsize=8)
+
+
+def set_title(panel: Axes, text: str) -> None:
+    """Write a panel's title over its left edge."""
+    panel.set_title(text, fontsize=10, color=INK, loc="left")
+
+
+def set_axis_titles(figure: Figure, *, x: str, y: str) -> None:
+    """Write what all panels have along x and y, once."""
+    figure.supxlabel(x, fontsize=9, color=INK)
+    figure.supylabel(y, fontsize=9, color=INK)
+
+
+def draw_point(panel: Axes, point: Point) -> None:
+    """Draw a point with its error bar; hollow points are smaller and lie below the others."""
+    panel.errorbar(
+        point.x,
+        point.y,
+        yerr=point.error or None,
+        color=point.colour,
+        marker=point.marker,
+        markersize=4.2 if point.hollow else 6.5,
+        markerfacecolor="white" if point.hollow else point.colour,
+        linewidth=0.8 if point.hollow else 1.3,
+        capsize=0 if point.hollow else 2.5,
+        zorder=2 if point.hollow else 3,
+    )
+
+
+def add_legend(figure: Figure, series: dict[str, tuple[str, str]]) -> None:
+    """Add a legend above the panels: name to colour and marker."""
+    handles = [
+        Line2D([], [], color=colour, marker=marker, linewidth=0, label=name)
+        for name, (colour, marker) in series.items()
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=max(1, int(figure.get_figwidth() // LEGEND_COLUMN_IN)),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        handletextpad=0.2,
+    )
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as PNG bytes, the same bytes for the same figure."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", facecolor="white", metadata={"Software": None})
+    return stream.getvalue()

@@ -1,0 +1,114 @@
+"""Scores against training compute: the picture of the paper's claim, one panel a task."""
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from tlm_ray.report import drawing
+from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
+from tlm_ray.report.drawing import Point
+from tlm_ray.report.grids import metric_text
+from tlm_ray.report.labels import name_points
+
+# What a grey name stands for, at the first of its models that has room for it.
+PAPER_SERIES = {
+    "TLM (paper)": ("TLM small", "TLM medium", "TLM large"),
+    "BERT": ("BERT-Base", "BERT-Large"),
+    "RoBERTa": ("RoBERTa-Large", "RoBERTa-Base"),
+}
+
+
+def score_against_flops(cells: Sequence[Cell]) -> bytes:
+    """Return a PNG: mean test score over training FLOPs (log), with error bars over seeds.
+
+    One panel a task, three to a row; one colour and marker a row of the table, named beside its
+    points, or in a legend where a panel has no room for that. Hollow grey points are the paper's
+    own numbers. A row without any training (0 FLOPs) is a dotted line at its score.
+    """
+    check_cells(cells)
+    tasks, rows = names(cells, "task"), names(cells, "row")
+    figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(tasks) == 1 else 4.0)
+    points = [_own_points(cells, task, rows) + _paper_points(cells, task) for task in tasks]
+    for panel, task, found in zip(panels, tasks, points, strict=True):
+        drawing.set_title(panel, f"{task}  ({metric_text(metric_of(cells, task))})")
+        _draw_panel(panel, found)
+    x_title = "training FLOPs (6 × tokens × parameters)"
+    if any(point.hollow for found in points for point in found):
+        x_title += "\nhollow grey: Table 2 of Yao et al. (2022), smaller to larger models"
+    drawing.set_axis_titles(figure, x=x_title, y="test score, %")
+    _add_names(figure, panels, points)
+    return drawing.to_png(figure)
+
+
+def _own_points(cells: Sequence[Cell], task: str, rows: list[str]) -> list[Point]:
+    return [
+        Point(
+            name=cell.row,
+            x=cell.flops,
+            y=cell.mean,
+            error=cell.std,
+            colour=drawing.colour_of(rows.index(cell.row)),
+            marker=drawing.marker_of(rows.index(cell.row)),
+            hollow=False,
+        )
+        for cell in cells
+        if cell.task == task
+    ]
+
+
+def _paper_points(cells: Sequence[Cell], task: str) -> list[Point]:
+    found = {row.row: row for row in reported_for(cells, task)}
+    return [
+        Point(
+            name=name,
+            x=found[model].flops,
+            y=found[model].mean,
+            error=found[model].std,
+            colour=drawing.FAINT,
+            marker=drawing.marker_of(series),
+            hollow=True,
+        )
+        for series, (name, models) in enumerate(PAPER_SERIES.items())
+        for model in models
+        if model in found
+    ]
+
+
+def _draw_panel(panel: Axes, points: list[Point]) -> None:
+    panel.set_xscale("log")
+    for point in points:
+        if point.x > 0:
+            drawing.draw_point(panel, point)
+        else:  # a logarithmic axis has no place for it
+            panel.axhline(point.y, color=point.colour, linestyle=":", linewidth=1.2)
+    for name in dict.fromkeys(point.name for point in points if point.hollow):
+        line = sorted((point.x, point.y) for point in points if point.name == name and point.hollow)
+        panel.plot(*zip(*line, strict=True), color=drawing.THREAD, linewidth=1.2, zorder=1)
+    exponents = [math.log10(point.x) for point in points if point.x > 0] or [0.0]
+    low, high = min(exponents), max(exponents)
+    margin = max(0.22 * (high - low), 0.8)  # decades, so that the outermost names have room
+    panel.set_xlim(10 ** (low - margin), 10 ** (high + margin))
+    panel.xaxis.set_major_locator(LogLocator(numticks=6))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.margins(y=0.15)
+
+
+def _add_names(figure: Figure, panels: list[Axes], points: list[list[Point]]) -> None:
+    """Name the points in place; ours by a legend, if one of them found no room in its panel."""
+    own = [[point for point in found if not point.hollow] for found in points]
+    paper = [[point for point in found if point.hollow] for found in points]
+    figure.draw_without_rendering()
+    notes = [name_points(*each) for each in zip(panels, points, points, strict=True)]
+    if all(p.name in written for written, named in zip(notes, own, strict=True) for p in named):
+        return
+    for note in chain.from_iterable(written.values() for written in notes):
+        note.remove()
+    series = {point.name: (point.colour, point.marker) for point in chain.from_iterable(own)}
+    drawing.add_legend(figure, series)
+    figure.draw_without_rendering()
+    for panel, found, named in zip(panels, points, paper, strict=True):
+        name_points(panel, found, named)

@@ -1,0 +1,120 @@
+"""A results table as strings, before any file format: what the Markdown and the terminal show."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
+from tlm_ray.report.flops import human
+from tlm_ray.report.paper import ReportedRow
+
+ABSENT = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One row of a grid; `texts` has one string a column of the grid."""
+
+    name: str
+    texts: tuple[str, ...]
+    best: tuple[bool, ...]
+    is_reported: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table of strings: one column a task, then the average, FLOPs, data and time."""
+
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+def make_grid(cells: Sequence[Cell]) -> Grid:
+    """Lay cells out by row and task, in order of first appearance, with the paper's rows beneath.
+
+    The average is over the tasks of this table, and absent from a row that lacks one of them;
+    FLOPs, data and time are means over tasks. The best mean of each column among our own rows is
+    marked. Raises ValueError for cells that do not make one table.
+    """
+    check_cells(cells)
+    tasks = names(cells, "task")
+    columns = tuple(f"{task} ({metric_text(metric_of(cells, task))})" for task in tasks)
+    lines = [_own_line(row, cells, tasks) for row in names(cells, "row")]
+    return Grid(
+        columns=(*columns, "avg", "FLOPs", "data", "time"),
+        lines=(*lines, *_reported_lines(cells, tasks)),
+    )
+
+
+def _own_line(row: str, cells: Sequence[Cell], tasks: list[str]) -> Line:
+    own = {cell.task: cell for cell in cells if cell.row == row}
+    scores = [_score_text(own[task]) if task in own else ABSENT for task in tasks]
+    return Line(
+        name=row,
+        texts=(
+            *scores,
+            _average([own[task].mean for task in tasks if task in own], len(tasks)),
+            human(statistics.fmean(cell.flops for cell in own.values())),
+            size_text(statistics.fmean(cell.data_bytes for cell in own.values())),
+            time_text(statistics.fmean(cell.wall_s for cell in own.values())),
+        ),
+        best=(*(task in own and _is_best(own[task], cells) for task in tasks), *[False] * 4),
+        is_reported=False,
+    )
+
+
+def _is_best(cell: Cell, cells: Sequence[Cell]) -> bool:
+    rivals = [other.mean for other in cells if other.task == cell.task]
+    return len(rivals) > 1 and cell.mean == max(rivals)
+
+
+def _reported_lines(cells: Sequence[Cell], tasks: list[str]) -> list[Line]:
+    by_row: dict[str, dict[str, ReportedRow]] = {}
+    for task in tasks:
+        for row in reported_for(cells, task):
+            by_row.setdefault(row.row, {})[task] = row
+    return [_reported_line(name, found, tasks) for name, found in by_row.items()]
+
+
+def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -> Line:
+    cost = next(iter(found.values()))
+    scores = [
+        f"{found[task].mean:.2f} ± {found[task].std:.2f}" if task in found else ABSENT
+        for task in tasks
+    ]
+    average = _average([row.mean for row in found.values()], len(tasks))
+    texts = (*scores, average, human(cost.flops), f"{cost.data_gb:g} GB", ABSENT)
+    return Line(
+        name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True
+    )
+
+
+def _score_text(cell: Cell) -> str:
+    return f"{cell.mean:.2f} ± {cell.std:.2f}" if len(cell.scores) > 1 else f"{cell.mean:.2f}"
+
+
+def _average(means: list[float], tasks: int) -> str:
+    # A mean over fewer tasks than the header names would rank a row by what it left out.
+    return f"{statistics.fmean(means):.2f}" if len(means) == tasks else ABSENT
+
+
+def metric_text(metric: str) -> str:
+    """Return a metric's name as people write it: "macro_f1" is "macro-F1"."""
+    return metric.replace("_", "-").replace("f1", "F1")
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size in decimal units with three digits, such as "1.21 GB"."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size_bytes < 999.5:  # from here on three digits would round to 1E+03
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} PB"
+
+
+def time_text(seconds: float) -> str:
+    """Return a duration with one decimal in the largest unit that it fills, such as "3.5 h"."""
+    for unit, length_s in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length_s:
+            return f"{seconds / length_s:.1f} {unit}"
+    return f"{seconds:.1f} s"

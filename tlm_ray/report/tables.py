@@ -1,0 +1,101 @@
+"""The results table for readers (Markdown) and for programs (CSV, JSON).
+
+All of them hold test scores; development scores appear in the JSON only, under their own name.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tlm_ray.report.cells import Cell, check_cells, names, reported_for
+from tlm_ray.report.grids import Grid, make_grid
+
+REPORTED_NOTE = (
+    "Rows marked (reported) are the paper's own: Table 2 of Yao et al. (ICML 2022). Their FLOPs "
+    "and data are means over its eight tasks, and count the first stage or the pretraining only."
+)
+
+
+def table_markdown(cells: Sequence[Cell], *, notes: Sequence[str] = ()) -> str:
+    """Return the table as GitHub Markdown: a line a row, a column a task, the paper's rows beneath.
+
+    Scores are test scores in percent, mean ± sample standard deviation over seeds; `notes` follow
+    the table as a list. Raises ValueError for cells that do not make one table.
+    """
+    grid = make_grid(cells)
+    header = ["", *grid.columns]
+    rows = [[line.name, *map(_emphasize, line.texts, line.best)] for line in grid.lines]
+    lines = markdown_rows(header, rows, right=range(1, len(header)))
+    remarks = [f"- {note}" for note in (*_remarks(cells, grid), *notes)]
+    return "\n".join([*lines, "", *remarks]) + "\n"
+
+
+def markdown_rows(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] | range
+) -> list[str]:
+    """Return the lines of a Markdown table; `right` are the columns whose text is set right."""
+    rule = ["---:" if column in right else "---" for column in range(len(header))]
+    escaped = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (header, rule, *escaped)]
+
+
+def _emphasize(text: str, is_best: bool) -> str:
+    return f"**{text}**" if is_best else text
+
+
+def _remarks(cells: Sequence[Cell], grid: Grid) -> list[str]:
+    seeds = sorted({len(cell.scores) for cell in cells})
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    spread = "mean ± sample standard deviation over" if seeds[-1] > 1 else "of"
+    plural = "seed" if seeds[-1] == 1 else "seeds"
+    own = (
+        f"Test scores in percent, {spread} {count} {plural}; FLOPs, data and training time are "
+        "means over tasks and cover both stages."
+    )
+    return [own, REPORTED_NOTE] if any(line.is_reported for line in grid.lines) else [own]
+
+
+def table_csv(cells: Sequence[Cell]) -> str:
+    """Return one line a cell, with a header; `scores` holds the seeds' test scores, by spaces.
+
+    Numbers keep full precision: percent, operations, bytes, seconds.
+    """
+    check_cells(cells)
+    fields = ("row", "task", "metric", "mean", "std", "scores", "flops", "data_bytes", "wall_s")
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fields, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for record in map(_record, cells):
+        writer.writerow(record | {"scores": " ".join(map(repr, record["scores"]))})
+    return stream.getvalue()
+
+
+def table_json(cells: Sequence[Cell]) -> str:
+    """Return `{"cells": [...], "reported": [...]}` as JSON.
+
+    A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, data_bytes and
+    wall_s; `reported` has the paper's rows for the tasks of the table, if it has them.
+    """
+    check_cells(cells)
+    published = [asdict(row) for task in names(cells, "task") for row in reported_for(cells, task)]
+    document = {"cells": [_record(cell) for cell in cells], "reported": published}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _record(cell: Cell) -> dict[str, Any]:
+    # float() and int(), since a NumPy scalar is a number to statistics but not to json.
+    return {
+        "row": cell.row,
+        "task": cell.task,
+        "metric": cell.metric,
+        "mean": float(cell.mean),
+        "std": float(cell.std),
+        "scores": [float(score) for score in cell.scores],
+        "dev_scores": [float(score) for score in cell.dev_scores],
+        "flops": float(cell.flops),
+        "data_bytes": int(cell.data_bytes),
+        "wall_s": float(cell.wall_s),
+    }

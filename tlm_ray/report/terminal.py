@@ -1,0 +1,51 @@
+"""The results table in a terminal, in as many parts as its width asks for."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tlm_ray.report.cells import Cell
+from tlm_ray.report.grids import Grid, make_grid
+
+
+def print_table(cells: Sequence[Cell], console: Console) -> None:
+    """Print the table on a rich console; columns that its width cannot hold go to a table below."""
+    grid = make_grid(cells)
+    for columns in _column_groups(grid, console.width):
+        console.print(_part(grid, columns))
+        console.print()
+
+
+def _column_groups(grid: Grid, width: int) -> list[list[int]]:
+    """Split the columns so that each group, with the row names before it, fits the width."""
+    padding = 3  # a space on either side of each column and one of rounding at the edges
+    room = width - padding - max(cell_len(line.name) for line in grid.lines)
+    groups: list[list[int]] = []
+    used = room + 1
+    for column, name in enumerate(grid.columns):
+        texts = [*name.split(" "), *(line.texts[column] for line in grid.lines)]
+        needed = max(map(cell_len, texts)) + padding
+        if used + needed > room:
+            groups.append([])
+            used = 0
+        groups[-1].append(column)
+        used += needed
+    return groups
+
+
+def _part(grid: Grid, columns: list[int]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(grid.columns[column].replace(" (", "\n("), justify="right", no_wrap=True)
+    own = [line for line in grid.lines if not line.is_reported]
+    for line in grid.lines:
+        base = "dim" if line.is_reported else ""
+        texts = [Text(line.texts[c], style="bold" if line.best[c] else base) for c in columns]
+        is_last_own = line is own[-1] and len(own) < len(grid.lines)
+        table.add_row(Text(line.name, style=base), *texts, end_section=is_last_own)
+    return table

@@ -1,0 +1,203 @@
+"""Retrieval on a cluster: shards of the corpus counted, then searched in parallel, then merged exactly.
+
+A shard is a range of passage ids. Its result is a file of its own, so a run that is interrupted goes on with the
+shards that are missing, and the number of shards and workers cannot show in the result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from tlm_ray import parallel, storage
+from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.tasks import Task
+from tlm_ray.retrieval.analyzer import Analyzer
+from tlm_ray.retrieval.contamination import Contamination
+from tlm_ray.retrieval.index import index_passages
+from tlm_ray.retrieval.kernel import search
+from tlm_ray.retrieval.statistics import Statistics
+from tlm_ray.retrieval.topk import Best, TopK, best_ranks, merge
+
+STATISTICS = "statistics.arrow"
+SELECTION = "selection.arrow"
+DROPPED = "dropped.arrow"
+SHARD_PASSAGES = 50_000  # a shard's postings take about 40 MB
+QUERIES_MERGED = 1024  # queries whose shards' best are in memory at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """The ranges of passage ids that a corpus is worked on in; an execution setting."""
+
+    passages: int
+    count: int
+
+    @classmethod
+    def of(cls, passages: int, *, shards: int, workers: int) -> "Shards":
+        """Cut into `shards` ranges; 0 means one of about 50,000 passages, at least one a worker."""
+        count = shards or max(workers, -(-passages // SHARD_PASSAGES))
+        return cls(passages=passages, count=max(1, min(count, passages)))
+
+    def items(self) -> list[dict[str, int]]:
+        """List the ranges as items for `parallel.each`."""
+        bounds = [self.passages * i // self.count for i in range(self.count + 1)]
+        return [{"shard": i, "start": a, "stop": b} for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))]
+
+
+def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards: int, workers: int) -> dict[str, Any]:
+    """Count the whole corpus once: passages, term occurrences and the document frequency of every term."""
+    ranges = Shards.of(len(PassageStore.open(passages)), shards=shards, workers=workers)
+    work = storage.join(folder, f"shards-{ranges.count}")
+    arguments = (passages, work, analyzer)
+    made = parallel.each(ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms")
+    total = reduce(lambda a, b: a + b, (Statistics.from_table(storage.read_table(row["file"])) for row in made))
+    storage.write_table(storage.join(folder, STATISTICS), total.to_table())
+    storage.delete(work)
+    return {"passages": total.passages, "terms": total.terms, "distinct_terms": len(total.frequencies)}
+
+
+class _Counter:
+    """Counts one shard."""
+
+    def __init__(self, passages: str, work: str, analyzer: Analyzer):
+        self.store, self.work, self.analyzer = PassageStore.open(passages), work, analyzer
+
+    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
+        uri = storage.join(self.work, f"shard-{item['shard']:05d}.arrow")
+        if not storage.exists(uri):
+            texts = self.store.read(item["start"], item["stop"])["text"]
+            storage.write_table(uri, Statistics.collect(texts, self.analyzer).to_table())
+        return {"file": uri}
+
+
+def find_neighbours(
+    folder: str, passages: str, statistics: str, task: Task, *, depth: int, analyzer: Analyzer, shards: int, workers: int
+) -> dict[str, Any]:
+    """Retrieve the `depth` best passages of each training text and unite them, each with its best rank.
+
+    Passages that equal or share a 13-word run with a dev or test text are left out before anything is ranked. Writes
+    the selection (passage, text, rank, score, query, source; sorted by rank, then passage) and the ids left out.
+    ValueError names the first training row without any word to search by.
+    """
+    store = PassageStore.open(passages)
+    queries, rows = distinct_queries(task.train_texts, analyzer)
+    total = Statistics.from_table(storage.read_table(storage.join(statistics, STATISTICS)))
+    ranges = Shards.of(len(store), shards=shards, workers=workers)
+    work = storage.join(folder, f"shards-{ranges.count}")
+    arguments = (
+        passages, work, analyzer, depth,
+        ray.put(total), ray.put(queries), ray.put(Contamination(task.texts("dev") + task.texts("test"))),
+    )
+    made = list(parallel.each(ranges.items(), _Searcher, arguments=arguments, workers=workers, title="search"))
+    made.sort(key=lambda row: row["shard"])
+    best = best_ranks(_merge_files([row["file"] for row in made], len(queries), depth), rows)
+    dropped = np.concatenate([storage.read_table(row["dropped"])["passage"].to_numpy() for row in made])
+    storage.write_table(storage.join(folder, DROPPED), pa.table({"passage": dropped}))
+    facts = write_selection(folder, store, best, work=work, ranges=ranges, workers=workers)
+    storage.delete(work)
+    return {"queries": len(task.train_texts), "distinct_queries": len(queries), "contaminated": len(dropped), **facts}
+
+
+def distinct_queries(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray]:
+    """Return one text for each distinct bag of terms, and the row of its first occurrence."""
+    first: dict[tuple[str, ...], int] = {}
+    for row, text in enumerate(texts):
+        bag = tuple(sorted(analyzer.terms(text)))
+        if not bag:
+            raise ValueError(f"training row {row}: {text!r} has no word to search by; mend it or take it out")
+        first.setdefault(bag, row)
+    rows = np.array(list(first.values()), np.int64)
+    return [texts[row] for row in rows], rows
+
+
+class _Searcher:
+    """Searches one shard with all queries; what it shares with other shards it gets once."""
+
+    def __init__(
+        self, passages: str, work: str, analyzer: Analyzer, depth: int, statistics: Statistics, queries: list[str],
+        contamination: Contamination,
+    ):
+        self.store, self.work, self.analyzer, self.depth = PassageStore.open(passages), work, analyzer, depth
+        self.statistics, self.queries, self.contamination = statistics, queries, contamination
+
+    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
+        files = {name: storage.join(self.work, f"{name}-{item['shard']:05d}.arrow") for name in ("shard", "dropped")}
+        if not storage.exists(files["shard"]):  # written last
+            texts = self.store.read(item["start"], item["stop"])["text"].to_pylist()
+            leaks = self.contamination.find(texts)
+            index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics)
+            top = search(index, self.queries, k=min(self.depth, len(texts)), allowed=~leaks)
+            storage.write_table(files["dropped"], pa.table({"passage": item["start"] + np.flatnonzero(leaks)}))
+            ids = np.where(top.ids >= 0, top.ids + item["start"], -1)
+            storage.write_table(files["shard"], pa.table({"id": ids.ravel(), "score": top.scores.ravel()}))
+        return {"shard": item["shard"], "file": files["shard"], "dropped": files["dropped"]}
+
+
+def _merge_files(files: Sequence[str], queries: int, depth: int) -> TopK:
+    """Merge the shards' files a run of queries at a time, so that memory holds one run of every shard."""
+    tables = [storage.read_table(file) for file in files]
+    runs = []
+    for start in range(0, queries, QUERIES_MERGED):
+        stop = min(start + QUERIES_MERGED, queries)
+        parts = []
+        for table in tables:
+            k = len(table) // queries
+            cut = table.slice(start * k, (stop - start) * k)
+            parts.append(TopK(cut["id"].to_numpy().reshape(-1, k), cut["score"].to_numpy().reshape(-1, k)))
+        runs.append(merge(parts, offsets=[0] * len(parts), k=depth))
+    return TopK(np.concatenate([run.ids for run in runs]), np.concatenate([run.scores for run in runs]))
+
+
+def draw_random(folder: str, passages: str, bm25: str, *, seed: int, shards: int, workers: int) -> dict[str, Any]:
+    """Draw as many clean passages as BM25 chose, at every k: the ablation "TLM, random text" (paper table 3).
+
+    The drawn passages carry BM25's ranks, handed out at random, so a cut at any k leaves equally many.
+    """
+    store = PassageStore.open(passages)
+    ranks = storage.read_table(storage.join(bm25, SELECTION))["rank"].to_numpy()
+    clean = np.setdiff1d(np.arange(len(store)), storage.read_table(storage.join(bm25, DROPPED))["passage"].to_numpy())
+    generator = np.random.Generator(np.random.Philox(seed))
+    drawn = generator.permutation(clean)[: len(ranks)]
+    order = np.lexsort((drawn, ranks))
+    best = Best(drawn[order], ranks[order], np.zeros(len(ranks), np.float32), np.full(len(ranks), -1, np.int64))
+    ranges = Shards.of(len(store), shards=shards, workers=workers)
+    work = storage.join(folder, f"shards-{ranges.count}")
+    facts = write_selection(folder, store, best, work=work, ranges=ranges, workers=workers)
+    storage.delete(work)
+    return facts
+
+
+def write_selection(
+    folder: str, store: PassageStore, best: Best, *, work: str, ranges: Shards, workers: int
+) -> dict[str, Any]:
+    """Gather the selected passages' texts shard by shard and write them in the order of `best`."""
+    arguments = (store.folder, work, ray.put(np.sort(best.passages)))
+    made = list(parallel.each(ranges.items(), _Gatherer, arguments=arguments, workers=workers, title="gather texts"))
+    made.sort(key=lambda row: row["shard"])
+    texts = pa.concat_tables([storage.read_table(row["file"]) for row in made])
+    place = np.searchsorted(texts["passage"].to_numpy(), best.passages)
+    table = texts.take(place).append_column("rank", pa.array(best.ranks))
+    table = table.append_column("score", pa.array(best.scores)).append_column("query", pa.array(best.queries))
+    table = table.select(["passage", "text", "rank", "score", "query", "source"])
+    storage.write_table(storage.join(folder, SELECTION), table)
+    return {"selected": len(table), "text_bytes": int(sum(len(t.encode()) for t in table["text"].to_pylist()))}
+
+
+class _Gatherer:
+    """Reads the selected passages of one shard."""
+
+    def __init__(self, passages: str, work: str, selected: np.ndarray):
+        self.store, self.work, self.selected = PassageStore.open(passages), work, selected
+
+    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
+        low, high = np.searchsorted(self.selected, [item["start"], item["stop"]])
+        chosen = self.selected[low:high]
+        table = self.store.read(item["start"], item["stop"], ("text", "source")).take(chosen - item["start"])
+        uri = storage.join(self.work, f"texts-{item['shard']:05d}.arrow")
+        storage.write_table(uri, table.append_column("passage", pa.array(chosen)))
+        return {"shard": item["shard"], "file": uri}

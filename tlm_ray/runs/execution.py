@@ -1,0 +1,138 @@
+"""Making stages: finds what is there, makes what is not, side by side where it can."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.parallel import console
+from tlm_ray.runs.locks import locked
+from tlm_ray.runs.stages import RECORD, Stage
+from tlm_ray.training.train import Compute
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How stages are made and where they lie; none of it changes a result beyond rounding.
+
+    root: location of all results. shards: parts that the corpus is searched in, 0 for one a CPU worker and 50,000
+    passages. workers: CPU workers of the data stages. compute: what one training runs on. side_by_side: trainings at
+    once.
+    """
+
+    root: str
+    shards: int = 0
+    workers: int = 1
+    compute: Compute = field(default_factory=Compute)
+    side_by_side: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("shards", 0), ("workers", 1), ("side_by_side", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} {getattr(self, name)}: must be {least} or more")
+
+
+Watch = Callable[[Stage, Mapping[str, Any]], None]
+
+
+def make(stages: Sequence[Stage], root: str, *, side_by_side: int = 1, watch: Watch | None = None) -> dict[str, dict[str, Any]]:
+    """Make stages and all that they need; return the records by fingerprint.
+
+    What is complete under `root` is found, not made again. If a stage fails, those that do not need it still finish,
+    then the first error is raised: nothing computed is lost. watch is called with each stage and its record.
+    """
+    return _Making(stages, root, side_by_side, watch).run()
+
+
+class _Making:
+    """One call of `make`: which stages wait, run and are done."""
+
+    def __init__(self, stages: Sequence[Stage], root: str, side_by_side: int, watch: Watch | None):
+        self.root, self.watch = root, watch
+        self.waiting = needed(stages, root)
+        self.records: dict[str, dict[str, Any]] = {}
+        self.failed: dict[str, BaseException] = {}
+        self.room = {"data": 1, "train": side_by_side}
+        self.running: dict[Future, Stage] = {}
+
+    def run(self) -> dict[str, dict[str, Any]]:
+        with ThreadPoolExecutor(sum(self.room.values())) as pool:
+            self._start(pool)
+            while self.running:
+                finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    self._settle(future)
+                self._start(pool)
+        if self.failed:
+            raise next(iter(self.failed.values()))
+        return self.records
+
+    def _start(self, pool: ThreadPoolExecutor) -> None:
+        for stage in list(self.waiting):
+            inputs = [s.fingerprint for s in stage.inputs.values()]
+            if any(f in self.failed for f in inputs):
+                self.waiting.remove(stage)
+                self.failed[stage.fingerprint] = next(self.failed[f] for f in inputs if f in self.failed)
+            elif self._ready(stage) and self.room[stage.lane]:
+                self.waiting.remove(stage)
+                self.room[stage.lane] -= 1
+                self.running[pool.submit(make_one, stage, self.root)] = stage
+
+    def _ready(self, stage: Stage) -> bool:
+        """Found stages start at once: their inputs may be absent, because nothing needs them any more."""
+        return all(s.fingerprint in self.records for s in stage.inputs.values()) or stage.record(self.root) is not None
+
+    def _settle(self, future: Future) -> None:
+        stage = self.running.pop(future)
+        self.room[stage.lane] += 1
+        error = future.exception()
+        if error is not None:
+            console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {error}")
+            self.failed[stage.fingerprint] = error
+            return
+        self.records[stage.fingerprint] = future.result()
+        if self.watch is not None:
+            self.watch(stage, self.records[stage.fingerprint])
+
+
+def needed(stages: Sequence[Stage], root: str) -> list[Stage]:
+    """List the stages asked for and, of those that they need, all that a missing one reads; inputs first."""
+    wanted: dict[str, Stage] = {}
+
+    def visit(stage: Stage) -> None:
+        if stage.fingerprint in wanted:
+            return
+        if stage.record(root) is None:
+            for source in stage.inputs.values():
+                visit(source)
+        wanted[stage.fingerprint] = stage
+
+    for stage in stages:
+        visit(stage)
+    return list(wanted.values())
+
+
+def make_one(stage: Stage, root: str) -> dict[str, Any]:
+    """Return a stage's record, making it under its lock if it is not there; its inputs must be complete."""
+    label = f"{stage.name:<10} {stage.fingerprint[:8]}"
+    record = stage.record(root)
+    if record is not None:
+        console.print(f"[green]found[/]  {label}")
+        return record
+    folder = stage.folder(root)
+    with locked(folder):
+        console.print(f"[yellow]make[/]   {label}")
+        started = time.monotonic()
+        facts = stage.make(folder, {name: source.folder(root) for name, source in stage.inputs.items()})
+        record = {"recipe": stage.recipe, "facts": dict(facts), "seconds": round(time.monotonic() - started, 3)}
+        storage.write_json(storage.join(folder, RECORD), record)
+    console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")
+    return record
+
+
+def _say(facts: Mapping[str, Any]) -> str:
+    words = [f"{value:,} {name}" for name, value in facts.items() if isinstance(value, int) and not isinstance(value, bool)]
+    words += [f"{name} {facts[name]:.1f}" for name in ("dev", "test") if name in facts]
+    return ": " + ", ".join(words) if words else ""

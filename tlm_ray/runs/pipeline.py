@@ -1,0 +1,272 @@
+"""The flow as stages: from a corpus and a task to a score.
+
+    documents -> passages -> statistics -> neighbours -> tokenizer -> blocks -> stage_one -> stage_two -> metrics
+                    task ------^---------------^------------^
+
+`tlm` returns the last stage of one training; stages that trainings share have equal fingerprints and are made once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tlm_ray import parallel, storage
+from tlm_ray.corpus import docstrings
+from tlm_ray.corpus.manifest import Corpus, open_corpus
+from tlm_ray.corpus.passages import cut_passages
+from tlm_ray.corpus.tasks import Task, load_task, read_task, write_task
+from tlm_ray.report.flops import encoder_parameters, training_flops
+from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, find_neighbours
+from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.stages import Stage
+from tlm_ray.training.evaluation import evaluate
+from tlm_ray.training.loop import Schedule
+from tlm_ray.training.preparation import make_blocks, make_tokenizer
+from tlm_ray.training.train import MODEL, train_stage_one, train_stage_two
+
+EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
+Callbacks = Callable[[str], list[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Where the data comes from and how stages are made; its methods build stages.
+
+    corpus: the general corpus, None for the embedded one. task_root: the folder of named tasks, "" for the hub.
+    callbacks: given a training's folder, returns the Ray Train callbacks that follow it.
+    """
+
+    execution: Execution
+    corpus: Corpus | None = None
+    task_root: str = ""
+    callbacks: Callbacks = lambda folder: []
+
+    def documents(self) -> Stage:
+        """The embedded corpus and task, made of the docstrings of installed packages."""
+        return Stage(
+            name="documents",
+            version=1,
+            parameters={"packages": docstrings.installed_packages(), "seed": 0},
+            make=lambda folder, _: _write_docstrings(folder, workers=self.execution.workers),
+        )
+
+    def passages(self, recipe: Recipe) -> Stage:
+        """The corpus cut into passages."""
+        run, tokens = self.execution, recipe.passage_tokens
+        options: dict[str, Any] = {"passage_tokens": tokens, "workers": run.workers}
+        if self.corpus is None:
+            return Stage(
+                name="passages",
+                version=1,
+                parameters={"passage_tokens": tokens},
+                inputs={"documents": self.documents()},
+                make=lambda folder, inputs: cut_passages(
+                    folder, open_corpus(storage.join(inputs["documents"], "corpus"), column="text"), **options
+                ),
+            )
+        corpus = self.corpus
+        return Stage(
+            name="passages",
+            version=1,
+            parameters={"passage_tokens": tokens, "column": corpus.column, "corpus": corpus.digest},
+            make=lambda folder, _: cut_passages(folder, corpus, **options),
+            cost={"bytes": corpus.size},
+        )
+
+    def task(self, name: str) -> Stage:
+        """A task, read and checked. One of files is checked now; the embedded one when its documents are made."""
+        if name == EMBEDDED and not self.task_root:
+            return Stage(
+                name="task",
+                version=1,
+                parameters={"name": EMBEDDED, "metric": "accuracy"},
+                inputs={"documents": self.documents()},
+                make=lambda folder, inputs: write_task(
+                    folder, read_task(storage.join(inputs["documents"], "task"), metric="accuracy")
+                ),
+            )
+        task = read_task(name, task_root=self.task_root)
+        return Stage(
+            name="task",
+            version=1,
+            parameters={"name": task.name, "metric": task.metric, "labels": task.labels, "digests": task.digests},
+            make=lambda folder, _: write_task(folder, task),
+        )
+
+    def statistics(self, recipe: Recipe) -> Stage:
+        """Document frequencies and mean length over the whole corpus."""
+        run = self.execution
+        return Stage(
+            name="statistics",
+            version=1,
+            parameters={"analyzer": recipe.analyzer},
+            inputs={"passages": self.passages(recipe)},
+            make=lambda folder, inputs: collect_statistics(
+                folder, inputs["passages"], analyzer=recipe.analyzer, shards=run.shards, workers=run.workers
+            ),
+        )
+
+    def neighbours(self, recipe: Recipe, task: Stage) -> Stage:
+        """The passages that the method chose for the task's training texts, ranked."""
+        run = self.execution
+        if recipe.method == "random":
+            return Stage(
+                name="neighbours",
+                version=1,
+                parameters={"method": "random", "seed": 0},
+                inputs={"passages": self.passages(recipe), "bm25": self.neighbours(replace(recipe, method="bm25"), task)},
+                make=lambda folder, inputs: draw_random(
+                    folder, inputs["passages"], inputs["bm25"], seed=0, shards=run.shards, workers=run.workers
+                ),
+            )
+        return Stage(
+            name="neighbours",
+            version=1,
+            parameters={"method": recipe.method, "depth": recipe.depth, "analyzer": recipe.analyzer},
+            inputs={"passages": self.passages(recipe), "statistics": self.statistics(recipe), "task": task},
+            make=lambda folder, inputs: find_neighbours(
+                folder, inputs["passages"], inputs["statistics"], load_task(inputs["task"]), depth=recipe.depth,
+                analyzer=recipe.analyzer, shards=run.shards, workers=run.workers,
+            ),
+        )
+
+    def tokenizer(self, recipe: Recipe, task: Stage) -> Stage:
+        """The tokenizer of a selection and a task."""
+        trained = recipe.tokenizer == "trained"
+        parameters = {"name": "trained", "vocabulary": recipe.vocabulary} if trained else _source(recipe.tokenizer)
+        text = self._text(recipe, task) if trained else {}
+        return Stage(
+            name="tokenizer",
+            version=1,
+            parameters=parameters,
+            inputs={"task": task} | text,
+            make=lambda folder, inputs: parallel.on_worker(
+                _make_tokenizer, folder, dict(inputs), name=recipe.tokenizer, vocabulary=recipe.vocabulary
+            ),
+        )
+
+    def blocks(self, recipe: Recipe, task: Stage) -> Stage:
+        """Token blocks of the selection and of the task."""
+        lengths = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
+        return Stage(
+            name="blocks",
+            version=1,
+            parameters=lengths,
+            inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)} | self._text(recipe, task),
+            make=lambda folder, inputs: parallel.on_worker(_make_blocks, folder, dict(inputs), **lengths),
+        )
+
+    def _text(self, recipe: Recipe, task: Stage) -> dict[str, Stage]:
+        return {"neighbours": self.neighbours(recipe, task)} if recipe.uses_general else {}
+
+    def stage_one(self, recipe: Recipe, task: Stage, seed: int) -> Stage:
+        """Training from random weights on general and task batches; without general text k, rho1 and method are void."""
+        run = self.execution
+        parameters = {
+            "geometry": recipe.geometry, "schedule": recipe.stage_one, "rho2": recipe.rho2,
+            "weighting": recipe.weighting, "precision": recipe.precision, "seed": seed,
+            "k": recipe.k if recipe.uses_general else 0, "rho1": recipe.rho1 if recipe.uses_general else 0,
+        }
+        return Stage(
+            name="stage_one",
+            version=1,
+            parameters=parameters,
+            inputs={"blocks": self.blocks(recipe, task)},
+            make=lambda folder, inputs: train_stage_one(
+                folder, inputs["blocks"], compute=run.compute, callbacks=self.callbacks(folder), **parameters
+            ),
+            lane="train",
+            cost=_training_cost(recipe, recipe.stage_one, recipe.block_tokens),
+        )
+
+    def stage_two(self, recipe: Recipe, task: Stage, seed: int) -> Stage:
+        """Training on the task alone, from stage one or from a pretrained encoder."""
+        run = self.execution
+        parameters = {"schedule": recipe.stage_two, "precision": recipe.precision, "seed": seed}
+        start = {} if recipe.start else {"stage_one": self.stage_one(recipe, task, seed)}
+        return Stage(
+            name="stage_two",
+            version=1,
+            parameters=parameters | ({"start": _source(recipe.start)} if recipe.start else {}),
+            inputs={"blocks": self.blocks(recipe, task)} | start,
+            make=lambda folder, inputs: train_stage_two(
+                folder, inputs["blocks"], recipe.start or storage.join(inputs["stage_one"], MODEL),
+                compute=run.compute, callbacks=self.callbacks(folder), **parameters,
+            ),
+            lane="train",
+            cost=_training_cost(recipe, recipe.stage_two, recipe.task_tokens),
+        )
+
+    def tlm(self, recipe: Recipe, task_name: str, seed: int) -> Stage:
+        """One training's last stage: its scores on dev and test."""
+        task = self.task(task_name)
+        resources = self.execution.compute.resources
+        options = {"precision": recipe.precision, "device": "cuda" if resources.get("GPU") else "cpu", "threads": 1}
+        return Stage(
+            name="metrics",
+            version=1,
+            parameters={"precision": recipe.precision},
+            inputs={"blocks": self.blocks(recipe, task), "stage_two": self.stage_two(recipe, task, seed)},
+            make=lambda folder, inputs: parallel.on_worker(
+                evaluate, folder, inputs["blocks"], storage.join(inputs["stage_two"], MODEL), resources=resources, **options
+            ),
+            lane="train",
+        )
+
+
+def _training_cost(recipe: Recipe, schedule: Schedule, tokens: int) -> dict[str, float]:
+    """Tokens and FLOPs as the paper counts them (note to table 2)."""
+    geometry = recipe.geometry
+    parameters = encoder_parameters(
+        layers=geometry.layers, width=geometry.width, intermediate=geometry.intermediate,
+        vocabulary=recipe.vocabulary, positions=geometry.positions,
+    )
+    size = {"steps": schedule.steps, "batch_rows": schedule.batch_rows, "block_tokens": tokens}
+    return {
+        "tokens": schedule.steps * schedule.batch_rows * tokens,
+        "flops": training_flops(**size, parameters=parameters),
+    }
+
+
+def _source(name: str) -> dict[str, Any]:
+    """Identify a tokenizer or encoder: a local folder by its files' digests, a hub name by name."""
+    if not storage.exists(name):
+        return {"name": name}
+    files = {file.uri.rpartition("/")[2]: storage.digest(file.uri) for file in storage.list_files(name)}
+    return {"files": files}
+
+
+def _write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
+    items = [{"package": package} for package in docstrings.installed_packages()]
+    made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
+    tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
+    corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))
+    storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
+    for split, table in task.items():
+        storage.write_parquet(storage.join(folder, "task", f"{split}.parquet"), table)
+    return {"documents": len(corpus), "task_rows": sum(len(table) for table in task.values())}
+
+
+class _PackageReader:
+    """Reads one package's docstrings."""
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        table = docstrings.read_package(item["package"])
+        return {"package": item["package"], "table": storage.table_to_bytes(table)}
+
+
+def _selection(inputs: Mapping[str, str]):
+    return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
+
+
+def _make_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
+    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
+
+
+def _make_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
+    lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
+    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)

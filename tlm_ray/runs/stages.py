@@ -1,0 +1,106 @@
+"""Stages: results named by what made them.
+
+A stage is an inert value that knows its recipe. Its fingerprint is the sha256 of the canonical JSON of its name,
+version, parameters and inputs' fingerprints; its folder is `root/name/fingerprint`. `record.json` is written last and
+is completion: a folder without it is unfinished work, which the next run continues.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tlm_ray import storage
+
+RECORD = "record.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stage:
+    """One step of the flow and all that identifies its result.
+
+    name: the room it is made in. version: goes up when the code changes what it makes. parameters: every number that
+    matters, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
+    folders, writes files there and returns the facts for the record; not part of the identity. cost: what `--dry-run`
+    says it takes. lane: stages of the "data" lane use the whole cluster one at a time, those of "train" run side by
+    side.
+    """
+
+    name: str
+    version: int
+    parameters: Mapping[str, Any]
+    make: Callable[[str, Mapping[str, str]], Mapping[str, Any]]
+    inputs: Mapping[str, "Stage"] = field(default_factory=dict)
+    lane: str = "data"
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The stage's identity as plain JSON values."""
+        return {
+            "stage": self.name,
+            "version": self.version,
+            "parameters": plain(dict(self.parameters), self.name),
+            "inputs": {name: stage.fingerprint for name, stage in sorted(self.inputs.items())},
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sha256 of the recipe, in hexadecimal."""
+        return hashlib.sha256(canonical(self.recipe)).hexdigest()
+
+    def folder(self, root: str) -> str:
+        """Return where the stage's result lies."""
+        return storage.join(root, self.name, self.fingerprint[:20])
+
+    def record(self, root: str) -> dict[str, Any] | None:
+        """Return the stage's record if it is complete, else None; ValueError if it is another recipe's."""
+        uri = storage.join(self.folder(root), RECORD)
+        if not storage.exists(uri):
+            return None
+        record = storage.read_json(uri)
+        if record.get("recipe") != self.recipe:
+            raise ValueError(f"record {uri!r} holds another recipe than its name says; delete the folder {self.folder(root)!r}")
+        return record
+
+    def upstream(self) -> Iterator["Stage"]:
+        """Yield all stages that this one needs, inputs first, then itself."""
+        for stage in self.inputs.values():
+            yield from stage.upstream()
+        yield self
+
+
+def unique(stages: list[Stage]) -> list[Stage]:
+    """List stages and all that they need, each once, inputs first."""
+    return list({stage.fingerprint: stage for last in stages for stage in last.upstream()}.values())
+
+
+def canonical(value: Any) -> bytes:
+    """Return the one JSON text of a plain value: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def plain(value: Any, name: str) -> Any:
+    """Return a parameter as plain JSON values; ValueError for one that would not identify a result.
+
+    Dataclasses become objects that carry their type's name. Callables, NaN and objects with a default repr are refused.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"type": type(value).__name__} | {k: plain(v, f"{name}.{k}") for k, v in fields.items()}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, f"{name}.{k}") for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v, f"{name}[{i}]") for i, v in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"parameter {name} is {value}: it never equals itself; give a finite number")
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError(
+        f"parameter {name} is a {type(value).__name__}: only numbers, strings, lists, mappings and dataclasses of them "
+        "identify a result; give its name or its settings instead"
+    )

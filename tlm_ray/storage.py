@@ -1,0 +1,278 @@
+"""The only place that opens a path: files and folders on any filesystem that pyarrow opens.
+
+A location is a URI (`s3://bucket/key`, `gs://...`, `hf://datasets/...`, `file:///...`) or a local path. Writing is
+atomic where the filesystem can rename: a reader sees a whole file or none.
+"""
+
+import contextlib
+import fnmatch
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+REMOTE_CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One file of a listing: where it is, its size in bytes, when it last changed (ns since 1970)."""
+
+    uri: str
+    size: int
+    modified_ns: int
+
+
+def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the filesystem of a URI or local path and the path inside it; ValueError for an unknown scheme."""
+    scheme = urlsplit(str(uri)).scheme
+    if scheme == "hf":
+        from huggingface_hub import HfFileSystem
+
+        return pafs.PyFileSystem(pafs.FSSpecHandler(HfFileSystem())), str(uri).removeprefix("hf://")
+    if len(scheme) < 2:  # no scheme (a one-letter scheme is a drive)
+        return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(str(uri)))
+    try:
+        return pafs.FileSystem.from_uri(str(uri))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"location {uri!r}: pyarrow opens no such scheme ({error}); use a local path, s3://, gs:// or hf://"
+        ) from error
+
+
+def is_local(uri: str) -> bool:
+    """Say whether a location lies on this machine's own filesystem."""
+    return isinstance(open_filesystem(uri)[0], pafs.LocalFileSystem)
+
+
+def absolute(uri: str) -> str:
+    """Return a location that means the same in every process: local paths made absolute, URIs as they are."""
+    return open_filesystem(uri)[1] if is_local(uri) else str(uri)
+
+
+def join(uri: str, *parts: str) -> str:
+    """Append path segments to a location, before its query string if it has one."""
+    split = urlsplit(str(uri))
+    if len(split.scheme) < 2:
+        return os.path.join(str(uri), *parts)
+    path = "/".join([split.path.rstrip("/"), *parts])
+    return urlunsplit(split._replace(path=path))
+
+
+def _sibling(uri: str, path: str) -> str:
+    """Return the location of `path`, a path of the filesystem that `uri` lies on."""
+    split = urlsplit(str(uri))
+    if len(split.scheme) < 2:
+        return path
+    if split.scheme == "file":
+        return urlunsplit(split._replace(path=path))
+    netloc = split.netloc.split("@")[0] + "@" if "@" in split.netloc else ""
+    bucket, _, key = path.partition("/")
+    return urlunsplit(split._replace(netloc=netloc + bucket, path="/" + key))
+
+
+def exists(uri: str) -> bool:
+    """Say whether a file or folder is there."""
+    filesystem, path = open_filesystem(uri)
+    return filesystem.get_file_info(path).type != pafs.FileType.NotFound
+
+
+def list_files(uri: str, suffix: str = "") -> list[File]:
+    """List a file, a folder (recursively) or a glob, sorted by path; FileNotFoundError if nothing is there.
+
+    Names that start with `.` or `_` are bookkeeping of other tools and left out of folders and globs.
+    """
+    filesystem, path = open_filesystem(uri)
+    found = _glob(filesystem, path) if any(c in path for c in "*?[") else _tree(filesystem, path)
+    files = [
+        File(uri=_sibling(uri, info.path), size=info.size or 0, modified_ns=_changed_ns(filesystem, info))
+        for info in sorted(found, key=lambda info: info.path)
+        if info.type == pafs.FileType.File and info.path.endswith(suffix)
+    ]
+    if not files:
+        raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
+    return files
+
+
+def _changed_ns(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> int:
+    """Local files: the inode's change time, which no tool sets back; elsewhere the time of modification."""
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        return os.stat(info.path).st_ctime_ns
+    return info.mtime_ns or 0
+
+
+def _tree(filesystem: pafs.FileSystem, path: str) -> list[pafs.FileInfo]:
+    info = filesystem.get_file_info(path)
+    if info.type != pafs.FileType.Directory:
+        return [info]
+    listing = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
+    return [f for f in listing if not _hidden(os.path.relpath(f.path, path))]
+
+
+def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[pafs.FileInfo]:
+    first = min(pattern.index(c) for c in "*?[" if c in pattern)
+    base = pattern[:first].rpartition("/")[0]
+    selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
+    return [
+        f
+        for f in filesystem.get_file_info(selector)
+        if fnmatch.fnmatch(f.path, pattern) and not _hidden(os.path.relpath(f.path, base))
+    ]
+
+
+def _hidden(relative: str) -> bool:
+    return any(part[0] in "._" for part in relative.split("/"))
+
+
+def base_of(uri: str) -> str:
+    """Return the location that a listing's names are relative to: the folder, or a file's or glob's own folder."""
+    location = str(uri).partition("?")[0] if len(urlsplit(str(uri)).scheme) > 1 else absolute(uri)
+    first = min((location.index(c) for c in "*[" if c in location), default=len(location))
+    filesystem, path = open_filesystem(uri)
+    if first < len(location) or filesystem.get_file_info(path).type == pafs.FileType.File:
+        return location[:first].rpartition("/")[0]
+    return location.rstrip("/")
+
+
+def read_bytes(uri: str) -> bytes:
+    """Return a file's bytes."""
+    filesystem, path = open_filesystem(uri)
+    with filesystem.open_input_stream(path, compression=None) as stream:
+        return stream.read()
+
+
+def open_text(uri: str) -> pa.NativeFile:
+    """Open a file for reading as a stream, unpacked if its ending says that it is compressed."""
+    filesystem, path = open_filesystem(uri)
+    return filesystem.open_input_stream(path, compression="detect")
+
+
+def read_lines(uri: str) -> Iterator[str]:
+    """Yield a UTF-8 text file's lines with their ends."""
+    with open_text(uri) as stream, io.TextIOWrapper(stream, encoding="utf-8") as lines:
+        yield from lines
+
+
+@contextlib.contextmanager
+def open_output(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a file for writing; it appears under its name when the block ends, and not at all if it raises."""
+    filesystem, path = open_filesystem(uri)
+    local = isinstance(filesystem, pafs.LocalFileSystem)
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp" if local else path
+    if local:
+        filesystem.create_dir(os.path.dirname(path), recursive=True)
+    try:
+        with filesystem.open_output_stream(temporary, compression=None) as stream:
+            yield stream
+        if local:  # an object store shows an object when its upload is complete
+            os.replace(temporary, path)
+    except BaseException:
+        if local:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+        raise
+
+
+def write_bytes(uri: str, data: bytes) -> None:
+    """Write a whole file, atomically where the filesystem can."""
+    with open_output(uri) as stream:
+        stream.write(data)
+
+
+def read_json(uri: str) -> Any:
+    """Return a JSON file's value; ValueError names the file if it is not JSON."""
+    try:
+        return json.loads(read_bytes(uri))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"file {uri!r} is not JSON ({error}); delete its folder to make it anew") from error
+
+
+def write_json(uri: str, value: Any) -> None:
+    """Write a value as JSON that people can read."""
+    write_bytes(uri, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def write_table(uri: str, table: pa.Table) -> None:
+    """Write an Arrow table as an uncompressed IPC file, the form that memory maps."""
+    with open_output(uri) as stream, pa.ipc.new_file(stream, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+
+
+def read_table(uri: str) -> pa.Table:
+    """Read an Arrow IPC file; memory-mapped, so nothing is copied, where it is local."""
+    filesystem, path = open_filesystem(uri)
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        return pa.ipc.open_file(pa.memory_map(path)).read_all()
+    with filesystem.open_input_file(path) as stream:
+        return pa.ipc.open_file(stream).read_all()
+
+
+def write_parquet(uri: str, table: pa.Table) -> None:
+    """Write an Arrow table as a Parquet file, the form to exchange."""
+    with open_output(uri) as stream:
+        pq.write_table(table, stream, compression="zstd")
+
+
+def table_to_bytes(table: pa.Table) -> bytes:
+    """Return an Arrow table as IPC bytes, to travel between processes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def table_from_bytes(data: bytes) -> pa.Table:
+    """Return the table of `table_to_bytes`."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+def delete(uri: str) -> None:
+    """Remove a file or a folder with all that is in it, if it is there."""
+    filesystem, path = open_filesystem(uri)
+    kind = filesystem.get_file_info(path).type
+    if kind == pafs.FileType.Directory:
+        filesystem.delete_dir(path)
+    elif kind == pafs.FileType.File:
+        filesystem.delete_file(path)
+
+
+def digest(uri: str) -> str:
+    """Return the sha256 of a file's bytes, read in pieces."""
+    filesystem, path = open_filesystem(uri)
+    found = hashlib.sha256()
+    with filesystem.open_input_stream(path, compression=None) as stream:
+        while piece := stream.read(REMOTE_CHUNK_BYTES):
+            found.update(piece)
+    return found.hexdigest()
+
+
+@contextlib.contextmanager
+def folder_for_writing(uri: str) -> Iterator[Path]:
+    """Give a local folder to fill with a library that knows only local paths; its files are at `uri` afterwards."""
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Path(temporary)
+        filesystem, path = open_filesystem(uri)
+        filesystem.create_dir(path, recursive=True)
+        pafs.copy_files(temporary, path, destination_filesystem=filesystem)
+
+
+@contextlib.contextmanager
+def folder_for_reading(uri: str) -> Iterator[Path]:
+    """Give a local folder with the files of `uri`: the folder itself where it is local, else a copy."""
+    filesystem, path = open_filesystem(uri)
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        pafs.copy_files(path, temporary, source_filesystem=filesystem)
+        yield Path(temporary)

@@ -1,0 +1,200 @@
+"""The training loop of one rank: knows torch and its process group, not Ray.
+
+Every random draw is keyed, so a run that is interrupted at any step and resumed from a checkpoint is the same run:
+batches and masks by (seed, step, row), dropout by (seed, step, rank).
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tlm_ray.training.batches import Batch, Interleave
+from tlm_ray.training.checkpoints import Progress, load_checkpoint, load_weights, save_checkpoint, snapshot
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import step_loss
+
+LOSSES = ("general_mlm", "task_mlm", "task")
+ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-6  # the released code's optimizer defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long and how fast a stage trains.
+
+    learning_rate rises linearly over warmup_steps, then falls linearly to 0 at the last step. batch_rows counts the
+    whole step, over all workers. evaluate_every and log_every count steps.
+    """
+
+    steps: int
+    batch_rows: int
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float
+    evaluate_every: int
+    log_every: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_rows", "evaluate_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: must be 1 or more")
+        if not 0 <= self.warmup_steps <= self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps}: must lie between 0 and steps ({self.steps})")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        if step < self.warmup_steps:
+            return self.learning_rate * step / self.warmup_steps
+        return self.learning_rate * (self.steps - step) / max(1, self.steps - self.warmup_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """This process among the workers of a run, and what it computes on. precision: "fp32" or "bf16" (autocast)."""
+
+    rank: int = 0
+    world: int = 1
+    device: str = "cpu"
+    precision: str = "fp32"
+
+    def autocast(self):
+        """Return the context in which forward passes run."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+
+# report(progress, metrics, save): save is None where there is nothing to keep, else writes a checkpoint into a folder
+Report = Callable[[Progress, dict[str, Any], Callable[[Path], None] | None], None]
+Evaluate = Callable[[JointModel], float]
+
+
+class Training:
+    """One stage's training on one rank.
+
+    evaluate: called at each evaluation with the model, returns the dev score; keep_best keeps the weights of the best
+    one (ties keep the earlier). A non-finite loss stops the run with an error that names the step.
+    """
+
+    def __init__(
+        self, model: JointModel, batches: Interleave, schedule: Schedule, rank: Rank, *,
+        rho2: float = 0.0, weighting: str = "released", evaluate: Evaluate | None = None, keep_best: bool = False,
+    ):
+        self.model = model.to(rank.device)
+        self.batches, self.schedule, self.rank = batches, schedule, rank
+        self.rho2, self.weighting, self.evaluate, self.keep_best = rho2, weighting, evaluate, keep_best
+        self.optimizer = torch.optim.AdamW(_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True)
+        self.parallel: nn.Module = nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
+        self.progress = Progress()
+        self.best: dict[str, torch.Tensor] | None = None
+        self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
+
+    def resume(self, folder: Path) -> None:
+        """Continue from a checkpoint folder."""
+        self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
+
+    def run(self, report: Report) -> Progress:
+        """Train to the last step; the model holds the last weights afterwards, or the best if keep_best."""
+        schedule, progress = self.schedule, self.progress
+        started = time.monotonic() - progress.seconds
+        while progress.step < schedule.steps:
+            self._step(progress.step)
+            progress.step += 1
+            progress.seconds = time.monotonic() - started
+            last = progress.step == schedule.steps
+            due = last or progress.step % schedule.evaluate_every == 0
+            if due or progress.step % schedule.log_every == 0:
+                self._log()
+            if due:
+                metrics = self._assess()
+                report(progress, metrics, None if last else self._save)
+        if self.keep_best and self.best is not None:
+            load_weights(self.model, self.best)
+        return progress
+
+    def _step(self, step: int) -> None:
+        batch = self.batches.batch(step)
+        torch.manual_seed(_key(self.batches.seed, step, self.rank.rank))
+        self.model.train()
+        with self.rank.autocast():
+            mlm, task = self.parallel(*to_device(batch, self.rank.device))
+        loss = step_loss(mlm, task, batch, rho2=self.rho2, weighting=self.weighting, world=self.rank.world)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate(step)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        self.progress.tokens += batch.real_tokens
+        self._note(batch, mlm.detach(), task.detach())
+
+    def _note(self, batch: Batch, mlm: torch.Tensor, task: torch.Tensor) -> None:
+        """Add a step's losses to the window on the device; nothing waits for it."""
+        place = 0 if batch.kind == "general" else 1
+        if batch.masked is not None:
+            self.window[place, 0] += mlm / max(1, batch.masked_total)
+            self.window[place, 1] += 1 / self.rank.world
+        if batch.kind == "task":
+            self.window[2, 0] += task / batch.rows
+            self.window[2, 1] += 1 / self.rank.world
+
+    def _log(self) -> None:
+        """Append the mean losses since the last entry, each over the steps that have it."""
+        if self.rank.world > 1:
+            dist.all_reduce(self.window)
+        sums, counts = self.window.T.tolist()
+        if not np.isfinite(sums).all():
+            raise FloatingPointError(
+                f"step {self.progress.step}: a loss is not finite; lower learning_rate or use precision fp32"
+            )
+        entry: dict[str, Any] = {"step": self.progress.step, "learning_rate": self.schedule.rate(self.progress.step - 1)}
+        entry |= {name: total / count for name, total, count in zip(LOSSES, sums, counts, strict=True) if count}
+        entry["tokens_per_s"] = self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
+        self.progress.history.append(entry)
+        self.window.zero_()
+
+    def _assess(self) -> dict[str, Any]:
+        """Score the dev set and remember the best weights."""
+        metrics: dict[str, Any] = {"step": self.progress.step}
+        if self.evaluate is not None:
+            metrics["dev"] = self.evaluate(self.model)
+            self.progress.history[-1]["dev"] = metrics["dev"]
+            if metrics["dev"] > self.progress.best_score:
+                self.progress.best_score, self.progress.best_step = metrics["dev"], self.progress.step
+                if self.keep_best:
+                    self.best = snapshot(self.model)
+        return metrics
+
+    def _save(self, folder: Path) -> None:
+        save_checkpoint(folder, self.model, self.optimizer, self.progress, self.best)
+
+
+def to_device(batch: Batch, device: str):
+    """Move a batch's arrays to the device as the arguments of the model's forward."""
+
+    def tensor(array: np.ndarray | None) -> torch.Tensor | None:
+        return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+
+    inputs = {"input_ids": tensor(batch.tokens), "attention_mask": tensor(batch.attention)}
+    if batch.types is not None:
+        inputs["token_type_ids"] = tensor(batch.types)
+    return inputs, tensor(batch.masked), tensor(batch.targets), tensor(batch.labels)
+
+
+def _groups(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
+    """Decay all weights but biases and layer norms, which are the parameters of one dimension (released code)."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": schedule.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def _key(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

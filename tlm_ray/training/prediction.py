@@ -1,0 +1,34 @@
+"""Class scores of labelled rows, the rows shared out over the ranks."""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from tlm_ray.training.batches import pad
+from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.loop import Rank
+from tlm_ray.training.model import JointModel
+
+ROWS = 64  # rows scored together: results do not depend on it beyond rounding
+
+
+@torch.no_grad()
+def predict(model: JointModel, blocks: Blocks, *, pad_id: int, rank: Rank) -> np.ndarray:
+    """Return logits, float32 (rows, classes), on every rank. Rows of like length are scored together, unmasked."""
+    training = model.training
+    model.eval()
+    order = np.argsort(blocks.lengths, kind="stable")
+    batches = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
+    logits = torch.zeros(len(blocks), model.classifier.config.num_labels, device=rank.device)
+    for rows in batches[rank.rank :: rank.world]:
+        tokens, attention, places = pad(blocks, rows, pad_id)
+        inputs = {"input_ids": tokens, "attention_mask": attention}
+        if blocks.types is not None:
+            inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
+        tensors = {name: torch.from_numpy(array).to(rank.device) for name, array in inputs.items()}
+        with rank.autocast():
+            logits[torch.from_numpy(rows)] = model.classifier(**tensors).logits.float()
+    if rank.world > 1:
+        dist.all_reduce(logits)
+    model.train(training)
+    return logits.cpu().numpy()

@@ -1,0 +1,50 @@
+"""WordPiece tokenizers: trained on the selected and task text, or any named or local Hugging Face tokenizer."""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerBase
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
+
+
+def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
+    """Train BERT's uncased WordPiece on texts; the same texts give the same vocabulary.
+
+    The alphabet is chosen here, most frequent characters first and ties by code point, because the trainer breaks such
+    ties by the order of a hash table.
+    """
+    texts = list(texts)
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))[:ALPHABET]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary, special_tokens=SPECIAL, initial_alphabet=kept, limit_alphabet=len(kept), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    return BertTokenizerFast(tokenizer_object=tokenizer, do_lower_case=True)
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """Open a tokenizer by hub name or local folder; ValueError if it cannot serve masked language modelling."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(name), use_fast=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tokenizer {str(name)!r} cannot be opened ({error}); give a hub name or a local folder") from error
+    for needed in ("mask_token_id", "cls_token_id", "sep_token_id", "pad_token_id"):
+        if getattr(tokenizer, needed) is None:
+            raise ValueError(f"tokenizer {str(name)!r} has no {needed[:-3]}; an encoder's tokenizer is needed, such as BERT's")
+    return tokenizer
