@@ -1,5 +1,6 @@
 """Work spread over the cluster's CPUs: a class applied to a list of items by a pool of Ray Data actors."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ def each(
     """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
-    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     rows = (
         ray.data.from_items([{"item": i} for i in range(len(items))], override_num_blocks=len(items))
         .map_batches(
@@ -29,8 +30,6 @@ def each(
             batch_size=1,
             fn_constructor_args=[worker, ray.put(list(items)), *arguments],
             compute=ray.data.ActorPoolStrategy(size=max(1, min(workers, len(items)))),
-            max_restarts=-1,
-            max_task_retries=-1,
         )
         .iter_rows()
     )

@@ -87,7 +87,7 @@ def exists(uri: str) -> bool:
     return filesystem.get_file_info(path).type != pafs.FileType.NotFound
 
 
-def list_files(uri: str, suffix: str = "") -> list[File]:
+def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[File]:
     """List a file, a folder (recursively) or a glob, sorted by path; FileNotFoundError if nothing is there.
 
     Names that start with `.` or `_` are bookkeeping of other tools and left out of folders and globs.
@@ -99,7 +99,7 @@ def list_files(uri: str, suffix: str = "") -> list[File]:
         for info in sorted(found, key=lambda info: info.path)
         if info.type == pafs.FileType.File and info.path.endswith(suffix)
     ]
-    if not files:
+    if not files and not missing_ok:
         raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
     return files
 

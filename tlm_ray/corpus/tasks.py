@@ -197,7 +197,8 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
         storage.write_table(storage.join(folder, f"{split}.arrow"), table)
     values = {"name": task.name, "metric": task.metric, "labels": task.labels, "digests": task.digests}
     storage.write_json(storage.join(folder, TASK), values)
-    return {"classes": len(task.labels)} | {f"{split}_rows": len(task.splits[split]) for split in SPLITS}
+    facts = {"classes": len(task.labels), "train_bytes": sum(len(text.encode()) for text in task.train_texts)}
+    return facts | {f"{split}_rows": len(task.splits[split]) for split in SPLITS}
 
 
 def load_task(folder: str) -> Task:

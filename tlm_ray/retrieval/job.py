@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 
 from tlm_ray import parallel, storage
@@ -185,7 +186,8 @@ def write_selection(
     table = table.append_column("score", pa.array(best.scores)).append_column("query", pa.array(best.queries))
     table = table.select(["passage", "text", "rank", "score", "query", "source"])
     storage.write_table(storage.join(folder, SELECTION), table)
-    return {"selected": len(table), "text_bytes": int(sum(len(t.encode()) for t in table["text"].to_pylist()))}
+    sizes = pc.binary_length(table["text"]).to_numpy()
+    return {"selected": len(table), "text_bytes": int(sizes.sum()), "rank_bytes": np.bincount(best.ranks, sizes).astype(int).tolist()}
 
 
 class _Gatherer:

@@ -126,7 +126,7 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
         console.print(f"[yellow]make[/]   {label}")
         started = time.monotonic()
         facts = stage.make(folder, {name: source.folder(root) for name, source in stage.inputs.items()})
-        record = {"recipe": stage.recipe, "facts": dict(facts), "seconds": round(time.monotonic() - started, 3)}
+        record = {"recipe": stage.recipe, "facts": dict(facts), "cost": dict(stage.cost), "seconds": round(time.monotonic() - started, 3)}
         storage.write_json(storage.join(folder, RECORD), record)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")
     return record
@@ -134,5 +134,5 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
 
 def _say(facts: Mapping[str, Any]) -> str:
     words = [f"{value:,} {name}" for name, value in facts.items() if isinstance(value, int) and not isinstance(value, bool)]
-    words += [f"{name} {facts[name]:.1f}" for name in ("dev", "test") if name in facts]
+    words += [f"{name} {facts[name]:.1f}" for name in ("dev", "test") if isinstance(facts.get(name), float)]
     return ": " + ", ".join(words) if words else ""

@@ -23,10 +23,8 @@ from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, fi
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
-from tlm_ray.training.evaluation import evaluate
-from tlm_ray.training.loop import Schedule
-from tlm_ray.training.preparation import make_blocks, make_tokenizer
-from tlm_ray.training.train import MODEL, train_stage_one, train_stage_two
+from tlm_ray.training.schedules import MODEL, Schedule
+from tlm_ray.training.train import train_stage_one, train_stage_two
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 Callbacks = Callable[[str], list[Any]]
@@ -212,7 +210,7 @@ class Flow:
             parameters={"precision": recipe.precision},
             inputs={"blocks": self.blocks(recipe, task), "stage_two": self.stage_two(recipe, task, seed)},
             make=lambda folder, inputs: parallel.on_worker(
-                evaluate, folder, inputs["blocks"], storage.join(inputs["stage_two"], MODEL), resources=resources, **options
+                _evaluate, folder, inputs["blocks"], storage.join(inputs["stage_two"], MODEL), resources=resources, **options
             ),
             lane="train",
         )
@@ -263,10 +261,21 @@ def _selection(inputs: Mapping[str, str]):
     return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
 
 
+# These run on a worker of the cluster, and import there what the driver does not need.
 def _make_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
+    from tlm_ray.training.preparation import make_tokenizer
+
     return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
 
 
 def _make_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
+    from tlm_ray.training.preparation import make_blocks
+
     lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
     return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)
+
+
+def _evaluate(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
+    from tlm_ray.training.evaluation import evaluate
+
+    return evaluate(folder, blocks, model, **options)

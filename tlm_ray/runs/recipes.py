@@ -7,9 +7,7 @@ A recipe is what identifies a result. What only says how to run it (workers, sha
 from dataclasses import dataclass, replace
 
 from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.training.loop import Schedule
-from tlm_ray.training.model import Geometry
-from tlm_ray.training.objectives import WEIGHTINGS
+from tlm_ray.training.schedules import WEIGHTINGS, Geometry, Schedule
 
 METHODS = ("bm25", "random")
 PRECISIONS = ("fp32", "bf16")

@@ -29,7 +29,7 @@ def evaluate(folder: str, blocks: str, model: str, *, precision: str, device: st
         classifier = JointModel.from_checkpoint(path, labels=tuple(facts["labels"]), seed=0).to(device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         pad_id = load_tokenizer(path).pad_token_id
-    scores = {}
+    scores: dict[str, Any] = {"metric": facts["metric"]}
     for split in ("dev", "test"):
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
         logits = predict(classifier, rows, pad_id=pad_id, rank=Rank(device=device, precision=precision))

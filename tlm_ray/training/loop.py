@@ -20,39 +20,9 @@ from tlm_ray.training.batches import Batch, Interleave
 from tlm_ray.training.checkpoints import Progress, load_checkpoint, load_weights, save_checkpoint, snapshot
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
+from tlm_ray.training.schedules import LOSSES, Schedule
 
-LOSSES = ("general_mlm", "task_mlm", "task")
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-6  # the released code's optimizer defaults
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """How long and how fast a stage trains.
-
-    learning_rate rises linearly over warmup_steps, then falls linearly to 0 at the last step. batch_rows counts the
-    whole step, over all workers. evaluate_every and log_every count steps.
-    """
-
-    steps: int
-    batch_rows: int
-    learning_rate: float
-    warmup_steps: int
-    weight_decay: float
-    evaluate_every: int
-    log_every: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_rows", "evaluate_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)}: must be 1 or more")
-        if not 0 <= self.warmup_steps <= self.steps:
-            raise ValueError(f"warmup_steps {self.warmup_steps}: must lie between 0 and steps ({self.steps})")
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step, counted from 0."""
-        if step < self.warmup_steps:
-            return self.learning_rate * step / self.warmup_steps
-        return self.learning_rate * (self.steps - step) / max(1, self.steps - self.warmup_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +70,11 @@ class Training:
         """Continue from a checkpoint folder."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
-    def run(self, report: Report) -> Progress:
-        """Train to the last step; the model holds the last weights afterwards, or the best if keep_best."""
+    def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
+        """Train to the last step; the model holds the last weights afterwards, or the best if keep_best.
+
+        tick is called whenever losses were logged.
+        """
         schedule, progress = self.schedule, self.progress
         started = time.monotonic() - progress.seconds
         while progress.step < schedule.steps:
@@ -112,6 +85,7 @@ class Training:
             due = last or progress.step % schedule.evaluate_every == 0
             if due or progress.step % schedule.log_every == 0:
                 self._log()
+                tick(progress)
             if due:
                 metrics = self._assess()
                 report(progress, metrics, None if last else self._save)

@@ -7,7 +7,6 @@ Linear-tanh-Linear (here without dropout, as in the paper), which is the price o
 Projecting to the vocabulary at masked positions alone skips 85 % of the largest matrix product of the step.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,9 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig, PretrainedConfig
 
+from tlm_ray.training.schedules import Geometry
+
 MLM_HEADS = {"bert": "cls"}  # where each architecture keeps its MLM head
-
-
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
-    """A BERT encoder's size: layers, width, attention heads, feed-forward width, positions, dropout."""
-
-    layers: int
-    width: int
-    heads: int
-    intermediate: int
-    positions: int = 512
-    dropout: float = 0.1
 
 
 def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> BertConfig:

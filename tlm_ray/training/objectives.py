@@ -12,8 +12,6 @@ import torch
 
 from tlm_ray.training.batches import Batch
 
-WEIGHTINGS = ("released", "paper")
-
 
 def step_loss(
     mlm_sum: torch.Tensor, task_sum: torch.Tensor, batch: Batch, *, rho2: float, weighting: str, world: int

@@ -3,35 +3,22 @@
 Checkpoints lie in the stage's own folder while it runs, so a re-submitted job finds them there and continues.
 """
 
+import contextlib
 import os
-import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
-import torch
-import transformers
 from ray import train
-from ray.train.torch import TorchConfig, TorchTrainer, get_device
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.callback import UserCallback
-from transformers import AutoModelForMaskedLM
 
-from tlm_ray import storage
-from tlm_ray.corpus.scores import score
-from tlm_ray.training.batches import Interleave
-from tlm_ray.training.blocks import Blocks, read_blocks
-from tlm_ray.training.checkpoints import Progress, load_weights
-from tlm_ray.training.loop import Rank, Schedule, Training
-from tlm_ray.training.masking import Masking
-from tlm_ray.training.model import Geometry, JointModel, bert_config
-from tlm_ray.training.prediction import predict
-from tlm_ray.training.tokenizer import load_tokenizer
+from tlm_ray import parallel, storage
+from tlm_ray.training.schedules import LOSSES, NOTE, NOTE_EVERY_S, Geometry, Schedule
 
 CHECKPOINTS = "checkpoints"
-MODEL = "model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +59,7 @@ def train_stage_one(
         "folder": folder, "blocks": blocks, "geometry": geometry, "schedule": schedule, "k": k, "rho1": rho1,
         "rho2": rho2, "weighting": weighting, "seed": seed, "precision": precision,
     }
-    return _fit(_stage_one_rank, config, compute=compute, callbacks=callbacks)
+    return _fit(_stage_one, config, compute=compute, callbacks=callbacks)
 
 
 def train_stage_two(
@@ -87,7 +74,20 @@ def train_stage_two(
         "folder": folder, "blocks": blocks, "start": start, "schedule": schedule, "seed": seed,
         "precision": precision,
     }
-    return _fit(_stage_two_rank, config, compute=compute, callbacks=callbacks)
+    return _fit(_stage_two, config, compute=compute, callbacks=callbacks)
+
+
+def _stage_one(config: dict[str, Any]) -> dict[str, Any]:
+    """What each worker runs. Imported there: the controller, which passes this on, needs no transformers (1.5 s)."""
+    from tlm_ray.training.ranks import stage_one
+
+    return stage_one(config)
+
+
+def _stage_two(config: dict[str, Any]) -> dict[str, Any]:
+    from tlm_ray.training.ranks import stage_two
+
+    return stage_two(config)
 
 
 def _fit(
@@ -97,7 +97,8 @@ def _fit(
     attempts = 1 + min(1, compute.max_failures)
     for attempt in range(attempts):
         try:
-            result = _trainer(loop, config, compute, callbacks).fit()
+            with _shown(config["folder"], config["schedule"].steps):
+                result = _trainer(loop, config, compute, callbacks).fit()
             break
         except ray.exceptions.RayActorError as error:
             if attempt + 1 == attempts:
@@ -115,6 +116,33 @@ def _fit(
 
 # Ray Train polls its workers every 2 s by default, and each report waits for a poll; and a print would come twice.
 RAY_TRAIN_SETTINGS = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+
+
+@contextlib.contextmanager
+def _shown(folder: str, steps: int) -> Iterator[None]:
+    """Print how far a training is while it runs, from the note that its first worker leaves."""
+    done = threading.Event()
+    thread = threading.Thread(target=_show, args=(folder, steps, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        storage.delete(storage.join(folder, NOTE))
+
+
+def _show(folder: str, steps: int, done: threading.Event) -> None:
+    stage, fingerprint = folder.rstrip("/").split("/")[-2:]
+    uri, seen = storage.join(folder, NOTE), 0
+    while not done.wait(NOTE_EVERY_S):
+        with contextlib.suppress(OSError):
+            note = storage.read_json(uri) if storage.exists(uri) else {"step": 0}
+            if note["step"] > seen:
+                seen = note["step"]
+                left = note["seconds"] / seen * (steps - seen)
+                losses = ", ".join(f"{name} {note[name]:.2f}" for name in LOSSES if name in note)
+                parallel.console.print(f"  {stage} {fingerprint[:8]}: step {seen:,} of {steps:,}, {losses}, about {left:.0f} s left", style="dim")
 
 
 def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[UserCallback]) -> TorchTrainer:
@@ -143,118 +171,3 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
 def _cause(error: BaseException) -> str:
     found = [str(e) for e in getattr(error, "worker_failures", {}).values()] or [str(error)]
     return found[0].strip().splitlines()[-1]
-
-
-def _this_rank(precision: str) -> Rank:
-    """Describe this worker; CPU arithmetic is one thread a CPU of its share, so that results do not vary."""
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    context = train.get_context()
-    device = get_device()
-    if device.type == "cpu":
-        torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
-    return Rank(rank=context.get_world_rank(), world=context.get_world_size(), device=str(device), precision=precision)
-
-
-def _stage_one_rank(config: dict[str, Any]) -> dict[str, Any]:
-    """Stage one on one worker."""
-    rank, blocks = _this_rank(config["precision"]), config["blocks"]
-    facts = storage.read_json(storage.join(blocks, "facts.json"))
-    general = read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"]) if config["rho1"] else None
-    with storage.folder_for_reading(storage.join(blocks, "tokenizer")) as folder:
-        tokenizer = load_tokenizer(folder)
-    pad_id = tokenizer.pad_token_id
-    batches = Interleave(
-        general=general, task=read_blocks(storage.join(blocks, "train.arrow")), rho1=config["rho1"],
-        batch_rows=config["schedule"].batch_rows, seed=config["seed"], pad_id=pad_id, rank=rank.rank, world=rank.world,
-        masking=Masking(
-            mask_id=tokenizer.mask_token_id, vocabulary=len(tokenizer), special_ids=tuple(tokenizer.all_special_ids)
-        ),
-    )
-    bert = bert_config(config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"]))
-    model = JointModel.from_scratch(bert, seed=config["seed"])
-    training = Training(model, batches, config["schedule"], rank, rho2=config["rho2"], weighting=config["weighting"])
-    return _run(training, config["folder"], lambda path: _export_mlm(model, tokenizer, path))
-
-
-def _stage_two_rank(config: dict[str, Any]) -> dict[str, Any]:
-    """Stage two on one worker."""
-    rank, blocks = _this_rank(config["precision"]), config["blocks"]
-    facts = storage.read_json(storage.join(blocks, "facts.json"))
-    with storage.folder_for_reading(storage.join(blocks, "tokenizer")) as folder:
-        tokenizer = load_tokenizer(folder)
-    labels = tuple(facts["labels"])
-    if storage.exists(config["start"]):
-        with storage.folder_for_reading(config["start"]) as folder:
-            model = JointModel.from_checkpoint(folder, labels=labels, seed=config["seed"])
-    else:
-        model = JointModel.from_checkpoint(config["start"], labels=labels, seed=config["seed"])
-    batches = Interleave(
-        general=None, task=read_blocks(storage.join(blocks, "train.arrow")), rho1=0, masking=None,
-        batch_rows=config["schedule"].batch_rows, seed=config["seed"], pad_id=tokenizer.pad_token_id,
-        rank=rank.rank, world=rank.world,
-    )
-    dev = read_blocks(storage.join(blocks, "dev.arrow"))
-
-    def evaluate(model: JointModel) -> float:
-        logits = predict(model, dev, pad_id=tokenizer.pad_token_id, rank=rank)
-        return score(facts["metric"], dev.labels, logits.argmax(axis=1))
-
-    training = Training(model, batches, config["schedule"], rank, evaluate=evaluate, keep_best=True)
-    return _run(training, config["folder"], lambda path: _export_classifier(model, tokenizer, path))
-
-
-def _run(training: Training, folder: str, export: Callable[[Path], None]) -> dict[str, Any]:
-    """Resume if there is a checkpoint, train to the end, export on rank 0, return the facts of the run."""
-    checkpoint = train.get_checkpoint()
-    if checkpoint is not None:
-        with checkpoint.as_directory() as path:
-            training.resume(Path(path))
-    try:
-        progress = training.run(_report)
-    except FloatingPointError as error:  # the same on every rank and every retry: stop at once
-        return {"stopped": f"{folder}: {error}"}
-    if training.rank.rank == 0:
-        with storage.folder_for_writing(storage.join(folder, MODEL)) as path:
-            export(path)
-    return _facts(training, progress)
-
-
-def _report(progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None) -> None:
-    """Hand metrics, the history so far and, on rank 0, a checkpoint to Ray Train."""
-    metrics = metrics | {"history": progress.history}
-    if save is None or train.get_context().get_world_rank() != 0:
-        train.report(metrics)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        save(Path(folder))
-        train.report(metrics, checkpoint=train.Checkpoint.from_directory(folder))
-
-
-def _facts(training: Training, progress: Progress) -> dict[str, Any]:
-    facts = {
-        "parameters": sum(p.numel() for p in training.model.parameters()),
-        "steps": progress.step,
-        "tokens": progress.tokens * training.rank.world,
-        "seconds": progress.seconds,
-        "history": progress.history,
-    }
-    return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if training.keep_best else {})
-
-
-def _export_mlm(model: JointModel, tokenizer, path: Path) -> None:
-    """Write encoder and MLM head; stage one's task head, pooler included, is left behind (released code: reset)."""
-    assert model.mlm is not None
-    plain = AutoModelForMaskedLM.from_config(model.mlm.config)
-    wanted = dict(plain.named_parameters())
-    with torch.no_grad():
-        for name, parameter in model.mlm.named_parameters():
-            if name in wanted:
-                wanted[name].copy_(parameter)
-    plain.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-
-
-def _export_classifier(model: JointModel, tokenizer, path: Path) -> None:
-    model.classifier.save_pretrained(path)
-    tokenizer.save_pretrained(path)

@@ -1,0 +1,55 @@
+"""Main table: TLM against its ablations, as in table 2 and section 4.3 of Yao et al. (2022).
+
+    python experiments/main_table.py                                            # embedded data, a laptop, minutes
+    ray job submit --working-dir . -- python experiments/main_table.py --scale small --corpus s3://... --root s3://...
+    python experiments/main_table.py --dry-run                                  # what is found, what it would cost
+
+Expected before running: BM25 text above random text above task data only; the gap is largest where labels are fewest.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import ray
+import tyro
+
+from rich.console import Console
+
+from tlm_ray import Options, Training, baseline, print_table, publish_table, ray_options, run, show_plan
+
+ROWS = {
+    "task data only": lambda recipe: replace(recipe, k=0),
+    "TLM, random text": lambda recipe: replace(recipe, method="random"),
+    "TLM, BM25 text": lambda recipe: recipe,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainTable(Options):
+    """Options of the main table."""
+
+    baseline: list[str] = field(default_factory=list)
+    """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+
+
+def trainings(options: MainTable) -> list[Training]:
+    """One training a row, task and seed; stages that they share are made once."""
+    rows = ROWS | {name: lambda recipe, name=name: baseline(recipe, name) for name in options.baseline}
+    return [
+        Training(row=row, task=task, recipe=vary(options.recipe(task)), seed=seed)
+        for row, vary in rows.items()
+        for task in options.tasks
+        for seed in range(options.seeds)
+    ]
+
+
+if __name__ == "__main__":
+    options = tyro.cli(MainTable, description=__doc__)
+    if options.dry_run:
+        show_plan(trainings(options), options)
+    else:
+        ray.init(**ray_options())
+        outcome = run(trainings(options), options, name="main_table")
+        cells = outcome.cells()
+        files = publish_table(cells, options.out)
+        outcome.finish(files)
+        print_table(cells, Console())

@@ -1,0 +1,132 @@
+"""An experiment: named trainings, made on the cluster that the script has connected to, tracked, and tabulated."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import ray
+
+from tlm_ray.parallel import console
+from tlm_ray.report import Cell
+from tlm_ray.runs.execution import Execution, make
+from tlm_ray.runs.options import Options
+from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.plan import plan, print_plan
+from tlm_ray.runs.preflight import check_cluster
+from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.tracking import Tracker, default_uri
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One training of an experiment: a cell's row and task, its recipe and its seed."""
+
+    row: str
+    task: str
+    recipe: Recipe
+    seed: int
+
+
+def show_plan(trainings: list[Training], options: Options) -> None:
+    """Print what a run would make and what it would cost; needs no cluster."""
+    flow = options.flow()
+    gpu, workers = flow.execution.compute.gpu, flow.execution.compute.workers
+    lines = plan([_stage(flow, t) for t in trainings], flow.execution.root, gpu=gpu, workers=workers)
+    print_plan(lines, side_by_side=flow.execution.side_by_side, workers=workers, gpu=gpu)
+
+
+def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
+    """Make all trainings and return what they reached; the script has called `ray.init()`.
+
+    What is complete under the root is found. Errors of data, recipe or cluster come before any work; if a training
+    fails, the others finish first.
+    """
+    started = time.monotonic()
+    tracker = Tracker(name, uri=options.tracking_uri or default_uri())
+    flow = options.flow(callbacks=tracker.callbacks)
+    execution = fitted(flow.execution, options)
+    flow = replace(flow, execution=execution)
+    check_cluster(execution, shared_root=options.shared_root, autoscaling=options.autoscaling)
+    stages = {training: _stage(flow, training) for training in trainings}
+    made: list[Stage] = []
+
+    def watch(stage: Stage, record: Mapping[str, Any]) -> None:
+        tracker.close(stage, execution.root, record)
+        made.append(stage)
+
+    try:
+        make(list(stages.values()), execution.root, side_by_side=execution.side_by_side, watch=watch)
+    except BaseException:
+        tracker.fail()
+        raise
+    console.print(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s")
+    return Outcome(stages=stages, root=execution.root, tracker=tracker)
+
+
+def fitted(execution: Execution, options: Options) -> Execution:
+    """Fill in the settings that were left to the cluster: retrieval workers, and trainings side by side."""
+    has = ray.cluster_resources()
+    room = min(
+        (int(has.get(name, 0) // (amount * execution.compute.workers)) for name, amount in execution.compute.resources.items() if amount),
+        default=1,
+    )
+    return replace(
+        execution,
+        workers=options.workers or max(1, int(has.get("CPU", 1))),
+        side_by_side=options.side_by_side or max(1, room),
+    )
+
+
+def _stage(flow: Flow, training: Training) -> Stage:
+    return flow.tlm(training.recipe, training.task, training.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an experiment's trainings reached, read from their records."""
+
+    stages: Mapping[Training, Stage]
+    root: str
+    tracker: Tracker
+
+    def facts(self, training: Training) -> dict[str, Any]:
+        """Return one training's scores and costs: dev, test, flops, data_bytes, seconds."""
+        upstream = {stage.name: stage for stage in self.stages[training].upstream()}
+        facts = {name: (stage.record(self.root) or {}).get("facts", {}) for name, stage in upstream.items()}
+        trained = [name for name in ("stage_one", "stage_two") if name in upstream]
+        general = sum(facts.get("neighbours", {}).get("rank_bytes", [])[: training.recipe.k])
+        return {
+            "dev": facts["metrics"]["dev"],
+            "test": facts["metrics"]["test"],
+            "metric": facts["metrics"]["metric"],
+            "flops": sum(6.0 * upstream[name].cost["tokens"] * facts[name]["parameters"] for name in trained),
+            "data_bytes": general + facts["task"]["train_bytes"],
+            "seconds": sum(facts[name]["seconds"] for name in trained),
+        }
+
+    def finish(self, files: Mapping[str, str]) -> None:
+        """Hand the published files and the table's numbers to the tracker and end the experiment's run."""
+        names = {"/".join((c.task, c.row, c.metric)).replace(",", ""): c.mean for c in self.cells()}
+        self.tracker.finish(files, names)
+
+    def cells(self) -> list[Cell]:
+        """Return the table's cells, in the order of the trainings, seeds united."""
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for training in self.stages:
+            groups.setdefault((training.row, training.task), []).append(self.facts(training))
+        return [
+            Cell(
+                row=row,
+                task=task.rstrip("/").rpartition("/")[2],
+                metric=seeds[0]["metric"],
+                scores=tuple(seed["test"] for seed in seeds),
+                dev_scores=tuple(seed["dev"] for seed in seeds),
+                flops=fmean(seed["flops"] for seed in seeds),
+                data_bytes=round(fmean(seed["data_bytes"] for seed in seeds)),
+                wall_s=fmean(seed["seconds"] for seed in seeds),
+            )
+            for (row, task), seeds in groups.items()
+        ]

@@ -1,0 +1,122 @@
+"""The command line that all experiments share: where things are and what they run on."""
+
+import logging
+import os
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import tyro
+
+from tlm_ray import storage
+from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.pipeline import EMBEDDED, Flow
+from tlm_ray.runs.recipes import Recipe, recipe_for
+from tlm_ray.training.train import Compute
+
+ROOT = ".tlm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to run on which data, and where."""
+
+    scale: str = "tiny"
+    """tiny (CPU), small, medium or large (the paper's)"""
+    tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
+    """names below --task-root, folders, or the paper's and GLUE's names; the default is embedded"""
+    corpus: str = ""
+    """general corpus: file, folder, glob or URI of Parquet, JSONL, CSV or text; the default is embedded"""
+    column: str = "text"
+    """the corpus' text column"""
+    task_root: str = ""
+    """folder of named tasks, each with train, dev and test files; the default is the Hugging Face hub"""
+    root: str = ROOT
+    """where results lie: a folder, or s3://..., gs://... on a cluster"""
+    out: str = "results"
+    """where tables and figures go"""
+    seeds: int = 2
+    """trainings of each cell, seeds 0, 1, ..."""
+    tracking_uri: str = ""
+    """MLflow server or store; the default is MLFLOW_TRACKING_URI, else sqlite:///mlflow.db"""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
+    k: int | None = None
+    """passages kept a query, instead of the recipe's"""
+    depth: int | None = None
+    """passages retrieved a query, instead of the largest k asked for"""
+    rho1: int | None = None
+    """general batches a task batch, instead of the recipe's"""
+    rho2: float | None = None
+    """weight of the MLM loss in task batches, instead of the recipe's"""
+    steps: int | None = None
+    """steps of stage one, instead of the recipe's"""
+    steps_two: int | None = None
+    """steps of stage two, instead of the recipe's"""
+    workers: int = 0
+    """CPU workers that retrieve; 0 for one a CPU of the cluster"""
+    shards: int = 0
+    """parts that the corpus is searched in; 0 chooses"""
+    train_workers: int = 1
+    """workers of one training"""
+    train_resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
+    """Ray resources of one training worker: CPU 1, or CPU 4 GPU 1"""
+    side_by_side: int = 0
+    """trainings at once; 0 for as many as the cluster has room for"""
+    shared_root: bool = False
+    """the root is a local path, but one folder on every node (NFS)"""
+    autoscaling: bool = False
+    """the cluster adds nodes on demand: wait for them instead of refusing"""
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+        if not self.tasks:
+            raise ValueError("--tasks: name at least one")
+
+    def flow(self, **more: Any) -> Flow:
+        """Open corpus and tasks, which finds what is wrong with them, and return the flow that makes stages."""
+        root = storage.absolute(self.root)
+        corpus = None
+        if self.corpus:
+            digests = storage.join(root, "corpora.json")
+            corpus = open_corpus(storage.absolute(self.corpus), column=self.column, digests=digests)
+        task_root = storage.absolute(self.task_root) if self.task_root else ""
+        return Flow(execution=self.execution(root), corpus=corpus, task_root=task_root, **more)
+
+    def execution(self, root: str) -> Execution:
+        """Return how stages are made, as far as it is known without a cluster."""
+        return Execution(
+            root=root,
+            shards=self.shards,
+            workers=self.workers or 1,
+            compute=Compute(workers=self.train_workers, resources=self.train_resources),
+            side_by_side=self.side_by_side or 1,
+        )
+
+    def recipe(self, task: str, **changes: Any) -> Recipe:
+        """Return a task's recipe with the changes of the command line."""
+        recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale)
+        asked = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2}
+        asked = {name: value for name, value in asked.items() if value is not None} | changes
+        for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
+            if steps is not None:
+                schedule = getattr(recipe, name)
+                warmup = schedule.warmup_steps * steps // schedule.steps
+                asked[name] = replace(schedule, steps=steps, warmup_steps=warmup)
+        depth = self.depth or max(recipe.depth, asked.get("k", recipe.k))
+        return replace(recipe, depth=depth, **asked)
+
+
+def ray_options() -> dict[str, Any]:
+    """Return the arguments for `ray.init` with which an experiment's own lines are all that it prints.
+
+    Ray's logs stay in its session folder. With RAY_ADDRESS set, as in a submitted job, the same call connects to the
+    cluster.
+    """
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ lines that no setting of Python's logging reaches
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "token" if os.environ.get("RAY_ADDRESS") else "disabled")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    return options if os.environ.get("RAY_ADDRESS") else options | {"include_dashboard": False}
