@@ -11,10 +11,18 @@ from dataclasses import dataclass, field, replace
 
 import ray
 import tyro
-
 from rich.console import Console
 
-from tlm_ray import Options, Training, baseline, print_table, publish_table, ray_options, run, show_plan
+from tlm_ray import (
+    Options,
+    Training,
+    baseline,
+    print_table,
+    publish_table,
+    ray_options,
+    run,
+    show_plan,
+)
 
 ROWS = {
     "task data only": lambda recipe: replace(recipe, k=0),
@@ -33,7 +41,9 @@ class MainTable(Options):
 
 def trainings(options: MainTable) -> list[Training]:
     """One training a row, task and seed; stages that they share are made once."""
-    rows = ROWS | {name: lambda recipe, name=name: baseline(recipe, name) for name in options.baseline}
+    rows = ROWS | {
+        name: lambda recipe, name=name: baseline(recipe, name) for name in options.baseline
+    }
     return [
         Training(row=row, task=task, recipe=vary(options.recipe(task)), seed=seed)
         for row, vary in rows.items()

@@ -13,7 +13,12 @@ REPORT_EVERY_S = 5.0
 
 
 def each(
-    items: Sequence[dict[str, Any]], worker: type, *, arguments: Sequence[Any], workers: int, title: str
+    items: Sequence[dict[str, Any]],
+    worker: type,
+    *,
+    arguments: Sequence[Any],
+    workers: int,
+    title: str,
 ) -> Iterator[dict[str, Any]]:
     """Yield `worker(*arguments)(item)` for each item, in the order in which they finish.
 
@@ -21,10 +26,14 @@ def each(
     that it held. A line of progress is printed every few seconds.
     """
     context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
+    context.enable_progress_bars = (
+        False  # each() prints its own, with the title that a reader knows
+    )
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     rows = (
-        ray.data.from_items([{"item": i} for i in range(len(items))], override_num_blocks=len(items))
+        ray.data.from_items(
+            [{"item": i} for i in range(len(items))], override_num_blocks=len(items)
+        )
         .map_batches(
             _Each,
             batch_size=1,
@@ -38,7 +47,9 @@ def each(
         now = time.monotonic()
         if now - reported > REPORT_EVERY_S and done < len(items):
             left = (now - started) / done * (len(items) - done)
-            console.print(f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim")
+            console.print(
+                f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim"
+            )
             reported = now
         yield row
 
@@ -56,7 +67,12 @@ class _Each:
         return {name: [value] for name, value in result.items()}
 
 
-def on_worker(function: Callable[..., Any], *arguments: Any, resources: dict[str, float] | None = None, **options: Any) -> Any:
+def on_worker(
+    function: Callable[..., Any],
+    *arguments: Any,
+    resources: dict[str, float] | None = None,
+    **options: Any,
+) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result."""
     needs = dict(resources or {"CPU": 1.0})
     cpus, gpus = needs.pop("CPU", 0.0), needs.pop("GPU", 0.0)

@@ -95,12 +95,18 @@ def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[
     filesystem, path = open_filesystem(uri)
     found = _glob(filesystem, path) if any(c in path for c in "*?[") else _tree(filesystem, path)
     files = [
-        File(uri=_sibling(uri, info.path), size=info.size or 0, modified_ns=_changed_ns(filesystem, info))
+        File(
+            uri=_sibling(uri, info.path),
+            size=info.size or 0,
+            modified_ns=_changed_ns(filesystem, info),
+        )
         for info in sorted(found, key=lambda info: info.path)
         if info.type == pafs.FileType.File and info.path.endswith(suffix)
     ]
     if not files and not missing_ok:
-        raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
+        raise FileNotFoundError(
+            f"location {uri!r}: no file there; check the path, or the access rights to it"
+        )
     return files
 
 
@@ -194,7 +200,9 @@ def read_json(uri: str) -> Any:
     try:
         return json.loads(read_bytes(uri))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"file {uri!r} is not JSON ({error}); delete its folder to make it anew") from error
+        raise ValueError(
+            f"file {uri!r} is not JSON ({error}); delete its folder to make it anew"
+        ) from error
 
 
 def write_json(uri: str, value: Any) -> None:

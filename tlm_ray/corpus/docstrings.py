@@ -18,14 +18,58 @@ import pyarrow as pa
 
 from tlm_ray import storage
 
-LIBRARIES = ("matplotlib", "mlflow", "networkx", "numpy", "pandas", "ray", "scikit-learn", "scipy",
-             "sqlalchemy", "sympy", "torch", "transformers")
-PACKAGES = (*LIBRARIES,  # fixed, so that an unrelated package beside them changes nothing
-    "aiohttp", "alembic", "anyio", "click", "databricks-sdk", "docker", "fastapi", "filelock",
-    "flask", "fonttools", "fsspec", "gitpython", "google-api-core", "google-auth", "graphql-core",
-    "grpcio", "gunicorn", "huggingface-hub", "jinja2", "joblib", "mpmath", "narwhals", "numba",
-    "packaging", "pillow", "protobuf", "pyarrow", "pydantic", "pygments", "pyparsing", "requests",
-    "rich", "tyro", "urllib3", "werkzeug")
+LIBRARIES = (
+    "matplotlib",
+    "mlflow",
+    "networkx",
+    "numpy",
+    "pandas",
+    "ray",
+    "scikit-learn",
+    "scipy",
+    "sqlalchemy",
+    "sympy",
+    "torch",
+    "transformers",
+)
+PACKAGES = (
+    *LIBRARIES,  # fixed, so that an unrelated package beside them changes nothing
+    "aiohttp",
+    "alembic",
+    "anyio",
+    "click",
+    "databricks-sdk",
+    "docker",
+    "fastapi",
+    "filelock",
+    "flask",
+    "fonttools",
+    "fsspec",
+    "gitpython",
+    "google-api-core",
+    "google-auth",
+    "graphql-core",
+    "grpcio",
+    "gunicorn",
+    "huggingface-hub",
+    "jinja2",
+    "joblib",
+    "mpmath",
+    "narwhals",
+    "numba",
+    "packaging",
+    "pillow",
+    "protobuf",
+    "pyarrow",
+    "pydantic",
+    "pygments",
+    "pyparsing",
+    "requests",
+    "rich",
+    "tyro",
+    "urllib3",
+    "werkzeug",
+)
 SPLIT_ROWS = {"train": 84, "dev": 50, "test": 100}  # of each library: 1,008, 600 and 1,200 rows
 PASSAGE_WORDS, TASK_WORDS = (8, 250), (18, 80)  # least and most
 RUN_WORDS = 8  # a run of this many words is in one task text only: boilerplate is not knowledge
@@ -34,12 +78,16 @@ NAME = re.compile(
     r"[\w.-]*(?:numpy|scipy|sympy|networkx|matplotlib|pylab|pyplot|pandas|sklearn|scikit|torch|"
     r"transformers|hugging[ _-]?face|rllib|anyscale|mlflow|sqlalchemy)(?:[./-]?\w)*"
     r"|(?<![A-Za-z])(?:np|pd|plt|mpl|nx|ray|sa(?=\.))(?:[._-]\w+)*(?![A-Za-z])"
-    r"|(?-i:\w*Ray[A-Z]\w*)", re.IGNORECASE)
+    r"|(?-i:\w*Ray[A-Z]\w*)",
+    re.IGNORECASE,
+)
 
 NOT_PROSE = re.compile(r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|third_?party\w*)/|^\.\.")
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-DIRECTIVE = re.compile(r"\s*\.\. (?:(admonition|attention|caution|danger|deprecated|hint|important"
-                       r"|note|seealso|tip|version\w+|warning)|[\w-]+)::\s*[\d.]*(.*)")
+DIRECTIVE = re.compile(
+    r"\s*\.\. (?:(admonition|attention|caution|danger|deprecated|hint|important"
+    r"|note|seealso|tip|version\w+|warning)|[\w-]+)::\s*[\d.]*(.*)"
+)
 RULE = re.compile(r"\s*[-=+| :~^\"'*#.]{3,}")
 BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)]|\.\. \[\w+\])\s+")
 SECTION = re.compile(r"\s*[A-Z]\w*(?: \w+)?:")
@@ -51,9 +99,34 @@ INLINE = (
     (re.compile(r"\[([^\[\]]+)\]\([^)\s]*\)"), r"\1"),  # links
     (re.compile(r"<?\bhttps?://[^\s>]*>?| ?\[#?\w+\]_"), ""),  # citations
     (re.compile(r"\[`+[~.]*([^`]+)`+\]|`+[~.]*([^`]*)`+_?"), r"\1\2"),
-    (re.compile(r"\*\*([^*]+)\*\*|(?<!\w)\*(\w[^*]*)\*(?!\w)"), r"\1\2"))
-FUNCTION_WORDS = {"a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "has",
-                  "if", "in", "is", "it", "not", "of", "on", "or", "that", "the", "this", "to"}
+    (re.compile(r"\*\*([^*]+)\*\*|(?<!\w)\*(\w[^*]*)\*(?!\w)"), r"\1\2"),
+)
+FUNCTION_WORDS = {
+    "a",
+    "an",
+    "and",
+    "are",
+    "as",
+    "at",
+    "be",
+    "by",
+    "can",
+    "for",
+    "from",
+    "has",
+    "if",
+    "in",
+    "is",
+    "it",
+    "not",
+    "of",
+    "on",
+    "or",
+    "that",
+    "the",
+    "this",
+    "to",
+}
 NOT_LETTERS = bytes(byte for byte in range(256) if not bytes([byte]).isalpha())  # ASCII
 
 
@@ -67,8 +140,10 @@ def installed_packages() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     if missing := [name for name in LIBRARIES if name not in found]:
-        raise ImportError("the embedded task asks for libraries that are not installed; run: "
-                          f"pip install {' '.join(missing)}")
+        raise ImportError(
+            "the embedded task asks for libraries that are not installed; run: "
+            f"pip install {' '.join(missing)}"
+        )
     return found
 
 
@@ -98,8 +173,10 @@ def _python_files(name: str) -> list[str]:
     distribution = importlib.metadata.distribution(name)
     files = {file.as_posix() for file in distribution.files or [] if file.suffix == ".py"}
     if not files:
-        raise ImportError(f"package {name!r} lists no Python file (an editable install?); install "
-                          f"its wheel: pip install --force-reinstall {name}")
+        raise ImportError(
+            f"package {name!r} lists no Python file (an editable install?); install "
+            f"its wheel: pip install --force-reinstall {name}"
+        )
     kept = sorted(file for file in files if not NOT_PROSE.search(file))
     return [str(distribution.locate_file(file)) for file in kept]
 
@@ -231,17 +308,22 @@ def docstring_corpus_and_task(
     for text, name in ((text, name) for name, own in texts.items() for text in own):
         if used.isdisjoint(_runs(text)):
             corpus.setdefault(_letters(text), (text, name))
-    task = {split: _table([(NAME.sub(MASK, text), name) for text, name in rows], "label")
-            for split, rows in chosen.items()}
+    task = {
+        split: _table([(NAME.sub(MASK, text), name) for text, name in rows], "label")
+        for split, rows in chosen.items()
+    }
     return _table(corpus.values(), "source"), task
 
 
 def _choose_task(texts: dict[str, list[str]], seed: int) -> dict[str, list[tuple[str, str]]]:
     """Choose each split's (text still unmasked, library) from what no other package has too."""
     owners = Counter(key for own in texts.values() for key in set(map(_letters, own)))
-    candidates = {(hashlib.sha256(f"{seed}\n{text}".encode()).digest(), text, name)
-                  for name in LIBRARIES for text in texts.get(name, ())
-                  if owners[_letters(text)] == 1}
+    candidates = {
+        (hashlib.sha256(f"{seed}\n{text}".encode()).digest(), text, name)
+        for name in LIBRARIES
+        for text in texts.get(name, ())
+        if owners[_letters(text)] == 1
+    }
     places = [split for split, rows in SPLIT_ROWS.items() for _ in range(rows)]
     slots = {name: places.copy() for name in LIBRARIES}
     chosen: dict[str, list[tuple[str, str]]] = {split: [] for split in SPLIT_ROWS}
@@ -253,8 +335,10 @@ def _choose_task(texts: dict[str, list[str]], seed: int) -> dict[str, list[tuple
             seen |= runs
             chosen[slots[name].pop()].append((text, name))
     if small := [f"{name} ({len(left)} short)" for name, left in slots.items() if left]:
-        raise ValueError(f"tables: the task needs {len(places)} paragraphs of each library; "
-                         f"{', '.join(small)}. Pass read_package's of complete installs")
+        raise ValueError(
+            f"tables: the task needs {len(places)} paragraphs of each library; "
+            f"{', '.join(small)}. Pass read_package's of complete installs"
+        )
     return chosen
 
 

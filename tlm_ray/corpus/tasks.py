@@ -33,8 +33,14 @@ def _paper(name: str, metric: str = "macro_f1") -> HubTask:
     return HubTask(uri=f"hf://datasets/yxchar/{name}-tlm", metric=metric)
 
 
-def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation") -> HubTask:
-    files = (f"train-00000-of-00001.parquet", f"{dev}-00000-of-00001.parquet", f"{dev}-00000-of-00001.parquet")
+def _glue(
+    name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation"
+) -> HubTask:
+    files = (
+        "train-00000-of-00001.parquet",
+        f"{dev}-00000-of-00001.parquet",
+        f"{dev}-00000-of-00001.parquet",
+    )
     uri = f"hf://datasets/nyu-mll/glue/{name}"
     return HubTask(uri=uri, metric=metric, text=text, text_pair=text_pair, files=files)
 
@@ -99,7 +105,9 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
     elif hub.uri:
         source = hub
     else:
-        raise ValueError(f"task {name!r}: known names are {', '.join(HUB_TASKS)}; for your own give its folder or --task-root")
+        raise ValueError(
+            f"task {name!r}: known names are {', '.join(HUB_TASKS)}; for your own give its folder or --task-root"
+        )
     files = _split_files(source)
     tables = {split: _read_split(uri, source) for split, uri in files.items()}
     labels = _labels(tables["train"], files["train"])
@@ -128,7 +136,9 @@ def _split_files(source: HubTask) -> dict[str, str]:
         for split, names in SPLIT_NAMES.items():
             if stem in names:
                 if split in found:
-                    raise ValueError(f"task folder {source.uri!r} has two {split} files: {found[split]}, {file.uri}; keep one")
+                    raise ValueError(
+                        f"task folder {source.uri!r} has two {split} files: {found[split]}, {file.uri}; keep one"
+                    )
                 found[split] = file.uri
     missing = [split for split in SPLITS if split not in found]
     if missing:
@@ -146,30 +156,40 @@ def _read_split(uri: str, source: HubTask) -> pa.Table:
     wanted = {"text": source.text, "label": source.label} | ({"text_pair": pair} if pair else {})
     for column in wanted.values():
         if column not in table.column_names:
-            raise ValueError(f"file {uri!r} has no column {column!r}, only {', '.join(table.column_names)}; a task has text, label and, for pairs, text_pair")
+            raise ValueError(
+                f"file {uri!r} has no column {column!r}, only {', '.join(table.column_names)}; a task has text, label and, for pairs, text_pair"
+            )
     columns = {name: table[column].cast(pa.string()) for name, column in wanted.items()}
     for name, column in columns.items():
         for row, value in enumerate(column.to_pylist()):
             if value is None or not value.strip():
-                raise ValueError(f"file {uri!r}, row {row}: {name} is empty; fill it in or take the row out")
+                raise ValueError(
+                    f"file {uri!r}, row {row}: {name} is empty; fill it in or take the row out"
+                )
     columns.setdefault("text_pair", pa.array([""] * len(table)))
     return pa.table({name: columns[name] for name in ("text", "text_pair", "label")})
 
 
 def _read_all(uri: str) -> pa.Table:
     if file_format(uri) == "text":
-        raise ValueError(f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label")
+        raise ValueError(
+            f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label"
+        )
     batches = list(read_columns(uri))
     if not sum(len(batch) for batch in batches):
         raise ValueError(f"file {uri!r} has no rows; a task needs examples in train, dev and test")
-    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
+    return pa.concat_tables(
+        [pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"
+    )
 
 
 def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
     """Return the classes found in the training file: by value where all are integers, else by name."""
     found = set(train["label"].to_pylist())
     if len(found) < 2:
-        raise ValueError(f"file {uri!r}: column label has one class only, {found.pop()!r}; classification needs two or more")
+        raise ValueError(
+            f"file {uri!r}: column label has one class only, {found.pop()!r}; classification needs two or more"
+        )
     if all(label.lstrip("-").isdigit() for label in found):
         return tuple(sorted(found, key=int))
     return tuple(sorted(found))
@@ -195,9 +215,17 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
     """Keep a checked task in a stage's folder; returns the number of classes and rows."""
     for split, table in task.splits.items():
         storage.write_table(storage.join(folder, f"{split}.arrow"), table)
-    values = {"name": task.name, "metric": task.metric, "labels": task.labels, "digests": task.digests}
+    values = {
+        "name": task.name,
+        "metric": task.metric,
+        "labels": task.labels,
+        "digests": task.digests,
+    }
     storage.write_json(storage.join(folder, TASK), values)
-    facts = {"classes": len(task.labels), "train_bytes": sum(len(text.encode()) for text in task.train_texts)}
+    facts = {
+        "classes": len(task.labels),
+        "train_bytes": sum(len(text.encode()) for text in task.train_texts),
+    }
     return facts | {f"{split}_rows": len(task.splits[split]) for split in SPLITS}
 
 
@@ -206,6 +234,9 @@ def load_task(folder: str) -> Task:
     values = storage.read_json(storage.join(folder, TASK))
     splits = {split: storage.read_table(storage.join(folder, f"{split}.arrow")) for split in SPLITS}
     return Task(
-        name=values["name"], metric=values["metric"], labels=tuple(values["labels"]),
-        digests=tuple(values["digests"]), splits=splits,
+        name=values["name"],
+        metric=values["metric"],
+        labels=tuple(values["labels"]),
+        digests=tuple(values["digests"]),
+        splits=splits,
     )

@@ -8,4 +8,13 @@ from tlm_ray.retrieval.kernel import search
 from tlm_ray.retrieval.statistics import Statistics
 from tlm_ray.retrieval.topk import TopK, best_ranks, merge
 
-__all__ = ["Analyzer", "Index", "Statistics", "TopK", "best_ranks", "index_passages", "merge", "search"]
+__all__ = [
+    "Analyzer",
+    "Index",
+    "Statistics",
+    "TopK",
+    "best_ranks",
+    "index_passages",
+    "merge",
+    "search",
+]

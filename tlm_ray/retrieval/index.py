@@ -31,7 +31,10 @@ class Index:
 
 
 def index_passages(
-    texts: Iterable[str | None] | pa.Array, *, analyzer: Analyzer | None = None, statistics: Statistics | None = None
+    texts: Iterable[str | None] | pa.Array,
+    *,
+    analyzer: Analyzer | None = None,
+    statistics: Statistics | None = None,
 ) -> Index:
     """Index the passages of one shard for BM25 with k1 1.2, b 0.75 and Lucene's idf.
 
@@ -70,5 +73,7 @@ def _idf(term: str, statistics: Statistics) -> float:
     """Lucene's inverse document frequency: log(1 + (N - df + 0.5) / (df + 0.5)), never negative."""
     frequency = statistics.frequencies.get(term)
     if not frequency:
-        raise ValueError(f"statistics do not know the term {term!r}; collect them over all shards with the same analyzer")
+        raise ValueError(
+            f"statistics do not know the term {term!r}; collect them over all shards with the same analyzer"
+        )
     return math.log1p((statistics.passages - frequency + 0.5) / (frequency + 0.5))

@@ -15,7 +15,14 @@ from tlm_ray.retrieval.index import Index
 from tlm_ray.retrieval.topk import TopK
 
 
-def search(index: Index, queries: Sequence[str], *, k: int, threads: int = 1, allowed: np.ndarray | None = None) -> TopK:
+def search(
+    index: Index,
+    queries: Sequence[str],
+    *,
+    k: int,
+    threads: int = 1,
+    allowed: np.ndarray | None = None,
+) -> TopK:
     """Return the k best passages of each query among those that share a term with it.
 
     queries: texts, analysed like the passages. allowed: optional bool (index.size,), False leaves a passage out.
@@ -32,8 +39,16 @@ def search(index: Index, queries: Sequence[str], *, k: int, threads: int = 1, al
     with ThreadPoolExecutor(threads) as pool:
         jobs = [
             pool.submit(
-                _search, start[a : b + 1], terms, weights, index.start, index.passages, index.weights, blocked,
-                ids[a:b], scores[a:b],
+                _search,
+                start[a : b + 1],
+                terms,
+                weights,
+                index.start,
+                index.passages,
+                index.weights,
+                blocked,
+                ids[a:b],
+                scores[a:b],
             )
             for a, b in zip(bounds, bounds[1:], strict=False)
         ]

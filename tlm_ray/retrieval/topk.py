@@ -24,15 +24,26 @@ def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
     on the shard they are in; so the result does not depend on how the corpus was cut.
     """
     if len(parts) != len(offsets) or not parts:
-        raise ValueError(f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts")
-    ids = [np.where(part.ids >= 0, part.ids + offset, -1) for part, offset in zip(parts, offsets, strict=True)]
-    joined, scores = np.concatenate(ids, axis=1), np.concatenate([part.scores for part in parts], axis=1)
-    order = np.lexsort((joined, -scores), axis=1)[:, :k]  # a match scores above 0, so -1 ids come last
+        raise ValueError(
+            f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts"
+        )
+    ids = [
+        np.where(part.ids >= 0, part.ids + offset, -1)
+        for part, offset in zip(parts, offsets, strict=True)
+    ]
+    joined, scores = (
+        np.concatenate(ids, axis=1),
+        np.concatenate([part.scores for part in parts], axis=1),
+    )
+    order = np.lexsort((joined, -scores), axis=1)[
+        :, :k
+    ]  # a match scores above 0, so -1 ids come last
     top = TopK(np.take_along_axis(joined, order, axis=1), np.take_along_axis(scores, order, axis=1))
     short = k - top.ids.shape[1]
     if short > 0:
         top = TopK(
-            np.pad(top.ids, ((0, 0), (0, short)), constant_values=-1), np.pad(top.scores, ((0, 0), (0, short)))
+            np.pad(top.ids, ((0, 0), (0, short)), constant_values=-1),
+            np.pad(top.scores, ((0, 0), (0, short))),
         )
     return top
 
@@ -61,4 +72,9 @@ def best_ranks(top: TopK, rows: np.ndarray) -> Best:
     order = np.lexsort((rows[query], -score, rank, passage))
     first = order[np.unique(passage[order], return_index=True)[1]]
     first = first[np.lexsort((passage[first], rank[first]))]
-    return Best(passage[first], rank[first].astype(np.int32), score[first], rows[query[first]].astype(np.int64))
+    return Best(
+        passage[first],
+        rank[first].astype(np.int32),
+        score[first],
+        rows[query[first]].astype(np.int64),
+    )

@@ -37,7 +37,9 @@ class Execution:
 Watch = Callable[[Stage, Mapping[str, Any]], None]
 
 
-def make(stages: Sequence[Stage], root: str, *, side_by_side: int = 1, watch: Watch | None = None) -> dict[str, dict[str, Any]]:
+def make(
+    stages: Sequence[Stage], root: str, *, side_by_side: int = 1, watch: Watch | None = None
+) -> dict[str, dict[str, Any]]:
     """Make stages and all that they need; return the records by fingerprint.
 
     What is complete under `root` is found, not made again. If a stage fails, those that do not need it still finish,
@@ -74,7 +76,9 @@ class _Making:
             inputs = [s.fingerprint for s in stage.inputs.values()]
             if any(f in self.failed for f in inputs):
                 self.waiting.remove(stage)
-                self.failed[stage.fingerprint] = next(self.failed[f] for f in inputs if f in self.failed)
+                self.failed[stage.fingerprint] = next(
+                    self.failed[f] for f in inputs if f in self.failed
+                )
             elif self._ready(stage) and self.room[stage.lane]:
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
@@ -82,7 +86,10 @@ class _Making:
 
     def _ready(self, stage: Stage) -> bool:
         """Found stages start at once: their inputs may be absent, because nothing needs them any more."""
-        return all(s.fingerprint in self.records for s in stage.inputs.values()) or stage.record(self.root) is not None
+        return (
+            all(s.fingerprint in self.records for s in stage.inputs.values())
+            or stage.record(self.root) is not None
+        )
 
     def _settle(self, future: Future) -> None:
         stage = self.running.pop(future)
@@ -125,14 +132,29 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
     with locked(folder):
         console.print(f"[yellow]make[/]   {label}")
         started = time.monotonic()
-        facts = stage.make(folder, {name: source.folder(root) for name, source in stage.inputs.items()})
-        record = {"recipe": stage.recipe, "facts": dict(facts), "cost": dict(stage.cost), "seconds": round(time.monotonic() - started, 3)}
+        facts = stage.make(
+            folder, {name: source.folder(root) for name, source in stage.inputs.items()}
+        )
+        record = {
+            "recipe": stage.recipe,
+            "facts": dict(facts),
+            "cost": dict(stage.cost),
+            "seconds": round(time.monotonic() - started, 3),
+        }
         storage.write_json(storage.join(folder, RECORD), record)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")
     return record
 
 
 def _say(facts: Mapping[str, Any]) -> str:
-    words = [f"{value:,} {name}" for name, value in facts.items() if isinstance(value, int) and not isinstance(value, bool)]
-    words += [f"{name} {facts[name]:.1f}" for name in ("dev", "test") if isinstance(facts.get(name), float)]
+    words = [
+        f"{value:,} {name}"
+        for name, value in facts.items()
+        if isinstance(value, int) and not isinstance(value, bool)
+    ]
+    words += [
+        f"{name} {facts[name]:.1f}"
+        for name in ("dev", "test")
+        if isinstance(facts.get(name), float)
+    ]
     return ": " + ", ".join(words) if words else ""

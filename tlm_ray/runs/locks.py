@@ -28,9 +28,16 @@ def locked(folder: str) -> Iterator[None]:
     """
     uri = storage.join(folder, LOCK)
     _refuse_if_held(uri)
-    mine = {"owner": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    mine = {
+        "owner": uuid.uuid4().hex,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+    }
     _beat(uri, mine)
-    time.sleep(0.0 if storage.is_local(uri) else 1.0)  # object stores: let a rival's write become visible
+    time.sleep(
+        0.0 if storage.is_local(uri) else 1.0
+    )  # object stores: let a rival's write become visible
     if storage.read_json(uri)["owner"] != mine["owner"]:
         raise StageLocked(_held(uri, storage.read_json(uri)))
     done = threading.Event()
@@ -46,7 +53,9 @@ def locked(folder: str) -> Iterator[None]:
 
 def _keep_beating(uri: str, mine: dict, done: threading.Event) -> None:
     while not done.wait(BEAT_S):
-        with contextlib.suppress(OSError):  # a store that is away for a beat is asked again at the next
+        with contextlib.suppress(
+            OSError
+        ):  # a store that is away for a beat is asked again at the next
             _beat(uri, mine)
 
 

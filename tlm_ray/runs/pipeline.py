@@ -8,16 +8,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus import docstrings
 from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import cut_passages
-from tlm_ray.corpus.tasks import Task, load_task, read_task, write_task
+from tlm_ray.corpus.tasks import load_task, read_task, write_task
 from tlm_ray.report.flops import encoder_parameters, training_flops
 from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, find_neighbours
 from tlm_ray.runs.execution import Execution
@@ -63,7 +60,9 @@ class Flow:
                 parameters={"passage_tokens": tokens},
                 inputs={"documents": self.documents()},
                 make=lambda folder, inputs: cut_passages(
-                    folder, open_corpus(storage.join(inputs["documents"], "corpus"), column="text"), **options
+                    folder,
+                    open_corpus(storage.join(inputs["documents"], "corpus"), column="text"),
+                    **options,
                 ),
             )
         corpus = self.corpus
@@ -91,7 +90,12 @@ class Flow:
         return Stage(
             name="task",
             version=1,
-            parameters={"name": task.name, "metric": task.metric, "labels": task.labels, "digests": task.digests},
+            parameters={
+                "name": task.name,
+                "metric": task.metric,
+                "labels": task.labels,
+                "digests": task.digests,
+            },
             make=lambda folder, _: write_task(folder, task),
         )
 
@@ -104,7 +108,11 @@ class Flow:
             parameters={"analyzer": recipe.analyzer},
             inputs={"passages": self.passages(recipe)},
             make=lambda folder, inputs: collect_statistics(
-                folder, inputs["passages"], analyzer=recipe.analyzer, shards=run.shards, workers=run.workers
+                folder,
+                inputs["passages"],
+                analyzer=recipe.analyzer,
+                shards=run.shards,
+                workers=run.workers,
             ),
         )
 
@@ -116,26 +124,52 @@ class Flow:
                 name="neighbours",
                 version=1,
                 parameters={"method": "random", "seed": 0},
-                inputs={"passages": self.passages(recipe), "bm25": self.neighbours(replace(recipe, method="bm25"), task)},
+                inputs={
+                    "passages": self.passages(recipe),
+                    "bm25": self.neighbours(replace(recipe, method="bm25"), task),
+                },
                 make=lambda folder, inputs: draw_random(
-                    folder, inputs["passages"], inputs["bm25"], seed=0, shards=run.shards, workers=run.workers
+                    folder,
+                    inputs["passages"],
+                    inputs["bm25"],
+                    seed=0,
+                    shards=run.shards,
+                    workers=run.workers,
                 ),
             )
         return Stage(
             name="neighbours",
             version=1,
-            parameters={"method": recipe.method, "depth": recipe.depth, "analyzer": recipe.analyzer},
-            inputs={"passages": self.passages(recipe), "statistics": self.statistics(recipe), "task": task},
+            parameters={
+                "method": recipe.method,
+                "depth": recipe.depth,
+                "analyzer": recipe.analyzer,
+            },
+            inputs={
+                "passages": self.passages(recipe),
+                "statistics": self.statistics(recipe),
+                "task": task,
+            },
             make=lambda folder, inputs: find_neighbours(
-                folder, inputs["passages"], inputs["statistics"], load_task(inputs["task"]), depth=recipe.depth,
-                analyzer=recipe.analyzer, shards=run.shards, workers=run.workers,
+                folder,
+                inputs["passages"],
+                inputs["statistics"],
+                load_task(inputs["task"]),
+                depth=recipe.depth,
+                analyzer=recipe.analyzer,
+                shards=run.shards,
+                workers=run.workers,
             ),
         )
 
     def tokenizer(self, recipe: Recipe, task: Stage) -> Stage:
         """The tokenizer of a selection and a task."""
         trained = recipe.tokenizer == "trained"
-        parameters = {"name": "trained", "vocabulary": recipe.vocabulary} if trained else _source(recipe.tokenizer)
+        parameters = (
+            {"name": "trained", "vocabulary": recipe.vocabulary}
+            if trained
+            else _source(recipe.tokenizer)
+        )
         text = self._text(recipe, task) if trained else {}
         return Stage(
             name="tokenizer",
@@ -143,7 +177,11 @@ class Flow:
             parameters=parameters,
             inputs={"task": task} | text,
             make=lambda folder, inputs: parallel.on_worker(
-                _make_tokenizer, folder, dict(inputs), name=recipe.tokenizer, vocabulary=recipe.vocabulary
+                _make_tokenizer,
+                folder,
+                dict(inputs),
+                name=recipe.tokenizer,
+                vocabulary=recipe.vocabulary,
             ),
         )
 
@@ -154,8 +192,11 @@ class Flow:
             name="blocks",
             version=1,
             parameters=lengths,
-            inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)} | self._text(recipe, task),
-            make=lambda folder, inputs: parallel.on_worker(_make_blocks, folder, dict(inputs), **lengths),
+            inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)}
+            | self._text(recipe, task),
+            make=lambda folder, inputs: parallel.on_worker(
+                _make_blocks, folder, dict(inputs), **lengths
+            ),
         )
 
     def _text(self, recipe: Recipe, task: Stage) -> dict[str, Stage]:
@@ -165,9 +206,14 @@ class Flow:
         """Training from random weights on general and task batches; without general text k, rho1 and method are void."""
         run = self.execution
         parameters = {
-            "geometry": recipe.geometry, "schedule": recipe.stage_one, "rho2": recipe.rho2,
-            "weighting": recipe.weighting, "precision": recipe.precision, "seed": seed,
-            "k": recipe.k if recipe.uses_general else 0, "rho1": recipe.rho1 if recipe.uses_general else 0,
+            "geometry": recipe.geometry,
+            "schedule": recipe.stage_one,
+            "rho2": recipe.rho2,
+            "weighting": recipe.weighting,
+            "precision": recipe.precision,
+            "seed": seed,
+            "k": recipe.k if recipe.uses_general else 0,
+            "rho1": recipe.rho1 if recipe.uses_general else 0,
         }
         return Stage(
             name="stage_one",
@@ -175,7 +221,11 @@ class Flow:
             parameters=parameters,
             inputs={"blocks": self.blocks(recipe, task)},
             make=lambda folder, inputs: train_stage_one(
-                folder, inputs["blocks"], compute=run.compute, callbacks=self.callbacks(folder), **parameters
+                folder,
+                inputs["blocks"],
+                compute=run.compute,
+                callbacks=self.callbacks(folder),
+                **parameters,
             ),
             lane="train",
             cost=_training_cost(recipe, recipe.stage_one, recipe.block_tokens),
@@ -192,8 +242,12 @@ class Flow:
             parameters=parameters | ({"start": _source(recipe.start)} if recipe.start else {}),
             inputs={"blocks": self.blocks(recipe, task)} | start,
             make=lambda folder, inputs: train_stage_two(
-                folder, inputs["blocks"], recipe.start or storage.join(inputs["stage_one"], MODEL),
-                compute=run.compute, callbacks=self.callbacks(folder), **parameters,
+                folder,
+                inputs["blocks"],
+                recipe.start or storage.join(inputs["stage_one"], MODEL),
+                compute=run.compute,
+                callbacks=self.callbacks(folder),
+                **parameters,
             ),
             lane="train",
             cost=_training_cost(recipe, recipe.stage_two, recipe.task_tokens),
@@ -203,14 +257,26 @@ class Flow:
         """One training's last stage: its scores on dev and test."""
         task = self.task(task_name)
         resources = self.execution.compute.resources
-        options = {"precision": recipe.precision, "device": "cuda" if resources.get("GPU") else "cpu", "threads": 1}
+        options = {
+            "precision": recipe.precision,
+            "device": "cuda" if resources.get("GPU") else "cpu",
+            "threads": 1,
+        }
         return Stage(
             name="metrics",
             version=1,
             parameters={"precision": recipe.precision},
-            inputs={"blocks": self.blocks(recipe, task), "stage_two": self.stage_two(recipe, task, seed)},
+            inputs={
+                "blocks": self.blocks(recipe, task),
+                "stage_two": self.stage_two(recipe, task, seed),
+            },
             make=lambda folder, inputs: parallel.on_worker(
-                _evaluate, folder, inputs["blocks"], storage.join(inputs["stage_two"], MODEL), resources=resources, **options
+                _evaluate,
+                folder,
+                inputs["blocks"],
+                storage.join(inputs["stage_two"], MODEL),
+                resources=resources,
+                **options,
             ),
             lane="train",
         )
@@ -220,8 +286,11 @@ def _training_cost(recipe: Recipe, schedule: Schedule, tokens: int) -> dict[str,
     """Tokens and FLOPs as the paper counts them (note to table 2)."""
     geometry = recipe.geometry
     parameters = encoder_parameters(
-        layers=geometry.layers, width=geometry.width, intermediate=geometry.intermediate,
-        vocabulary=recipe.vocabulary, positions=geometry.positions,
+        layers=geometry.layers,
+        width=geometry.width,
+        intermediate=geometry.intermediate,
+        vocabulary=recipe.vocabulary,
+        positions=geometry.positions,
     )
     size = {"steps": schedule.steps, "batch_rows": schedule.batch_rows, "block_tokens": tokens}
     return {
@@ -234,13 +303,17 @@ def _source(name: str) -> dict[str, Any]:
     """Identify a tokenizer or encoder: a local folder by its files' digests, a hub name by name."""
     if not storage.exists(name):
         return {"name": name}
-    files = {file.uri.rpartition("/")[2]: storage.digest(file.uri) for file in storage.list_files(name)}
+    files = {
+        file.uri.rpartition("/")[2]: storage.digest(file.uri) for file in storage.list_files(name)
+    }
     return {"files": files}
 
 
 def _write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
     items = [{"package": package} for package in docstrings.installed_packages()]
-    made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
+    made = parallel.each(
+        items, _PackageReader, arguments=(), workers=workers, title="read docstrings"
+    )
     tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
     corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))
     storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
@@ -258,21 +331,33 @@ class _PackageReader:
 
 
 def _selection(inputs: Mapping[str, str]):
-    return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
+    return (
+        storage.read_table(storage.join(inputs["neighbours"], SELECTION))
+        if "neighbours" in inputs
+        else None
+    )
 
 
 # These run on a worker of the cluster, and import there what the driver does not need.
-def _make_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
+def _make_tokenizer(
+    folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int
+) -> dict[str, Any]:
     from tlm_ray.training.preparation import make_tokenizer
 
-    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
+    return make_tokenizer(
+        folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary
+    )
 
 
-def _make_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
+def _make_blocks(
+    folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int
+) -> dict[str, Any]:
     from tlm_ray.training.preparation import make_blocks
 
     lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
-    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)
+    return make_blocks(
+        folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths
+    )
 
 
 def _evaluate(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:

@@ -14,7 +14,16 @@ from tlm_ray.runs.stages import RECORD, Stage, unique
 # Where nothing was made yet under the root: FLOPs a second by the paper's counting, and corpus bytes a second, of one
 # worker. Measured on one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
 CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 6e10, 3e14
-SECONDS = {"documents": 60.0, "passages": 10.0, "statistics": 20.0, "neighbours": 60.0, "tokenizer": 10.0, "blocks": 10.0, "task": 1.0, "metrics": 10.0}
+SECONDS = {
+    "documents": 60.0,
+    "passages": 10.0,
+    "statistics": 20.0,
+    "neighbours": 60.0,
+    "tokenizer": 10.0,
+    "blocks": 10.0,
+    "task": 1.0,
+    "metrics": 10.0,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +40,13 @@ def plan(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -> list
     lines = []
     for stage in unique(list(stages)):
         found = stage.record(root) is not None
-        lines.append(Line(stage=stage, found=found, seconds=0.0 if found else _estimate(stage, root, gpu, workers)))
+        lines.append(
+            Line(
+                stage=stage,
+                found=found,
+                seconds=0.0 if found else _estimate(stage, root, gpu, workers),
+            )
+        )
     return lines
 
 
@@ -48,8 +63,12 @@ def _measured(name: str, root: str) -> float | None:
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return None
-    records = [storage.read_json(f.uri) for f in storage.list_files(folder, RECORD, missing_ok=True)[:20]]
-    rates = [r["cost"]["flops"] / r["facts"]["seconds"] for r in records if r["facts"].get("seconds")]
+    records = [
+        storage.read_json(f.uri) for f in storage.list_files(folder, RECORD, missing_ok=True)[:20]
+    ]
+    rates = [
+        r["cost"]["flops"] / r["facts"]["seconds"] for r in records if r["facts"].get("seconds")
+    ]
     return statistics.median(rates) if rates else None
 
 
@@ -68,7 +87,9 @@ def print_plan(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: b
     console.print(table)
     todo = [line for line in lines if not line.found]
     trainings = sum(line.seconds for line in todo if line.stage.lane == "train")
-    wall = sum(line.seconds for line in todo if line.stage.lane == "data") + trainings / side_by_side
+    wall = (
+        sum(line.seconds for line in todo if line.stage.lane == "data") + trainings / side_by_side
+    )
     flops = sum(line.stage.cost.get("flops", 0) for line in todo)
     tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
     console.print(

@@ -47,9 +47,15 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.depth:
             object.__setattr__(self, "depth", max(1, self.k))
-        for name, allowed in (("method", METHODS), ("weighting", WEIGHTINGS), ("precision", PRECISIONS)):
+        for name, allowed in (
+            ("method", METHODS),
+            ("weighting", WEIGHTINGS),
+            ("precision", PRECISIONS),
+        ):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
+                raise ValueError(
+                    f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}"
+                )
         if not 0 <= self.k <= self.depth:
             raise ValueError(
                 f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; raise --depth"
@@ -59,10 +65,14 @@ class Recipe:
                 f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
             )
         if not self.rho2 >= 0:
-            raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
+            raise ValueError(
+                f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch"
+            )
         longest = max(self.block_tokens, self.task_tokens)
         if longest > self.geometry.positions:
-            raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {self.geometry.positions} positions")
+            raise ValueError(
+                f"block_tokens and task_tokens: {longest} is more than the model's {self.geometry.positions} positions"
+            )
 
     @property
     def uses_general(self) -> bool:
@@ -78,10 +88,22 @@ TINY = Geometry(layers=2, width=128, heads=2, intermediate=512, positions=128, d
 # Released scripts (SciERC, small) and table A.1. Stage one's rates at medium and large are not published; these are
 # small's.
 PAPER_STAGE_ONE = Schedule(
-    steps=150_000, batch_rows=256, learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01, evaluate_every=5_000, log_every=100
+    steps=150_000,
+    batch_rows=256,
+    learning_rate=1e-4,
+    warmup_steps=10_000,
+    weight_decay=0.01,
+    evaluate_every=5_000,
+    log_every=100,
 )
 PAPER_STAGE_TWO = Schedule(
-    steps=30_000, batch_rows=32, learning_rate=2e-5, warmup_steps=3_000, weight_decay=0.0, evaluate_every=1_000, log_every=100
+    steps=30_000,
+    batch_rows=32,
+    learning_rate=2e-5,
+    warmup_steps=3_000,
+    weight_decay=0.0,
+    evaluate_every=1_000,
+    log_every=100,
 )
 
 # Table B.1: k, rho1, rho2, steps of stage one in thousands, batch rows.
@@ -117,7 +139,14 @@ TABLE_B1 = {
         "rct-20k": (100, 7, 100, 500, 256),
     },
 }  # fmt: skip
-ALIASES = {"hyperpartisan_news": "hyp", "agnews": "ag", "helpfulness": "amazon", "scierc": "sciie", "acl_arc": "citation_intent", "rct": "rct-20k"}
+ALIASES = {
+    "hyperpartisan_news": "hyp",
+    "agnews": "ag",
+    "helpfulness": "amazon",
+    "scierc": "sciie",
+    "acl_arc": "citation_intent",
+    "rct": "rct-20k",
+}
 
 TINY_RECIPE = Recipe(
     scale="tiny",
@@ -127,10 +156,20 @@ TINY_RECIPE = Recipe(
     rho1=7,
     rho2=20,
     stage_one=Schedule(
-        steps=1_500, batch_rows=32, learning_rate=2e-3, warmup_steps=150, weight_decay=0.01, evaluate_every=300
+        steps=1_500,
+        batch_rows=32,
+        learning_rate=2e-3,
+        warmup_steps=150,
+        weight_decay=0.01,
+        evaluate_every=300,
     ),
     stage_two=Schedule(
-        steps=300, batch_rows=32, learning_rate=5e-4, warmup_steps=30, weight_decay=0.0, evaluate_every=50
+        steps=300,
+        batch_rows=32,
+        learning_rate=5e-4,
+        warmup_steps=30,
+        weight_decay=0.0,
+        evaluate_every=50,
     ),
 )
 
@@ -154,7 +193,9 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
         scale=scale,
         geometry=LARGE if scale == "large" else BASE,
         vocabulary=30_522,
-        tokenizer="google-bert/bert-large-uncased" if scale == "large" else "google-bert/bert-base-uncased",
+        tokenizer="google-bert/bert-large-uncased"
+        if scale == "large"
+        else "google-bert/bert-base-uncased",
         k=k,
         rho1=rho1,
         rho2=rho2,

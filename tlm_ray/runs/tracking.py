@@ -21,7 +21,11 @@ from tlm_ray.runs.stages import Stage
 
 CHILD = "tracking.json"
 BATCH = 900  # metrics a request; MLflow takes 1,000
-QUIET = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "GIT_PYTHON_REFRESH": "quiet"}
+QUIET = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
 
 
 def default_uri() -> str:
@@ -45,8 +49,12 @@ class Tracker:
     def _open(self, experiment: str) -> None:
         """Make the store and the experiment once, on the driver, before anything runs in parallel."""
         found = self.client.get_experiment_by_name(experiment)
-        self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
-        self.parent = self.client.create_run(self.experiment, run_name=experiment, tags=_commit()).info.run_id
+        self.experiment = (
+            found.experiment_id if found else self.client.create_experiment(experiment)
+        )
+        self.parent = self.client.create_run(
+            self.experiment, run_name=experiment, tags=_commit()
+        ).info.run_id
 
     def _try(self, action: Callable[..., Any], *arguments: Any) -> Any:
         """Do something with the server; when it is away, say so once and track no more."""
@@ -54,9 +62,11 @@ class Tracker:
             return None
         try:
             return action(*arguments)
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the work is worth more
+        except Exception as error:
             self.alive = False
-            console.print(f"[yellow]tracking[/] {self.uri}: {str(error).splitlines()[0]}; going on without, results are in the records")
+            console.print(
+                f"[yellow]tracking[/] {self.uri}: {str(error).splitlines()[0]}; going on without, results are in the records"
+            )
             return None
 
     def callbacks(self, folder: str) -> list[UserCallback]:
@@ -73,8 +83,14 @@ class Tracker:
             self.client.update_run(child, status="RUNNING")
         else:
             stage, fingerprint = folder.rstrip("/").split("/")[-2:]
-            tags = {"mlflow.parentRunId": self.parent, "stage": stage, "fingerprint": fingerprint} | _commit()
-            child = self.client.create_run(self.experiment, run_name=f"{stage} {fingerprint[:8]}", tags=tags).info.run_id
+            tags = {
+                "mlflow.parentRunId": self.parent,
+                "stage": stage,
+                "fingerprint": fingerprint,
+            } | _commit()
+            child = self.client.create_run(
+                self.experiment, run_name=f"{stage} {fingerprint[:8]}", tags=tags
+            ).info.run_id
             storage.write_json(uri, {"uri": self.uri, "run": child})
         self.children[folder] = child
         return child
@@ -88,9 +104,15 @@ class Tracker:
 
     def _close(self, child: str, record: Mapping[str, Any]) -> None:
         facts = record["facts"]
-        parameters = [Param(name, str(value)[:6000]) for name, value in _flat(record["recipe"]["parameters"])]
-        totals = {k: v for k, v in facts.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-        self.client.log_batch(child, params=parameters, metrics=_metrics(totals, step=facts.get("steps", 0)))
+        parameters = [
+            Param(name, str(value)[:6000]) for name, value in _flat(record["recipe"]["parameters"])
+        ]
+        totals = {
+            k: v for k, v in facts.items() if isinstance(v, int | float) and not isinstance(v, bool)
+        }
+        self.client.log_batch(
+            child, params=parameters, metrics=_metrics(totals, step=facts.get("steps", 0))
+        )
         self.client.set_terminated(child, "FINISHED")
 
     def finish(self, artifacts: Mapping[str, str], metrics: Mapping[str, float]) -> None:
@@ -116,17 +138,23 @@ class StepLogger(UserCallback):
     def __init__(self, uri: str, run: str):
         self.uri, self.run, self.logged, self.alive = uri, run, 0, True
 
-    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+    ) -> None:
         """Send the entries since the last report."""
         fresh = [entry for entry in metrics[0]["history"] if entry["step"] > self.logged]
         if not fresh or not self.alive:
             return
         self.logged = fresh[-1]["step"]
-        points = [m for entry in fresh for m in _metrics({k: v for k, v in entry.items() if k != "step"}, step=entry["step"])]
+        points = [
+            m
+            for entry in fresh
+            for m in _metrics({k: v for k, v in entry.items() if k != "step"}, step=entry["step"])
+        ]
         try:
             for start in range(0, len(points), BATCH):
                 MlflowClient(self.uri).log_batch(self.run, metrics=points[start : start + BATCH])
-        except Exception:  # noqa: BLE001 - the driver says so when it closes the run; training goes on
+        except Exception:
             self.alive = False
 
 
@@ -150,7 +178,9 @@ def _absolute(uri: str) -> str:
 def _commit() -> dict[str, str]:
     """Return the git commit as a tag, if the working folder is a checkout."""
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return {}
     return {"git_commit": found.stdout.strip()}

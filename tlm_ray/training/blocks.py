@@ -46,7 +46,12 @@ class Blocks:
 
 
 def write_general_blocks(
-    uri: str, texts: Sequence[str], ranks: Sequence[int], tokenizer: PreTrainedTokenizerBase, *, block_tokens: int
+    uri: str,
+    texts: Sequence[str],
+    ranks: Sequence[int],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    block_tokens: int,
 ) -> Blocks:
     """Tokenise ranked passages into blocks of at most `block_tokens`, special tokens included.
 
@@ -58,20 +63,29 @@ def write_general_blocks(
             for block in _chunks(tokens, block_tokens - 2):
                 rows.append([tokenizer.cls_token_id, *block, tokenizer.sep_token_id])
                 kept.append(ranks[place])
-    columns = {"tokens": pa.array(rows, pa.large_list(pa.int32())), "rank": pa.array(kept, pa.int32())}
+    columns = {
+        "tokens": pa.array(rows, pa.large_list(pa.int32())),
+        "rank": pa.array(kept, pa.int32()),
+    }
     storage.write_table(uri, pa.table(columns))
     return read_blocks(uri)
 
 
-def write_task_blocks(uri: str, split: pa.Table, tokenizer: PreTrainedTokenizerBase, *, task_tokens: int) -> Blocks:
+def write_task_blocks(
+    uri: str, split: pa.Table, tokenizer: PreTrainedTokenizerBase, *, task_tokens: int
+) -> Blocks:
     """Tokenise a task's split, one row an example, truncated to `task_tokens` (the released code discards the rest)."""
     texts, pairs = split["text"].to_pylist(), split["text_pair"].to_pylist()
     tokens, types = [], []
     for start in range(0, len(texts), CHUNK_TEXTS):
         part = slice(start, start + CHUNK_TEXTS)
         encoded = tokenizer(
-            texts[part], pairs[part] if any(pairs) else None, truncation=True, max_length=task_tokens,
-            return_token_type_ids=True, return_attention_mask=False,
+            texts[part],
+            pairs[part] if any(pairs) else None,
+            truncation=True,
+            max_length=task_tokens,
+            return_token_type_ids=True,
+            return_attention_mask=False,
         )
         tokens += encoded["input_ids"]
         types += encoded["token_type_ids"]
@@ -92,9 +106,12 @@ def read_blocks(uri: str) -> Blocks:
     flat = _flat(rows, offsets)
     types = _flat(_single(table["types"]), offsets) if "types" in table.column_names else None
     ranks, labels = (
-        _single(table[name]).to_numpy() if name in table.column_names else None for name in ("rank", "label")
+        _single(table[name]).to_numpy() if name in table.column_names else None
+        for name in ("rank", "label")
     )
-    return Blocks(flat, offsets, types if types is not None and types.any() else None, ranks, labels)
+    return Blocks(
+        flat, offsets, types if types is not None and types.any() else None, ranks, labels
+    )
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
@@ -105,10 +122,14 @@ def _flat(rows: pa.Array, offsets: np.ndarray) -> np.ndarray:
     return rows.values.to_numpy()[: offsets[-1]]
 
 
-def _encoded(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Iterator[tuple[int, list[list[int]]]]:
+def _encoded(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> Iterator[tuple[int, list[list[int]]]]:
     for start in range(0, len(texts), CHUNK_TEXTS):
         part = list(texts[start : start + CHUNK_TEXTS])
-        encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        encoded = tokenizer(
+            part, add_special_tokens=False, return_attention_mask=False, verbose=False
+        )
         yield start, encoded["input_ids"]
 
 

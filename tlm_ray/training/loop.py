@@ -17,7 +17,13 @@ import torch.distributed as dist
 from torch import nn
 
 from tlm_ray.training.batches import Batch, Interleave
-from tlm_ray.training.checkpoints import Progress, load_checkpoint, load_weights, save_checkpoint, snapshot
+from tlm_ray.training.checkpoints import (
+    Progress,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    snapshot,
+)
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
 from tlm_ray.training.schedules import LOSSES, Schedule
@@ -54,23 +60,44 @@ class Training:
     """
 
     def __init__(
-        self, model: JointModel, batches: Interleave, schedule: Schedule, rank: Rank, *,
-        rho2: float = 0.0, weighting: str = "released", evaluate: Evaluate | None = None, keep_best: bool = False,
+        self,
+        model: JointModel,
+        batches: Interleave,
+        schedule: Schedule,
+        rank: Rank,
+        *,
+        rho2: float = 0.0,
+        weighting: str = "released",
+        evaluate: Evaluate | None = None,
+        keep_best: bool = False,
     ):
         self.model = model.to(rank.device)
         self.batches, self.schedule, self.rank = batches, schedule, rank
-        self.rho2, self.weighting, self.evaluate, self.keep_best = rho2, weighting, evaluate, keep_best
-        self.optimizer = torch.optim.AdamW(_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True)
-        self.parallel: nn.Module = nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
+        self.rho2, self.weighting, self.evaluate, self.keep_best = (
+            rho2,
+            weighting,
+            evaluate,
+            keep_best,
+        )
+        self.optimizer = torch.optim.AdamW(
+            _groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
+        )
+        self.parallel: nn.Module = (
+            nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
+        )
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] | None = None
-        self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
+        self.window = torch.zeros(
+            len(LOSSES), 2, dtype=torch.float64, device=rank.device
+        )  # sums and counts
 
     def resume(self, folder: Path) -> None:
         """Continue from a checkpoint folder."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
-    def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
+    def run(
+        self, report: Report, tick: Callable[[Progress], None] = lambda progress: None
+    ) -> Progress:
         """Train to the last step; the model holds the last weights afterwards, or the best if keep_best.
 
         tick is called whenever losses were logged.
@@ -99,7 +126,9 @@ class Training:
         self.model.train()
         with self.rank.autocast():
             mlm, task = self.parallel(*to_device(batch, self.rank.device))
-        loss = step_loss(mlm, task, batch, rho2=self.rho2, weighting=self.weighting, world=self.rank.world)
+        loss = step_loss(
+            mlm, task, batch, rho2=self.rho2, weighting=self.weighting, world=self.rank.world
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(step)
         loss.backward()
@@ -127,9 +156,18 @@ class Training:
             raise FloatingPointError(
                 f"step {self.progress.step}: a loss is not finite; lower learning_rate or use precision fp32"
             )
-        entry: dict[str, Any] = {"step": self.progress.step, "learning_rate": self.schedule.rate(self.progress.step - 1)}
-        entry |= {name: total / count for name, total, count in zip(LOSSES, sums, counts, strict=True) if count}
-        entry["tokens_per_s"] = self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
+        entry: dict[str, Any] = {
+            "step": self.progress.step,
+            "learning_rate": self.schedule.rate(self.progress.step - 1),
+        }
+        entry |= {
+            name: total / count
+            for name, total, count in zip(LOSSES, sums, counts, strict=True)
+            if count
+        }
+        entry["tokens_per_s"] = (
+            self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
+        )
         self.progress.history.append(entry)
         self.window.zero_()
 
@@ -140,7 +178,10 @@ class Training:
             metrics["dev"] = self.evaluate(self.model)
             self.progress.history[-1]["dev"] = metrics["dev"]
             if metrics["dev"] > self.progress.best_score:
-                self.progress.best_score, self.progress.best_step = metrics["dev"], self.progress.step
+                self.progress.best_score, self.progress.best_step = (
+                    metrics["dev"],
+                    self.progress.step,
+                )
                 if self.keep_best:
                     self.best = snapshot(self.model)
         return metrics
@@ -153,7 +194,11 @@ def to_device(batch: Batch, device: str):
     """Move a batch's arrays to the device as the arguments of the model's forward."""
 
     def tensor(array: np.ndarray | None) -> torch.Tensor | None:
-        return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+        return (
+            None
+            if array is None
+            else torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+        )
 
     inputs = {"input_ids": tensor(batch.tokens), "attention_mask": tensor(batch.attention)}
     if batch.types is not None:

@@ -12,14 +12,22 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig, PretrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    PretrainedConfig,
+)
 
 from tlm_ray.training.schedules import Geometry
 
 MLM_HEADS = {"bert": "cls"}  # where each architecture keeps its MLM head
 
 
-def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> BertConfig:
+def bert_config(
+    geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]
+) -> BertConfig:
     """Return the transformers configuration of a geometry (Devlin et al. 2019; initialised with N(0, 0.02))."""
     return BertConfig(
         vocab_size=vocabulary,
@@ -38,7 +46,10 @@ def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tup
 
 def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
     """Return the configuration entries that give a classifier its class names."""
-    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
 
 
 class JointModel(nn.Module):
@@ -64,18 +75,31 @@ class JointModel(nn.Module):
         return cls(classifier, mlm)
 
     @classmethod
-    def from_checkpoint(cls, folder: str | Path, *, labels: tuple[str, ...], seed: int) -> "JointModel":
+    def from_checkpoint(
+        cls, folder: str | Path, *, labels: tuple[str, ...], seed: int
+    ) -> "JointModel":
         """Make stage two's model: a trained encoder with a fresh task head; safetensors only, no code of others run.
 
         folder: stage one's model, or any encoder's by hub name or local folder.
         """
         torch.manual_seed(seed)
-        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, num_labels=len(labels), **label_names(labels))
-        options = {"config": config, "use_safetensors": True, "trust_remote_code": False, "dtype": torch.float32}
+        config = AutoConfig.from_pretrained(
+            str(folder), trust_remote_code=False, num_labels=len(labels), **label_names(labels)
+        )
+        options = {
+            "config": config,
+            "use_safetensors": True,
+            "trust_remote_code": False,
+            "dtype": torch.float32,
+        }
         return cls(AutoModelForSequenceClassification.from_pretrained(str(folder), **options))
 
     def forward(
-        self, inputs: dict[str, torch.Tensor], masked: torch.Tensor | None, targets: torch.Tensor | None, labels: torch.Tensor | None
+        self,
+        inputs: dict[str, torch.Tensor],
+        masked: torch.Tensor | None,
+        targets: torch.Tensor | None,
+        labels: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if labels is None:
             hidden, task = self.classifier.base_model(**inputs).last_hidden_state, None
@@ -97,7 +121,11 @@ class JointModel(nn.Module):
     def _untouched(self, without_task: bool) -> torch.Tensor:
         """A zero that ties an idle task head into the graph, so that every rank has a gradient for every parameter."""
         zero = torch.zeros((), device=self.classifier.device)
-        return zero + sum(0.0 * p.sum() for p in self.task_head()) if without_task and self.training else zero
+        return (
+            zero + sum(0.0 * p.sum() for p in self.task_head())
+            if without_task and self.training
+            else zero
+        )
 
     def task_head(self) -> list[nn.Parameter]:
         """The parameters that serve the task alone."""

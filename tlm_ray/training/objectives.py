@@ -14,7 +14,13 @@ from tlm_ray.training.batches import Batch
 
 
 def step_loss(
-    mlm_sum: torch.Tensor, task_sum: torch.Tensor, batch: Batch, *, rho2: float, weighting: str, world: int
+    mlm_sum: torch.Tensor,
+    task_sum: torch.Tensor,
+    batch: Batch,
+    *,
+    rho2: float,
+    weighting: str,
+    world: int,
 ) -> torch.Tensor:
     """Return this rank's share of the step's loss, scaled so that the mean over ranks is the loss of the whole batch."""
     mlm = mlm_sum * (world / max(1, batch.masked_total))

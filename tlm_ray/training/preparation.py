@@ -14,7 +14,9 @@ TOKENIZER = "tokenizer"
 FACTS = "facts.json"
 
 
-def make_tokenizer(folder: str, task: Task, selection: pa.Table | None, *, name: str, vocabulary: int) -> dict[str, Any]:
+def make_tokenizer(
+    folder: str, task: Task, selection: pa.Table | None, *, name: str, vocabulary: int
+) -> dict[str, Any]:
     """Write a tokenizer: `name` "trained" trains one on the selected text and the task's training text.
 
     Else `name` is a hub name or a local folder. Returns its vocabulary size.
@@ -30,7 +32,13 @@ def make_tokenizer(folder: str, task: Task, selection: pa.Table | None, *, name:
 
 
 def make_blocks(
-    folder: str, task: Task, selection: pa.Table | None, tokenizer: str, *, block_tokens: int, task_tokens: int
+    folder: str,
+    task: Task,
+    selection: pa.Table | None,
+    tokenizer: str,
+    *,
+    block_tokens: int,
+    task_tokens: int,
 ) -> dict[str, Any]:
     """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them."""
     with storage.folder_for_reading(storage.join(tokenizer, TOKENIZER)) as path:

@@ -34,28 +34,51 @@ def _this_rank(precision: str) -> Rank:
     context = train.get_context()
     device = get_device()
     if device.type == "cpu":
-        torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
-    return Rank(rank=context.get_world_rank(), world=context.get_world_size(), device=str(device), precision=precision)
+        torch.set_num_threads(
+            max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
+        )
+    return Rank(
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        device=str(device),
+        precision=precision,
+    )
 
 
 def stage_one(config: dict[str, Any]) -> dict[str, Any]:
     """Train stage one on this worker; returns the run's facts."""
     rank, blocks = _this_rank(config["precision"]), config["blocks"]
     facts = storage.read_json(storage.join(blocks, FACTS))
-    general = read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"]) if config["rho1"] else None
+    general = (
+        read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"])
+        if config["rho1"]
+        else None
+    )
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)
     pad_id = tokenizer.pad_token_id
     batches = Interleave(
-        general=general, task=read_blocks(storage.join(blocks, "train.arrow")), rho1=config["rho1"],
-        batch_rows=config["schedule"].batch_rows, seed=config["seed"], pad_id=pad_id, rank=rank.rank, world=rank.world,
+        general=general,
+        task=read_blocks(storage.join(blocks, "train.arrow")),
+        rho1=config["rho1"],
+        batch_rows=config["schedule"].batch_rows,
+        seed=config["seed"],
+        pad_id=pad_id,
+        rank=rank.rank,
+        world=rank.world,
         masking=Masking(
-            mask_id=tokenizer.mask_token_id, vocabulary=len(tokenizer), special_ids=tuple(tokenizer.all_special_ids)
+            mask_id=tokenizer.mask_token_id,
+            vocabulary=len(tokenizer),
+            special_ids=tuple(tokenizer.all_special_ids),
         ),
     )
-    bert = bert_config(config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"]))
+    bert = bert_config(
+        config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"])
+    )
     model = JointModel.from_scratch(bert, seed=config["seed"])
-    training = Training(model, batches, config["schedule"], rank, rho2=config["rho2"], weighting=config["weighting"])
+    training = Training(
+        model, batches, config["schedule"], rank, rho2=config["rho2"], weighting=config["weighting"]
+    )
     return _run(training, config["folder"], lambda path: _export_mlm(model, tokenizer, path))
 
 
@@ -72,9 +95,15 @@ def stage_two(config: dict[str, Any]) -> dict[str, Any]:
     else:
         model = JointModel.from_checkpoint(config["start"], labels=labels, seed=config["seed"])
     batches = Interleave(
-        general=None, task=read_blocks(storage.join(blocks, "train.arrow")), rho1=0, masking=None,
-        batch_rows=config["schedule"].batch_rows, seed=config["seed"], pad_id=tokenizer.pad_token_id,
-        rank=rank.rank, world=rank.world,
+        general=None,
+        task=read_blocks(storage.join(blocks, "train.arrow")),
+        rho1=0,
+        masking=None,
+        batch_rows=config["schedule"].batch_rows,
+        seed=config["seed"],
+        pad_id=tokenizer.pad_token_id,
+        rank=rank.rank,
+        world=rank.world,
     )
     dev = read_blocks(storage.join(blocks, "dev.arrow"))
 
@@ -93,7 +122,9 @@ def _run(training: Training, folder: str, export: Callable[[Path], None]) -> dic
         with checkpoint.as_directory() as path:
             training.resume(Path(path))
     try:
-        progress = training.run(_report, _Ticker(folder) if training.rank.rank == 0 else lambda progress: None)
+        progress = training.run(
+            _report, _Ticker(folder) if training.rank.rank == 0 else lambda progress: None
+        )
     except FloatingPointError as error:  # the same on every rank and every retry: stop at once
         return {"stopped": f"{folder}: {error}"}
     if training.rank.rank == 0:
@@ -114,7 +145,9 @@ class _Ticker:
             storage.write_json(self.uri, progress.history[-1] | {"seconds": progress.seconds})
 
 
-def _report(progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None) -> None:
+def _report(
+    progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None
+) -> None:
     """Hand metrics, the history so far and, on rank 0, a checkpoint to Ray Train."""
     metrics = metrics | {"history": progress.history}
     if save is None or train.get_context().get_world_rank() != 0:
@@ -133,7 +166,9 @@ def _facts(training: Training, progress: Progress) -> dict[str, Any]:
         "seconds": progress.seconds,
         "history": progress.history,
     }
-    return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if training.keep_best else {})
+    return facts | (
+        {"best_step": progress.best_step, "dev": progress.best_score} if training.keep_best else {}
+    )
 
 
 def _export_mlm(model: JointModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:

@@ -4,11 +4,21 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerBase
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
+ALPHABET = (
+    1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
+)
 
 
 def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
@@ -28,7 +38,11 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary, special_tokens=SPECIAL, initial_alphabet=kept, limit_alphabet=len(kept), show_progress=False
+        vocab_size=vocabulary,
+        special_tokens=SPECIAL,
+        initial_alphabet=kept,
+        limit_alphabet=len(kept),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
@@ -43,8 +57,12 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(name), use_fast=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise ValueError(f"tokenizer {str(name)!r} cannot be opened ({error}); give a hub name or a local folder") from error
+        raise ValueError(
+            f"tokenizer {str(name)!r} cannot be opened ({error}); give a hub name or a local folder"
+        ) from error
     for needed in ("mask_token_id", "cls_token_id", "sep_token_id", "pad_token_id"):
         if getattr(tokenizer, needed) is None:
-            raise ValueError(f"tokenizer {str(name)!r} has no {needed[:-3]}; an encoder's tokenizer is needed, such as BERT's")
+            raise ValueError(
+                f"tokenizer {str(name)!r} has no {needed[:-3]}; an encoder's tokenizer is needed, such as BERT's"
+            )
     return tokenizer

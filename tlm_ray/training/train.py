@@ -48,30 +48,60 @@ class TrainingStopped(RuntimeError):
 
 
 def train_stage_one(
-    folder: str, blocks: str, *, geometry: Geometry, schedule: Schedule, k: int, rho1: int, rho2: float, weighting: str,
-    seed: int, precision: str, compute: Compute, callbacks: list[UserCallback],
+    folder: str,
+    blocks: str,
+    *,
+    geometry: Geometry,
+    schedule: Schedule,
+    k: int,
+    rho1: int,
+    rho2: float,
+    weighting: str,
+    seed: int,
+    precision: str,
+    compute: Compute,
+    callbacks: list[UserCallback],
 ) -> dict[str, Any]:
     """Train an encoder from random weights on general and task batches; `folder/model` opens as AutoModelForMaskedLM.
 
     blocks: a folder of the blocks stage. Returns the record's facts: parameters, tokens, seconds, losses by step.
     """
     config = {
-        "folder": folder, "blocks": blocks, "geometry": geometry, "schedule": schedule, "k": k, "rho1": rho1,
-        "rho2": rho2, "weighting": weighting, "seed": seed, "precision": precision,
+        "folder": folder,
+        "blocks": blocks,
+        "geometry": geometry,
+        "schedule": schedule,
+        "k": k,
+        "rho1": rho1,
+        "rho2": rho2,
+        "weighting": weighting,
+        "seed": seed,
+        "precision": precision,
     }
     return _fit(_stage_one, config, compute=compute, callbacks=callbacks)
 
 
 def train_stage_two(
-    folder: str, blocks: str, start: str, *, schedule: Schedule, seed: int, precision: str,
-    compute: Compute, callbacks: list[UserCallback],
+    folder: str,
+    blocks: str,
+    start: str,
+    *,
+    schedule: Schedule,
+    seed: int,
+    precision: str,
+    compute: Compute,
+    callbacks: list[UserCallback],
 ) -> dict[str, Any]:
     """Train on the task alone from `start` with a fresh head; the dev set chooses the checkpoint.
 
     start: a folder or hub name that opens as an encoder. `folder/model` opens as AutoModelForSequenceClassification.
     """
     config = {
-        "folder": folder, "blocks": blocks, "start": start, "schedule": schedule, "seed": seed,
+        "folder": folder,
+        "blocks": blocks,
+        "start": start,
+        "schedule": schedule,
+        "seed": seed,
         "precision": precision,
     }
     return _fit(_stage_two, config, compute=compute, callbacks=callbacks)
@@ -91,7 +121,11 @@ def _stage_two(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit(
-    loop: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any], *, compute: Compute, callbacks: list[UserCallback]
+    loop: Callable[[dict[str, Any]], dict[str, Any]],
+    config: dict[str, Any],
+    *,
+    compute: Compute,
+    callbacks: list[UserCallback],
 ) -> dict[str, Any]:
     """Run a loop on every worker; a lost controller is started again, and goes on at the last checkpoint."""
     attempts = 1 + min(1, compute.max_failures)
@@ -102,7 +136,9 @@ def _fit(
             break
         except ray.exceptions.RayActorError as error:
             if attempt + 1 == attempts:
-                raise TrainingStopped(f"{config['folder']}: the training's controller was lost twice ({error})") from error
+                raise TrainingStopped(
+                    f"{config['folder']}: the training's controller was lost twice ({error})"
+                ) from error
         except train.TrainingFailedError as error:
             raise TrainingStopped(
                 f"{config['folder']}: training failed after {compute.max_failures} restarts; run again to continue at its last checkpoint. Cause: {_cause(error)}"
@@ -115,7 +151,11 @@ def _fit(
 
 
 # Ray Train polls its workers every 2 s by default, and each report waits for a poll; and a print would come twice.
-RAY_TRAIN_SETTINGS = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+RAY_TRAIN_SETTINGS = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
 
 
 @contextlib.contextmanager
@@ -142,10 +182,15 @@ def _show(folder: str, steps: int, done: threading.Event) -> None:
                 seen = note["step"]
                 left = note["seconds"] / seen * (steps - seen)
                 losses = ", ".join(f"{name} {note[name]:.2f}" for name in LOSSES if name in note)
-                parallel.console.print(f"  {stage} {fingerprint[:8]}: step {seen:,} of {steps:,}, {losses}, about {left:.0f} s left", style="dim")
+                parallel.console.print(
+                    f"  {stage} {fingerprint[:8]}: step {seen:,} of {steps:,}, {losses}, about {left:.0f} s left",
+                    style="dim",
+                )
 
 
-def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[UserCallback]) -> TorchTrainer:
+def _trainer(
+    loop, config: dict[str, Any], compute: Compute, callbacks: list[UserCallback]
+) -> TorchTrainer:
     for name, value in RAY_TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
     filesystem, path = storage.open_filesystem(config["folder"])
@@ -154,14 +199,18 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
         train_loop_config=config,
         torch_config=TorchConfig(backend="nccl" if compute.gpu else "gloo"),
         scaling_config=train.ScalingConfig(
-            num_workers=compute.workers, use_gpu=compute.gpu, resources_per_worker=dict(compute.resources)
+            num_workers=compute.workers,
+            use_gpu=compute.gpu,
+            resources_per_worker=dict(compute.resources),
         ),
         run_config=train.RunConfig(
             name=CHECKPOINTS,
             storage_path=path,
             storage_filesystem=filesystem,
             callbacks=callbacks,
-            failure_config=train.FailureConfig(max_failures=compute.max_failures, controller_failure_limit=3),
+            failure_config=train.FailureConfig(
+                max_failures=compute.max_failures, controller_failure_limit=3
+            ),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
             logging_config=train.LoggingConfig(log_level="ERROR"),
         ),
