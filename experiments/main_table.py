@@ -41,9 +41,7 @@ class MainTable(Options):
 
 def trainings(options: MainTable) -> list[Training]:
     """One training a row, task and seed; stages that they share are made once."""
-    rows = ROWS | {
-        name: lambda recipe, name=name: baseline(recipe, name) for name in options.baseline
-    }
+    rows = ROWS | {name: lambda recipe, name=name: baseline(recipe, name) for name in options.baseline}
     return [
         Training(row=row, task=task, recipe=vary(options.recipe(task)), seed=seed)
         for row, vary in rows.items()

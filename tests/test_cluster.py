@@ -161,9 +161,7 @@ def test_object_store_fits_in_shared_memory() -> None:
     training = groups("raycluster.yaml")["training"]
     (volume,) = training["template"]["spec"]["volumes"]
     assert volume["emptyDir"]["medium"] == "Memory"
-    assert container(training)["volumeMounts"] == [
-        {"name": volume["name"], "mountPath": "/dev/shm"}
-    ]
+    assert container(training)["volumeMounts"] == [{"name": volume["name"], "mountPath": "/dev/shm"}]
     memory = gibibytes(container(training)["resources"]["limits"]["memory"])
     # Ray's object store takes 30 % of memory and moves to disk where /dev/shm is smaller.
     assert 0.3 * memory < gibibytes(volume["emptyDir"]["sizeLimit"]) < memory
@@ -264,9 +262,7 @@ def test_nothing_is_published_outside_kubernetes(name: str) -> None:
     assert groups(name)["head"]["serviceType"] == "ClusterIP"
 
 
-SECRETS = re.compile(
-    r"AKIA[0-9A-Z]{16}|-----BEGIN|\b(ghp|hf|glpat|xox[bp])[_-]\w{10,}|\beyJ\w{10,}|[0-9a-f]{32,}"
-)
+SECRETS = re.compile(r"AKIA[0-9A-Z]{16}|-----BEGIN|\b(ghp|hf|glpat|xox[bp])[_-]\w{10,}|\beyJ\w{10,}|[0-9a-f]{32,}")
 
 
 @pytest.mark.parametrize("path", sorted(CLUSTER.iterdir()), ids=lambda path: path.name)
@@ -275,19 +271,14 @@ def test_no_open_listener_and_no_secret(path: Path) -> None:
     assert "0.0.0.0" not in text
     assert "[::]" not in text
     assert SECRETS.search(text) is None
-    assert (
-        re.search(r"(?i)(token|password|secret(_access)?_key)['\"]?\s*[:=]\s*\w{16,}", text) is None
-    )
+    assert re.search(r"(?i)(token|password|secret(_access)?_key)['\"]?\s*[:=]\s*\w{16,}", text) is None
 
 
 @pytest.mark.parametrize("name", KUBERNETES)
 def test_credentials_come_from_a_secret(name: str) -> None:
     for group in groups(name).values():
         assert [source.keys() for source in container(group)["envFrom"]] == [{"secretRef"}]
-        assert not any(
-            re.search("KEY|TOKEN|SECRET|PASSWORD", variable["name"])
-            for variable in container(group)["env"]
-        )
+        assert not any(re.search("KEY|TOKEN|SECRET|PASSWORD", variable["name"]) for variable in container(group)["env"])
 
 
 def images(name: str) -> set[str]:
@@ -338,9 +329,7 @@ def test_page_names_files_that_exist() -> None:
     named = set(re.findall(r"\b(?:cluster|experiments|tests)/[\w./]+\w", text))
     assert {f"cluster/{name}" for name in KUBERNETES + MACHINES} <= named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
-    assert [
-        name for name in re.findall(r"`(\w+\.yaml)`", text) if not (CLUSTER / name).exists()
-    ] == []
+    assert [name for name in re.findall(r"`(\w+\.yaml)`", text) if not (CLUSTER / name).exists()] == []
 
 
 # The schema

@@ -53,18 +53,14 @@ def synthetic(name, rows=320):
     rng = random.Random(name)
     ways = ("{n}", "{n}.core.thing", "Py{n}", "np.array", "pd.DataFrame", "RayTask", "NumPy's")
     words = ["".join(rng.choices("abcdefghij", k=5)) for _ in range(400)]
-    texts = [
-        " ".join([*rng.choices(words, k=20), rng.choice(ways).format(n=name)]) for _ in range(rows)
-    ]
+    texts = [" ".join([*rng.choices(words, k=20), rng.choice(ways).format(n=name)]) for _ in range(rows)]
     return pa.table({"text": texts, "source": [name] * rows})
 
 
 @pytest.fixture(scope="module")
 def tables():
     made = {name: synthetic(name) for name in LIBRARIES if name not in REAL}
-    copies = pa.table(
-        {"text": ["The same text, twice over, in a package."] * 2, "source": ["extra"] * 2}
-    )
+    copies = pa.table({"text": ["The same text, twice over, in a package."] * 2, "source": ["extra"] * 2})
     return made | {name: read_package(name) for name in REAL} | {"extra": copies}
 
 
@@ -105,9 +101,7 @@ def test_docstrings_are_those_that_python_shows():
         assert shown and shown <= set(found)
 
 
-@pytest.mark.parametrize(
-    "module", ["networkx.classes.graph", "sqlalchemy.orm.session", "ast", "typing"]
-)
+@pytest.mark.parametrize("module", ["networkx.classes.graph", "sqlalchemy.orm.session", "ast", "typing"])
 def test_docstrings_are_all_that_the_whole_tree_has(module):
     source = inspect.getsource(pytest.importorskip(module)).encode()
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -116,9 +110,8 @@ def test_docstrings_are_all_that_the_whole_tree_has(module):
 
 
 def test_docstrings_are_found_under_every_statement():
-    nested = (
-        "if a:\n  try:\n    pass\n  except E:\n    with b:\n      match c:\n        case 1:\n"
-        + textwrap.indent("async def f():\n  '''deep'''\n", " " * 10)
+    nested = "if a:\n  try:\n    pass\n  except E:\n    with b:\n      match c:\n        case 1:\n" + textwrap.indent(
+        "async def f():\n  '''deep'''\n", " " * 10
     )
     assert find_docstrings(nested.encode()) == ["deep"]
 
@@ -282,9 +275,7 @@ def test_corpus_keeps_each_other_text_once(tables, made):
     for name, table in tables.items():
         kept = [text for text, source in zip(texts, sources, strict=True) if source == name]
         assert set(kept) <= set(table["text"].to_pylist())
-        most = len({letters(text) for text in table["text"].to_pylist()}) - 234 * (
-            name in LIBRARIES
-        )
+        most = len({letters(text) for text in table["text"].to_pylist()}) - 234 * (name in LIBRARIES)
         assert 0.9 * most < len(kept) <= most if name in REAL else len(kept) == most
 
 
@@ -317,10 +308,7 @@ def test_too_few_or_no_paragraphs_name_the_library(tables):
 
 
 def test_two_real_libraries_can_be_told_apart_without_their_names(made):
-    rows = {
-        split: [r for r in table.to_pylist() if r["label"] in REAL]
-        for split, table in made[1].items()
-    }
+    rows = {split: [r for r in table.to_pylist() if r["label"] in REAL] for split, table in made[1].items()}
     fit = [[row[column] for row in rows["train"]] for column in ("text", "label")]
     score = [[row[column] for row in rows["test"]] for column in ("text", "label")]
     model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000)).fit(*fit)

@@ -71,9 +71,7 @@ def random_ids(classes, rows=200):
 def test_f1_and_accuracy_are_those_of_scikit_learns_report(classes):
     gold, predicted = random_ids(classes)
     expected = classification_report(gold, predicted, output_dict=True)
-    assert scores.score("macro_f1", gold, predicted) == pytest.approx(
-        100 * expected["macro avg"]["f1-score"]
-    )
+    assert scores.score("macro_f1", gold, predicted) == pytest.approx(100 * expected["macro avg"]["f1-score"])
     for metric in ("accuracy", "micro_f1"):
         assert scores.score(metric, gold, predicted) == pytest.approx(100 * expected["accuracy"])
 
@@ -125,9 +123,7 @@ def test_score_names_the_metric_and_what_is_allowed(metric, gold, predicted, mes
         (3, 48, 100, 211, 33, None),
     ],
 )
-def test_encoder_parameters_are_those_of_transformers(
-    layers, width, intermediate, vocabulary, positions, known
-):
+def test_encoder_parameters_are_those_of_transformers(layers, width, intermediate, vocabulary, positions, known):
     config = BertConfig(
         num_hidden_layers=layers,
         hidden_size=width,
@@ -153,9 +149,7 @@ def test_training_flops_reproduce_the_paper():
     # BERT: 900,000 steps of 256 x 128 tokens, then 100,000 of 256 x 512 (Table 2 prints 2.79E19).
     phases = ((900_000, 128), (100_000, 512))
     flops = sum(
-        report.training_flops(
-            steps=steps, batch_rows=256, block_tokens=tokens, parameters=109_000_000
-        )
+        report.training_flops(steps=steps, batch_rows=256, block_tokens=tokens, parameters=109_000_000)
         for steps, tokens in phases
     )
     assert report.human(flops) == "2.79E19"
@@ -383,9 +377,7 @@ def test_the_sweep_figure_shows_every_method(levels):
 def test_no_figure_touches_pyplot():
     for path in Path(tlm_ray.report.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            imported = [
-                alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")
-            ]
+            imported = [alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")]
             assert not [name for name in imported if "pyplot" in name], path.name
 
 
@@ -396,9 +388,7 @@ def test_publish_table_writes_what_it_names(tmp_path):
     cells = make_cells(["sciie", "docstrings"])
     uris = report.publish_table(cells, str(tmp_path / "results"), notes=["a note"])
     assert sorted(uris) == [f"main_table.{kind}" for kind in ("csv", "json", "md", "png")]
-    assert storage.read_bytes(uris["main_table.md"]).decode() == report.table_markdown(
-        cells, notes=["a note"]
-    )
+    assert storage.read_bytes(uris["main_table.md"]).decode() == report.table_markdown(cells, notes=["a note"])
     assert storage.read_bytes(uris["main_table.csv"]).decode() == report.table_csv(cells)
     assert len(json.loads(storage.read_bytes(uris["main_table.json"]))["cells"]) == len(cells)
     assert pixels(storage.read_bytes(uris["main_table.png"])).std() > 0

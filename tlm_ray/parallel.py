@@ -26,14 +26,10 @@ def each(
     that it held. A line of progress is printed every few seconds.
     """
     context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = (
-        False  # each() prints its own, with the title that a reader knows
-    )
+    context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     rows = (
-        ray.data.from_items(
-            [{"item": i} for i in range(len(items))], override_num_blocks=len(items)
-        )
+        ray.data.from_items([{"item": i} for i in range(len(items))], override_num_blocks=len(items))
         .map_batches(
             _Each,
             batch_size=1,
@@ -47,9 +43,7 @@ def each(
         now = time.monotonic()
         if now - reported > REPORT_EVERY_S and done < len(items):
             left = (now - started) / done * (len(items) - done)
-            console.print(
-                f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim"
-            )
+            console.print(f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim")
             reported = now
         yield row
 

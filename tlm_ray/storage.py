@@ -104,9 +104,7 @@ def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[
         if info.type == pafs.FileType.File and info.path.endswith(suffix)
     ]
     if not files and not missing_ok:
-        raise FileNotFoundError(
-            f"location {uri!r}: no file there; check the path, or the access rights to it"
-        )
+        raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
     return files
 
 
@@ -200,9 +198,7 @@ def read_json(uri: str) -> Any:
     try:
         return json.loads(read_bytes(uri))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"file {uri!r} is not JSON ({error}); delete its folder to make it anew"
-        ) from error
+        raise ValueError(f"file {uri!r} is not JSON ({error}); delete its folder to make it anew") from error
 
 
 def write_json(uri: str, value: Any) -> None:

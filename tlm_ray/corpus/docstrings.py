@@ -141,8 +141,7 @@ def installed_packages() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
     if missing := [name for name in LIBRARIES if name not in found]:
         raise ImportError(
-            "the embedded task asks for libraries that are not installed; run: "
-            f"pip install {' '.join(missing)}"
+            f"the embedded task asks for libraries that are not installed; run: pip install {' '.join(missing)}"
         )
     return found
 
@@ -291,9 +290,7 @@ def _table(rows: Iterable[tuple[str, str]], second: str) -> pa.Table:
     return pa.table([pa.array(column, pa.string()) for column in columns], ["text", second])
 
 
-def docstring_corpus_and_task(
-    tables: dict[str, pa.Table], *, seed: int = 0
-) -> tuple[pa.Table, dict[str, pa.Table]]:
+def docstring_corpus_and_task(tables: dict[str, pa.Table], *, seed: int = 0) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Return the corpus (text, source) and the task's train, dev and test tables (text, label).
 
     `tables` are `read_package`'s by name. The task has 84 / 50 / 100 rows of each of `LIBRARIES`,
@@ -309,8 +306,7 @@ def docstring_corpus_and_task(
         if used.isdisjoint(_runs(text)):
             corpus.setdefault(_letters(text), (text, name))
     task = {
-        split: _table([(NAME.sub(MASK, text), name) for text, name in rows], "label")
-        for split, rows in chosen.items()
+        split: _table([(NAME.sub(MASK, text), name) for text, name in rows], "label") for split, rows in chosen.items()
     }
     return _table(corpus.values(), "source"), task
 

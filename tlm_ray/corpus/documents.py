@@ -30,9 +30,7 @@ def file_format(uri: str) -> str:
     for ending, found in FORMATS.items():
         if name.endswith(ending):
             return found
-    raise ValueError(
-        f"file {uri!r}: its ending is none of {', '.join(FORMATS)}; rename or convert it"
-    )
+    raise ValueError(f"file {uri!r}: its ending is none of {', '.join(FORMATS)}; rename or convert it")
 
 
 def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -45,9 +43,7 @@ def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.Reco
         for batch in reader(uri):
             yield _select(batch, columns, uri)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"file {uri!r} cannot be read ({error}); repair it or take it away"
-        ) from error
+        raise ValueError(f"file {uri!r} cannot be read ({error}); repair it or take it away") from error
 
 
 def _select(batch: pa.RecordBatch, columns: list[str] | None, uri: str) -> pa.RecordBatch:
@@ -73,9 +69,7 @@ def _csv(uri: str) -> Iterator[pa.RecordBatch]:
     options = pacsv.ParseOptions(delimiter="\t" if ".tsv" in name else ",", newlines_in_values=True)
     with storage.open_text(uri) as stream:
         header = pacsv.open_csv(stream, parse_options=options).schema.names
-    types = pacsv.ConvertOptions(
-        column_types={name: pa.string() for name in header}, strings_can_be_null=False
-    )
+    types = pacsv.ConvertOptions(column_types={name: pa.string() for name in header}, strings_can_be_null=False)
     with storage.open_text(uri) as stream:
         yield from pacsv.open_csv(stream, parse_options=options, convert_options=types)
 
@@ -88,13 +82,9 @@ def _jsonl(uri: str) -> Iterator[pa.RecordBatch]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(
-                f"file {uri!r}, line {number}: not JSON ({error}); mend the line"
-            ) from error
+            raise ValueError(f"file {uri!r}, line {number}: not JSON ({error}); mend the line") from error
         if not isinstance(row, dict):
-            raise ValueError(
-                f"file {uri!r}, line {number}: {line[:40]!r} is not an object; write one a line"
-            )
+            raise ValueError(f"file {uri!r}, line {number}: {line[:40]!r} is not an object; write one a line")
         rows.append(row)
         if len(rows) == BATCH_ROWS:
             yield _batch(rows)

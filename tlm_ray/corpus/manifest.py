@@ -30,9 +30,7 @@ class Corpus:
     @property
     def digest(self) -> str:
         """The corpus' identity: sha256 over its files' names and digests."""
-        return hashlib.sha256(
-            json.dumps([(f.name, f.digest) for f in self.files]).encode()
-        ).hexdigest()
+        return hashlib.sha256(json.dumps([(f.name, f.digest) for f in self.files]).encode()).hexdigest()
 
     @property
     def size(self) -> int:
@@ -50,9 +48,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     found = [file for file in storage.list_files(uri) if file.size]
     if not found:
         raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
-    next(
-        iter(read_columns(found[0].uri, [column])), None
-    )  # a missing column or an unreadable file shows here
+    next(iter(read_columns(found[0].uri, [column])), None)  # a missing column or an unreadable file shows here
     known = storage.read_json(digests) if digests and storage.exists(digests) else {}
     base = storage.base_of(uri)
     files = []
@@ -66,11 +62,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
             digest = storage.digest(file.uri)
             known[file.uri] = [stamp, digest]
         name = file.uri.partition("?")[0].removeprefix(base).lstrip("/")
-        files.append(
-            CorpusFile(
-                name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest
-            )
-        )
+        files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
     if digests:
         storage.write_json(digests, known)
     return Corpus(uri=uri, column=column, files=tuple(files))

@@ -20,18 +20,14 @@ SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
 ROW_GROUP = 8192  # passages; what is read to get at one of them
 
 
-def cut_passages(
-    folder: str, corpus: Corpus, *, passage_tokens: int, workers: int
-) -> dict[str, Any]:
+def cut_passages(folder: str, corpus: Corpus, *, passage_tokens: int, workers: int) -> dict[str, Any]:
     """Cut a corpus into passages of about `passage_tokens` word pieces; returns the record's facts.
 
     Rows without text are left out and counted. ValueError if nothing is left.
     """
     items = [{"part": i, "file": asdict(file)} for i, file in enumerate(corpus.files)]
     arguments = (folder, corpus.column, passage_tokens)
-    made = list(
-        parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages")
-    )
+    made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
     made.sort(key=lambda part: part["part"])
     parts = [{"file": part["file"], "passages": part["passages"]} for part in made]
     passages = sum(part["passages"] for part in parts)
@@ -40,9 +36,7 @@ def cut_passages(
             f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
         )
     storage.write_json(storage.join(folder, PARTS), parts)
-    totals = {
-        name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")
-    }
+    totals = {name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")}
     return {"passages": passages, **totals}
 
 
@@ -59,9 +53,7 @@ class _Cutter:
         with storage.open_output(storage.join(self.folder, name)) as stream:
             with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
                 for batch in read_columns(file.uri, [self.column]):
-                    writer.write_table(
-                        self._cut(batch, file.name, counts), row_group_size=ROW_GROUP
-                    )
+                    writer.write_table(self._cut(batch, file.name, counts), row_group_size=ROW_GROUP)
             check_unchanged(file)
         return {"part": item["part"], "file": name, **counts}
 
@@ -112,6 +104,4 @@ class PassageStore:
                     before = first if before is None else before
                     groups.append(group)
                 first += rows
-            return file.read_row_groups(groups, columns=columns).slice(
-                low - (before or 0), high - low
-            )
+            return file.read_row_groups(groups, columns=columns).slice(low - (before or 0), high - low)

@@ -33,9 +33,7 @@ def _paper(name: str, metric: str = "macro_f1") -> HubTask:
     return HubTask(uri=f"hf://datasets/yxchar/{name}-tlm", metric=metric)
 
 
-def _glue(
-    name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation"
-) -> HubTask:
+def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation") -> HubTask:
     files = (
         "train-00000-of-00001.parquet",
         f"{dev}-00000-of-00001.parquet",
@@ -163,24 +161,18 @@ def _read_split(uri: str, source: HubTask) -> pa.Table:
     for name, column in columns.items():
         for row, value in enumerate(column.to_pylist()):
             if value is None or not value.strip():
-                raise ValueError(
-                    f"file {uri!r}, row {row}: {name} is empty; fill it in or take the row out"
-                )
+                raise ValueError(f"file {uri!r}, row {row}: {name} is empty; fill it in or take the row out")
     columns.setdefault("text_pair", pa.array([""] * len(table)))
     return pa.table({name: columns[name] for name in ("text", "text_pair", "label")})
 
 
 def _read_all(uri: str) -> pa.Table:
     if file_format(uri) == "text":
-        raise ValueError(
-            f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label"
-        )
+        raise ValueError(f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label")
     batches = list(read_columns(uri))
     if not sum(len(batch) for batch in batches):
         raise ValueError(f"file {uri!r} has no rows; a task needs examples in train, dev and test")
-    return pa.concat_tables(
-        [pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"
-    )
+    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
 
 
 def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:

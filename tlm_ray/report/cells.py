@@ -40,9 +40,7 @@ class Cell:
         for field in ("flops", "data_bytes", "wall_s"):
             value = getattr(self, field)
             if not math.isfinite(value) or value < 0:
-                raise ValueError(
-                    f"{self._name}: {field} is {value}; give a finite amount, 0 or more"
-                )
+                raise ValueError(f"{self._name}: {field} is {value}; give a finite amount, 0 or more")
 
     @property
     def _name(self) -> str:

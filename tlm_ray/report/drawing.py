@@ -50,9 +50,7 @@ def marker_of(index: int) -> str:
     return MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
 
 
-def make_panels(
-    count: int, *, width_in: float, height_in: float = 3.2
-) -> tuple[Figure, list[Axes]]:
+def make_panels(count: int, *, width_in: float, height_in: float = 3.2) -> tuple[Figure, list[Axes]]:
     """Return a figure with `count` bare panels of the given size in inches, three to a row."""
     columns = min(count, PANELS_A_ROW)
     rows = math.ceil(count / columns)

@@ -26,9 +26,7 @@ def training_flops(*, steps: int, batch_rows: int, block_tokens: int, parameters
     return 6 * (steps * batch_rows * block_tokens) * parameters
 
 
-def encoder_parameters(
-    *, layers: int, width: int, intermediate: int, vocabulary: int, positions: int
-) -> int:
+def encoder_parameters(*, layers: int, width: int, intermediate: int, vocabulary: int, positions: int) -> int:
     """Return the parameters of a BERT encoder with its masked-language-model head.
 
     All five are sizes of the usual configuration (width: hidden size; intermediate: inner size of

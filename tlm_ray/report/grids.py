@@ -78,15 +78,10 @@ def _reported_lines(cells: Sequence[Cell], tasks: list[str]) -> list[Line]:
 
 def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -> Line:
     cost = next(iter(found.values()))
-    scores = [
-        f"{found[task].mean:.2f} ± {found[task].std:.2f}" if task in found else ABSENT
-        for task in tasks
-    ]
+    scores = [f"{found[task].mean:.2f} ± {found[task].std:.2f}" if task in found else ABSENT for task in tasks]
     average = _average([row.mean for row in found.values()], len(tasks))
     texts = (*scores, average, human(cost.flops), f"{cost.data_gb:g} GB", ABSENT)
-    return Line(
-        name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True
-    )
+    return Line(name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True)
 
 
 def _score_text(cell: Cell) -> str:

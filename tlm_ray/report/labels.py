@@ -26,9 +26,7 @@ PLACES = (
 MARGIN_PX = 3.0  # kept free around a name
 
 
-def name_points(
-    panel: Axes, points: Sequence[Point], named: Sequence[Point]
-) -> dict[str, Annotation]:
+def name_points(panel: Axes, points: Sequence[Point], named: Sequence[Point]) -> dict[str, Annotation]:
     """Write the names of `named` and return them; a name that finds no free place is not there.
 
     A name stands once, at the first of its points that has room. No name covers one of `points`,

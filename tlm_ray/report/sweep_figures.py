@@ -41,9 +41,7 @@ def sweep_figure(trials: Sequence[Trial]) -> bytes:
     return drawing.to_png(figure)
 
 
-def _draw_parameter(
-    panel: Axes, scored: list[dict[str, Any]], field: str, methods: list[str]
-) -> None:
+def _draw_parameter(panel: Axes, scored: list[dict[str, Any]], field: str, methods: list[str]) -> None:
     levels = sorted({trial[field] for trial in scored})
     is_grid = len(levels) <= MOST_LEVELS
     low, high = _position(levels[0]), _position(levels[-1])
@@ -59,9 +57,7 @@ def _draw_parameter(
     panel.set_xticks([_position(value) for value in ticks], [f"{value:g}" for value in ticks])
 
 
-def _draw_method(
-    panel: Axes, points: list[tuple[float, float]], index: int, shift: float, is_grid: bool
-) -> None:
+def _draw_method(panel: Axes, points: list[tuple[float, float]], index: int, shift: float, is_grid: bool) -> None:
     colour, marker = drawing.colour_of(index), drawing.marker_of(index)
     panel.plot(
         [_position(x) + shift for x, _ in points],

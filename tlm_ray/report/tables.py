@@ -33,9 +33,7 @@ def table_markdown(cells: Sequence[Cell], *, notes: Sequence[str] = ()) -> str:
     return "\n".join([*lines, "", *remarks]) + "\n"
 
 
-def markdown_rows(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] | range
-) -> list[str]:
+def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] | range) -> list[str]:
     """Return the lines of a Markdown table; `right` are the columns whose text is set right."""
     rule = ["---:" if column in right else "---" for column in range(len(header))]
     escaped = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]

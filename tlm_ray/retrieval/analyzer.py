@@ -24,13 +24,9 @@ class Analyzer:
 
     def __post_init__(self) -> None:
         if self.stopwords is not None and self.stopwords not in STOPWORDS:
-            raise ValueError(
-                f"stopwords {self.stopwords!r}: allowed are None, {', '.join(map(repr, STOPWORDS))}"
-            )
+            raise ValueError(f"stopwords {self.stopwords!r}: allowed are None, {', '.join(map(repr, STOPWORDS))}")
         if self.stemmer is not None and self.stemmer not in Stemmer.algorithms():
-            raise ValueError(
-                f"stemmer {self.stemmer!r}: allowed are None, {', '.join(Stemmer.algorithms())}"
-            )
+            raise ValueError(f"stemmer {self.stemmer!r}: allowed are None, {', '.join(Stemmer.algorithms())}")
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeats included."""

@@ -12,9 +12,7 @@ from tlm_ray.retrieval.analyzer import Analyzer
 
 RUN_WORDS = 13
 # Odd multipliers of a polynomial hash, one a place in the window; fixed, so that results do not depend on a process.
-PLACES = (
-    np.random.Generator(np.random.Philox(13)).integers(0, 2**63, RUN_WORDS, dtype=np.uint64) * 2 + 1
-)
+PLACES = np.random.Generator(np.random.Philox(13)).integers(0, 2**63, RUN_WORDS, dtype=np.uint64) * 2 + 1
 WORDS = Analyzer()
 
 
@@ -23,10 +21,7 @@ class Contamination:
 
     def __init__(self, texts: Sequence[str]):
         self.words: dict[str, int] = {}
-        rows = [
-            [self.words.setdefault(word, len(self.words)) for word in WORDS.terms(text)]
-            for text in texts
-        ]
+        rows = [[self.words.setdefault(word, len(self.words)) for word in WORDS.terms(text)] for text in texts]
         self.whole = {tuple(row) for row in rows if row and len(row) < RUN_WORDS}
         self.runs = np.unique(_runs(*_flat(rows))[0])
 
@@ -51,9 +46,7 @@ def _runs(numbers: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndar
     row = np.repeat(np.arange(len(lengths)), lengths)
     windows = max(0, len(numbers) - RUN_WORDS + 1)
     known = np.concatenate([[0], np.cumsum(numbers >= 0)])
-    whole = (row[:windows] == row[RUN_WORDS - 1 :]) & (
-        known[RUN_WORDS:] - known[:windows] == RUN_WORDS
-    )
+    whole = (row[:windows] == row[RUN_WORDS - 1 :]) & (known[RUN_WORDS:] - known[:windows] == RUN_WORDS)
     at = np.flatnonzero(whole)
     hashes = np.zeros(len(at), np.uint64)
     mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

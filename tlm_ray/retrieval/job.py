@@ -47,25 +47,16 @@ class Shards:
     def items(self) -> list[dict[str, int]]:
         """List the ranges as items for `parallel.each`."""
         bounds = [self.passages * i // self.count for i in range(self.count + 1)]
-        return [
-            {"shard": i, "start": a, "stop": b}
-            for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
-        ]
+        return [{"shard": i, "start": a, "stop": b} for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))]
 
 
-def collect_statistics(
-    folder: str, passages: str, *, analyzer: Analyzer, shards: int, workers: int
-) -> dict[str, Any]:
+def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards: int, workers: int) -> dict[str, Any]:
     """Count the whole corpus once: passages, term occurrences and the document frequency of every term."""
     ranges = Shards.of(len(PassageStore.open(passages)), shards=shards, workers=workers)
     work = storage.join(folder, f"shards-{ranges.count}")
     arguments = (passages, work, analyzer)
-    made = parallel.each(
-        ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms"
-    )
-    total = reduce(
-        lambda a, b: a + b, (Statistics.from_table(storage.read_table(row["file"])) for row in made)
-    )
+    made = parallel.each(ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms")
+    total = reduce(lambda a, b: a + b, (Statistics.from_table(storage.read_table(row["file"])) for row in made))
     storage.write_table(storage.join(folder, STATISTICS), total.to_table())
     storage.delete(work)
     return {
@@ -120,16 +111,10 @@ def find_neighbours(
         ray.put(queries),
         ray.put(Contamination(task.texts("dev") + task.texts("test"))),
     )
-    made = list(
-        parallel.each(
-            ranges.items(), _Searcher, arguments=arguments, workers=workers, title="search"
-        )
-    )
+    made = list(parallel.each(ranges.items(), _Searcher, arguments=arguments, workers=workers, title="search"))
     made.sort(key=lambda row: row["shard"])
     best = best_ranks(_merge_files([row["file"] for row in made], len(queries), depth), rows)
-    dropped = np.concatenate(
-        [storage.read_table(row["dropped"])["passage"].to_numpy() for row in made]
-    )
+    dropped = np.concatenate([storage.read_table(row["dropped"])["passage"].to_numpy() for row in made])
     storage.write_table(storage.join(folder, DROPPED), pa.table({"passage": dropped}))
     facts = write_selection(folder, store, best, work=work, ranges=ranges, workers=workers)
     storage.delete(work)
@@ -147,9 +132,7 @@ def distinct_queries(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str
     for row, text in enumerate(texts):
         bag = tuple(sorted(analyzer.terms(text)))
         if not bag:
-            raise ValueError(
-                f"training row {row}: {text!r} has no word to search by; mend it or take it out"
-            )
+            raise ValueError(f"training row {row}: {text!r} has no word to search by; mend it or take it out")
         first.setdefault(bag, row)
     rows = np.array(list(first.values()), np.int64)
     return [texts[row] for row in rows], rows
@@ -177,22 +160,15 @@ class _Searcher:
         self.statistics, self.queries, self.contamination = statistics, queries, contamination
 
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
-        files = {
-            name: storage.join(self.work, f"{name}-{item['shard']:05d}.arrow")
-            for name in ("shard", "dropped")
-        }
+        files = {name: storage.join(self.work, f"{name}-{item['shard']:05d}.arrow") for name in ("shard", "dropped")}
         if not storage.exists(files["shard"]):  # written last
             texts = self.store.read(item["start"], item["stop"])["text"].to_pylist()
             leaks = self.contamination.find(texts)
             index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics)
             top = search(index, self.queries, k=min(self.depth, len(texts)), allowed=~leaks)
-            storage.write_table(
-                files["dropped"], pa.table({"passage": item["start"] + np.flatnonzero(leaks)})
-            )
+            storage.write_table(files["dropped"], pa.table({"passage": item["start"] + np.flatnonzero(leaks)}))
             ids = np.where(top.ids >= 0, top.ids + item["start"], -1)
-            storage.write_table(
-                files["shard"], pa.table({"id": ids.ravel(), "score": top.scores.ravel()})
-            )
+            storage.write_table(files["shard"], pa.table({"id": ids.ravel(), "score": top.scores.ravel()}))
         return {"shard": item["shard"], "file": files["shard"], "dropped": files["dropped"]}
 
 
@@ -206,27 +182,19 @@ def _merge_files(files: Sequence[str], queries: int, depth: int) -> TopK:
         for table in tables:
             k = len(table) // queries
             cut = table.slice(start * k, (stop - start) * k)
-            parts.append(
-                TopK(cut["id"].to_numpy().reshape(-1, k), cut["score"].to_numpy().reshape(-1, k))
-            )
+            parts.append(TopK(cut["id"].to_numpy().reshape(-1, k), cut["score"].to_numpy().reshape(-1, k)))
         runs.append(merge(parts, offsets=[0] * len(parts), k=depth))
-    return TopK(
-        np.concatenate([run.ids for run in runs]), np.concatenate([run.scores for run in runs])
-    )
+    return TopK(np.concatenate([run.ids for run in runs]), np.concatenate([run.scores for run in runs]))
 
 
-def draw_random(
-    folder: str, passages: str, bm25: str, *, seed: int, shards: int, workers: int
-) -> dict[str, Any]:
+def draw_random(folder: str, passages: str, bm25: str, *, seed: int, shards: int, workers: int) -> dict[str, Any]:
     """Draw as many clean passages as BM25 chose, at every k: the ablation "TLM, random text" (paper table 3).
 
     The drawn passages carry BM25's ranks, handed out at random, so a cut at any k leaves equally many.
     """
     store = PassageStore.open(passages)
     ranks = storage.read_table(storage.join(bm25, SELECTION))["rank"].to_numpy()
-    clean = np.setdiff1d(
-        np.arange(len(store)), storage.read_table(storage.join(bm25, DROPPED))["passage"].to_numpy()
-    )
+    clean = np.setdiff1d(np.arange(len(store)), storage.read_table(storage.join(bm25, DROPPED))["passage"].to_numpy())
     generator = np.random.Generator(np.random.Philox(seed))
     drawn = generator.permutation(clean)[: len(ranks)]
     order = np.lexsort((drawn, ranks))
@@ -248,18 +216,12 @@ def write_selection(
 ) -> dict[str, Any]:
     """Gather the selected passages' texts shard by shard and write them in the order of `best`."""
     arguments = (store.folder, work, ray.put(np.sort(best.passages)))
-    made = list(
-        parallel.each(
-            ranges.items(), _Gatherer, arguments=arguments, workers=workers, title="gather texts"
-        )
-    )
+    made = list(parallel.each(ranges.items(), _Gatherer, arguments=arguments, workers=workers, title="gather texts"))
     made.sort(key=lambda row: row["shard"])
     texts = pa.concat_tables([storage.read_table(row["file"]) for row in made])
     place = np.searchsorted(texts["passage"].to_numpy(), best.passages)
     table = texts.take(place).append_column("rank", pa.array(best.ranks))
-    table = table.append_column("score", pa.array(best.scores)).append_column(
-        "query", pa.array(best.queries)
-    )
+    table = table.append_column("score", pa.array(best.scores)).append_column("query", pa.array(best.queries))
     table = table.select(["passage", "text", "rank", "score", "query", "source"])
     storage.write_table(storage.join(folder, SELECTION), table)
     sizes = pc.binary_length(table["text"]).to_numpy()
@@ -279,9 +241,7 @@ class _Gatherer:
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
         low, high = np.searchsorted(self.selected, [item["start"], item["stop"]])
         chosen = self.selected[low:high]
-        table = self.store.read(item["start"], item["stop"], ("text", "source")).take(
-            chosen - item["start"]
-        )
+        table = self.store.read(item["start"], item["stop"], ("text", "source")).take(chosen - item["start"])
         uri = storage.join(self.work, f"texts-{item['shard']:05d}.arrow")
         storage.write_table(uri, table.append_column("passage", pa.array(chosen)))
         return {"shard": item["shard"], "file": uri}

@@ -39,9 +39,7 @@ class Statistics:
         """Merge the statistics of two disjoint sets of passages."""
         frequencies = Counter(self.frequencies)
         frequencies.update(other.frequencies)
-        return Statistics(
-            self.passages + other.passages, self.terms + other.terms, dict(frequencies)
-        )
+        return Statistics(self.passages + other.passages, self.terms + other.terms, dict(frequencies))
 
     @property
     def mean_terms(self) -> float:
@@ -62,7 +60,5 @@ class Statistics:
     def from_table(cls, table: pa.Table) -> "Statistics":
         """Read what `to_table` made."""
         totals = table.schema.metadata
-        frequencies = dict(
-            zip(table["term"].to_pylist(), table["frequency"].to_pylist(), strict=True)
-        )
+        frequencies = dict(zip(table["term"].to_pylist(), table["frequency"].to_pylist(), strict=True))
         return cls(int(totals[b"passages"]), int(totals[b"terms"]), frequencies)

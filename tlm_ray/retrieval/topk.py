@@ -27,17 +27,12 @@ def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
         raise ValueError(
             f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts"
         )
-    ids = [
-        np.where(part.ids >= 0, part.ids + offset, -1)
-        for part, offset in zip(parts, offsets, strict=True)
-    ]
+    ids = [np.where(part.ids >= 0, part.ids + offset, -1) for part, offset in zip(parts, offsets, strict=True)]
     joined, scores = (
         np.concatenate(ids, axis=1),
         np.concatenate([part.scores for part in parts], axis=1),
     )
-    order = np.lexsort((joined, -scores), axis=1)[
-        :, :k
-    ]  # a match scores above 0, so -1 ids come last
+    order = np.lexsort((joined, -scores), axis=1)[:, :k]  # a match scores above 0, so -1 ids come last
     top = TopK(np.take_along_axis(joined, order, axis=1), np.take_along_axis(scores, order, axis=1))
     short = k - top.ids.shape[1]
     if short > 0:

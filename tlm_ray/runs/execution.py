@@ -76,9 +76,7 @@ class _Making:
             inputs = [s.fingerprint for s in stage.inputs.values()]
             if any(f in self.failed for f in inputs):
                 self.waiting.remove(stage)
-                self.failed[stage.fingerprint] = next(
-                    self.failed[f] for f in inputs if f in self.failed
-                )
+                self.failed[stage.fingerprint] = next(self.failed[f] for f in inputs if f in self.failed)
             elif self._ready(stage) and self.room[stage.lane]:
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
@@ -86,10 +84,7 @@ class _Making:
 
     def _ready(self, stage: Stage) -> bool:
         """Found stages start at once: their inputs may be absent, because nothing needs them any more."""
-        return (
-            all(s.fingerprint in self.records for s in stage.inputs.values())
-            or stage.record(self.root) is not None
-        )
+        return all(s.fingerprint in self.records for s in stage.inputs.values()) or stage.record(self.root) is not None
 
     def _settle(self, future: Future) -> None:
         stage = self.running.pop(future)
@@ -132,9 +127,7 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
     with locked(folder):
         console.print(f"[yellow]make[/]   {label}")
         started = time.monotonic()
-        facts = stage.make(
-            folder, {name: source.folder(root) for name, source in stage.inputs.items()}
-        )
+        facts = stage.make(folder, {name: source.folder(root) for name, source in stage.inputs.items()})
         record = {
             "recipe": stage.recipe,
             "facts": dict(facts),
@@ -148,13 +141,7 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
 
 def _say(facts: Mapping[str, Any]) -> str:
     words = [
-        f"{value:,} {name}"
-        for name, value in facts.items()
-        if isinstance(value, int) and not isinstance(value, bool)
+        f"{value:,} {name}" for name, value in facts.items() if isinstance(value, int) and not isinstance(value, bool)
     ]
-    words += [
-        f"{name} {facts[name]:.1f}"
-        for name in ("dev", "test")
-        if isinstance(facts.get(name), float)
-    ]
+    words += [f"{name} {facts[name]:.1f}" for name in ("dev", "test") if isinstance(facts.get(name), float)]
     return ": " + ", ".join(words) if words else ""

@@ -34,9 +34,7 @@ def show_plan(trainings: list[Training], options: Options) -> None:
     """Print what a run would make and what it would cost; needs no cluster."""
     flow = options.flow()
     gpu, workers = flow.execution.compute.gpu, flow.execution.compute.workers
-    lines = plan(
-        [_stage(flow, t) for t in trainings], flow.execution.root, gpu=gpu, workers=workers
-    )
+    lines = plan([_stage(flow, t) for t in trainings], flow.execution.root, gpu=gpu, workers=workers)
     print_plan(lines, side_by_side=flow.execution.side_by_side, workers=workers, gpu=gpu)
 
 
@@ -60,9 +58,7 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
         made.append(stage)
 
     try:
-        make(
-            list(stages.values()), execution.root, side_by_side=execution.side_by_side, watch=watch
-        )
+        make(list(stages.values()), execution.root, side_by_side=execution.side_by_side, watch=watch)
     except BaseException:
         tracker.fail()
         raise
@@ -103,19 +99,14 @@ class Outcome:
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, data_bytes, seconds."""
         upstream = {stage.name: stage for stage in self.stages[training].upstream()}
-        facts = {
-            name: (stage.record(self.root) or {}).get("facts", {})
-            for name, stage in upstream.items()
-        }
+        facts = {name: (stage.record(self.root) or {}).get("facts", {}) for name, stage in upstream.items()}
         trained = [name for name in ("stage_one", "stage_two") if name in upstream]
         general = sum(facts.get("neighbours", {}).get("rank_bytes", [])[: training.recipe.k])
         return {
             "dev": facts["metrics"]["dev"],
             "test": facts["metrics"]["test"],
             "metric": facts["metrics"]["metric"],
-            "flops": sum(
-                6.0 * upstream[name].cost["tokens"] * facts[name]["parameters"] for name in trained
-            ),
+            "flops": sum(6.0 * upstream[name].cost["tokens"] * facts[name]["parameters"] for name in trained),
             "data_bytes": general + facts["task"]["train_bytes"],
             "seconds": sum(facts[name]["seconds"] for name in trained),
         }

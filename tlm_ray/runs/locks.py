@@ -35,9 +35,7 @@ def locked(folder: str) -> Iterator[None]:
         "started": _started(os.getpid()),
     }
     _beat(uri, mine)
-    time.sleep(
-        0.0 if storage.is_local(uri) else 1.0
-    )  # object stores: let a rival's write become visible
+    time.sleep(0.0 if storage.is_local(uri) else 1.0)  # object stores: let a rival's write become visible
     if storage.read_json(uri)["owner"] != mine["owner"]:
         raise StageLocked(_held(uri, storage.read_json(uri)))
     done = threading.Event()
@@ -53,9 +51,7 @@ def locked(folder: str) -> Iterator[None]:
 
 def _keep_beating(uri: str, mine: dict, done: threading.Event) -> None:
     while not done.wait(BEAT_S):
-        with contextlib.suppress(
-            OSError
-        ):  # a store that is away for a beat is asked again at the next
+        with contextlib.suppress(OSError):  # a store that is away for a beat is asked again at the next
             _beat(uri, mine)
 
 

@@ -23,9 +23,7 @@ class Options:
 
     scale: str = "tiny"
     """tiny (CPU), small, medium or large (the paper's)"""
-    tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(
-        default_factory=lambda: [EMBEDDED]
-    )
+    tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
     """names below --task-root, folders, or the paper's and GLUE's names; the default is embedded"""
     corpus: str = ""
     """general corpus: file, folder, glob or URI of Parquet, JSONL, CSV or text; the default is embedded"""
@@ -116,9 +114,7 @@ def ray_options() -> dict[str, Any]:
     Ray's logs stay in its session folder. With RAY_ADDRESS set, as in a submitted job, the same call connects to the
     cluster.
     """
-    os.environ.setdefault(
-        "RAY_BACKEND_LOG_LEVEL", "fatal"
-    )  # C++ lines that no setting of Python's logging reaches
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ lines that no setting of Python's logging reaches
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token" if os.environ.get("RAY_ADDRESS") else "disabled")

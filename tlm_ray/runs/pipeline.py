@@ -165,11 +165,7 @@ class Flow:
     def tokenizer(self, recipe: Recipe, task: Stage) -> Stage:
         """The tokenizer of a selection and a task."""
         trained = recipe.tokenizer == "trained"
-        parameters = (
-            {"name": "trained", "vocabulary": recipe.vocabulary}
-            if trained
-            else _source(recipe.tokenizer)
-        )
+        parameters = {"name": "trained", "vocabulary": recipe.vocabulary} if trained else _source(recipe.tokenizer)
         text = self._text(recipe, task) if trained else {}
         return Stage(
             name="tokenizer",
@@ -192,11 +188,8 @@ class Flow:
             name="blocks",
             version=1,
             parameters=lengths,
-            inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)}
-            | self._text(recipe, task),
-            make=lambda folder, inputs: parallel.on_worker(
-                _make_blocks, folder, dict(inputs), **lengths
-            ),
+            inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)} | self._text(recipe, task),
+            make=lambda folder, inputs: parallel.on_worker(_make_blocks, folder, dict(inputs), **lengths),
         )
 
     def _text(self, recipe: Recipe, task: Stage) -> dict[str, Stage]:
@@ -303,17 +296,13 @@ def _source(name: str) -> dict[str, Any]:
     """Identify a tokenizer or encoder: a local folder by its files' digests, a hub name by name."""
     if not storage.exists(name):
         return {"name": name}
-    files = {
-        file.uri.rpartition("/")[2]: storage.digest(file.uri) for file in storage.list_files(name)
-    }
+    files = {file.uri.rpartition("/")[2]: storage.digest(file.uri) for file in storage.list_files(name)}
     return {"files": files}
 
 
 def _write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
     items = [{"package": package} for package in docstrings.installed_packages()]
-    made = parallel.each(
-        items, _PackageReader, arguments=(), workers=workers, title="read docstrings"
-    )
+    made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
     tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
     corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))
     storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
@@ -331,33 +320,21 @@ class _PackageReader:
 
 
 def _selection(inputs: Mapping[str, str]):
-    return (
-        storage.read_table(storage.join(inputs["neighbours"], SELECTION))
-        if "neighbours" in inputs
-        else None
-    )
+    return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
 
 
 # These run on a worker of the cluster, and import there what the driver does not need.
-def _make_tokenizer(
-    folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int
-) -> dict[str, Any]:
+def _make_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
     from tlm_ray.training.preparation import make_tokenizer
 
-    return make_tokenizer(
-        folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary
-    )
+    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
 
 
-def _make_blocks(
-    folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int
-) -> dict[str, Any]:
+def _make_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
     from tlm_ray.training.preparation import make_blocks
 
     lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
-    return make_blocks(
-        folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths
-    )
+    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)
 
 
 def _evaluate(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:

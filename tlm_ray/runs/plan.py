@@ -63,12 +63,8 @@ def _measured(name: str, root: str) -> float | None:
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return None
-    records = [
-        storage.read_json(f.uri) for f in storage.list_files(folder, RECORD, missing_ok=True)[:20]
-    ]
-    rates = [
-        r["cost"]["flops"] / r["facts"]["seconds"] for r in records if r["facts"].get("seconds")
-    ]
+    records = [storage.read_json(f.uri) for f in storage.list_files(folder, RECORD, missing_ok=True)[:20]]
+    rates = [r["cost"]["flops"] / r["facts"]["seconds"] for r in records if r["facts"].get("seconds")]
     return statistics.median(rates) if rates else None
 
 
@@ -87,9 +83,7 @@ def print_plan(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: b
     console.print(table)
     todo = [line for line in lines if not line.found]
     trainings = sum(line.seconds for line in todo if line.stage.lane == "train")
-    wall = (
-        sum(line.seconds for line in todo if line.stage.lane == "data") + trainings / side_by_side
-    )
+    wall = sum(line.seconds for line in todo if line.stage.lane == "data") + trainings / side_by_side
     flops = sum(line.stage.cost.get("flops", 0) for line in todo)
     tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
     console.print(

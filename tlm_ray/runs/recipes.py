@@ -53,9 +53,7 @@ class Recipe:
             ("precision", PRECISIONS),
         ):
             if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}"
-                )
+                raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         if not 0 <= self.k <= self.depth:
             raise ValueError(
                 f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; raise --depth"
@@ -65,9 +63,7 @@ class Recipe:
                 f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
             )
         if not self.rho2 >= 0:
-            raise ValueError(
-                f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch"
-            )
+            raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         longest = max(self.block_tokens, self.task_tokens)
         if longest > self.geometry.positions:
             raise ValueError(
@@ -193,9 +189,7 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
         scale=scale,
         geometry=LARGE if scale == "large" else BASE,
         vocabulary=30_522,
-        tokenizer="google-bert/bert-large-uncased"
-        if scale == "large"
-        else "google-bert/bert-base-uncased",
+        tokenizer="google-bert/bert-large-uncased" if scale == "large" else "google-bert/bert-base-uncased",
         k=k,
         rho1=rho1,
         rho2=rho2,

@@ -83,9 +83,7 @@ def unique(stages: list[Stage]) -> list[Stage]:
 
 def canonical(value: Any) -> bytes:
     """Return the one JSON text of a plain value: sorted keys, no spaces."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def plain(value: Any, name: str) -> Any:
@@ -95,17 +93,13 @@ def plain(value: Any, name: str) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"type": type(value).__name__} | {
-            k: plain(v, f"{name}.{k}") for k, v in fields.items()
-        }
+        return {"type": type(value).__name__} | {k: plain(v, f"{name}.{k}") for k, v in fields.items()}
     if isinstance(value, Mapping):
         return {str(k): plain(v, f"{name}.{k}") for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v, f"{name}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(
-            f"parameter {name} is {value}: it never equals itself; give a finite number"
-        )
+        raise ValueError(f"parameter {name} is {value}: it never equals itself; give a finite number")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(

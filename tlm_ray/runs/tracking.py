@@ -49,12 +49,8 @@ class Tracker:
     def _open(self, experiment: str) -> None:
         """Make the store and the experiment once, on the driver, before anything runs in parallel."""
         found = self.client.get_experiment_by_name(experiment)
-        self.experiment = (
-            found.experiment_id if found else self.client.create_experiment(experiment)
-        )
-        self.parent = self.client.create_run(
-            self.experiment, run_name=experiment, tags=_commit()
-        ).info.run_id
+        self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
+        self.parent = self.client.create_run(self.experiment, run_name=experiment, tags=_commit()).info.run_id
 
     def _try(self, action: Callable[..., Any], *arguments: Any) -> Any:
         """Do something with the server; when it is away, say so once and track no more."""
@@ -104,15 +100,9 @@ class Tracker:
 
     def _close(self, child: str, record: Mapping[str, Any]) -> None:
         facts = record["facts"]
-        parameters = [
-            Param(name, str(value)[:6000]) for name, value in _flat(record["recipe"]["parameters"])
-        ]
-        totals = {
-            k: v for k, v in facts.items() if isinstance(v, int | float) and not isinstance(v, bool)
-        }
-        self.client.log_batch(
-            child, params=parameters, metrics=_metrics(totals, step=facts.get("steps", 0))
-        )
+        parameters = [Param(name, str(value)[:6000]) for name, value in _flat(record["recipe"]["parameters"])]
+        totals = {k: v for k, v in facts.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        self.client.log_batch(child, params=parameters, metrics=_metrics(totals, step=facts.get("steps", 0)))
         self.client.set_terminated(child, "FINISHED")
 
     def finish(self, artifacts: Mapping[str, str], metrics: Mapping[str, float]) -> None:
@@ -138,18 +128,14 @@ class StepLogger(UserCallback):
     def __init__(self, uri: str, run: str):
         self.uri, self.run, self.logged, self.alive = uri, run, 0, True
 
-    def after_report(
-        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
-    ) -> None:
+    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
         """Send the entries since the last report."""
         fresh = [entry for entry in metrics[0]["history"] if entry["step"] > self.logged]
         if not fresh or not self.alive:
             return
         self.logged = fresh[-1]["step"]
         points = [
-            m
-            for entry in fresh
-            for m in _metrics({k: v for k, v in entry.items() if k != "step"}, step=entry["step"])
+            m for entry in fresh for m in _metrics({k: v for k, v in entry.items() if k != "step"}, step=entry["step"])
         ]
         try:
             for start in range(0, len(points), BATCH):
@@ -178,9 +164,7 @@ def _absolute(uri: str) -> str:
 def _commit() -> dict[str, str]:
     """Return the git commit as a tag, if the working folder is a checkout."""
     try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     return {"git_commit": found.stdout.strip()}

@@ -39,12 +39,8 @@ class Stream:
         size = POOL_BATCHES * self.batch_rows
         place = np.arange(pool * size, (pool + 1) * size)
         turns, rest = np.divmod(place, len(self.lengths))
-        rows = np.concatenate(
-            [self._permutation(turn)[rest[turns == turn]] for turn in np.unique(turns)]
-        )
-        rows = rows[np.argsort(self.lengths[rows], kind="stable")].reshape(
-            POOL_BATCHES, self.batch_rows
-        )
+        rows = np.concatenate([self._permutation(turn)[rest[turns == turn]] for turn in np.unique(turns)])
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")].reshape(POOL_BATCHES, self.batch_rows)
         return rows[self._generator(1, pool).permutation(POOL_BATCHES)]
 
     @lru_cache(maxsize=2)  # noqa: B019
@@ -53,9 +49,7 @@ class Stream:
 
     def _generator(self, purpose: int, number: int) -> np.random.Generator:
         seed, kind = self.key
-        return np.random.Generator(
-            np.random.Philox(np.random.SeedSequence([seed, kind == "task", purpose, number]))
-        )
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, kind == "task", purpose, number])))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +94,7 @@ class Interleave:
     def streams(self) -> dict[str, Stream]:
         """The two readings, each with its own shuffles and its own position."""
         data = {"task": self.task} | ({"general": self.general} if self.general is not None else {})
-        return {
-            kind: Stream(blocks.lengths, self.batch_rows, (self.seed, kind))
-            for kind, blocks in data.items()
-        }
+        return {kind: Stream(blocks.lengths, self.batch_rows, (self.seed, kind)) for kind, blocks in data.items()}
 
     def kind(self, step: int) -> str:
         """Return "general" or "task": step counts from 0, the task batch ends each cycle of rho1 + 1 steps."""
@@ -129,9 +120,7 @@ class Interleave:
             kind=kind,
             tokens=tokens[mine],
             attention=attention[mine],
-            types=None
-            if blocks.types is None
-            else np.where(attention, blocks.types[places], 0)[mine].astype(np.int64),
+            types=None if blocks.types is None else np.where(attention, blocks.types[places], 0)[mine].astype(np.int64),
             masked=None if chosen is None else np.flatnonzero(chosen[mine]),
             targets=None if chosen is None else clean[mine][chosen[mine]],
             labels=None if blocks.labels is None else blocks.labels[rows][mine],

@@ -71,9 +71,7 @@ def write_general_blocks(
     return read_blocks(uri)
 
 
-def write_task_blocks(
-    uri: str, split: pa.Table, tokenizer: PreTrainedTokenizerBase, *, task_tokens: int
-) -> Blocks:
+def write_task_blocks(uri: str, split: pa.Table, tokenizer: PreTrainedTokenizerBase, *, task_tokens: int) -> Blocks:
     """Tokenise a task's split, one row an example, truncated to `task_tokens` (the released code discards the rest)."""
     texts, pairs = split["text"].to_pylist(), split["text_pair"].to_pylist()
     tokens, types = [], []
@@ -106,12 +104,9 @@ def read_blocks(uri: str) -> Blocks:
     flat = _flat(rows, offsets)
     types = _flat(_single(table["types"]), offsets) if "types" in table.column_names else None
     ranks, labels = (
-        _single(table[name]).to_numpy() if name in table.column_names else None
-        for name in ("rank", "label")
+        _single(table[name]).to_numpy() if name in table.column_names else None for name in ("rank", "label")
     )
-    return Blocks(
-        flat, offsets, types if types is not None and types.any() else None, ranks, labels
-    )
+    return Blocks(flat, offsets, types if types is not None and types.any() else None, ranks, labels)
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
@@ -122,14 +117,10 @@ def _flat(rows: pa.Array, offsets: np.ndarray) -> np.ndarray:
     return rows.values.to_numpy()[: offsets[-1]]
 
 
-def _encoded(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
-) -> Iterator[tuple[int, list[list[int]]]]:
+def _encoded(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Iterator[tuple[int, list[list[int]]]]:
     for start in range(0, len(texts), CHUNK_TEXTS):
         part = list(texts[start : start + CHUNK_TEXTS])
-        encoded = tokenizer(
-            part, add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
+        encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False, verbose=False)
         yield start, encoded["input_ids"]
 
 

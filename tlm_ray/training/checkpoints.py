@@ -55,9 +55,7 @@ def load_checkpoint(
         entries = {key: state[f"{name}.{key}"] for key in ("exp_avg", "exp_avg_sq", "step")}
         on_device = {key: value.to(parameter.device) for key, value in entries.items()}
         # AdamW keeps its step count on the CPU unless it is fused on a GPU
-        optimizer.state[parameter] = on_device | {
-            "step": on_device["step"] if parameter.is_cuda else entries["step"]
-        }
+        optimizer.state[parameter] = on_device | {"step": on_device["step"] if parameter.is_cuda else entries["step"]}
     best = folder / "best.safetensors"
     return progress, load_file(best) if best.exists() else None
 
@@ -80,9 +78,7 @@ def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
-def _optimizer_tensors(
-    model: nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, torch.Tensor]:
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     return {
         f"{name}.{key}": value
         for name, parameter in model.named_parameters()

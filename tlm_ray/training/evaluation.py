@@ -16,9 +16,7 @@ from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
 
 
-def evaluate(
-    folder: str, blocks: str, model: str, *, precision: str, device: str, threads: int
-) -> dict[str, Any]:
+def evaluate(folder: str, blocks: str, model: str, *, precision: str, device: str, threads: int) -> dict[str, Any]:
     """Score a trained classifier on dev and test and keep its predictions beside the gold labels.
 
     model: a folder that opens as AutoModelForSequenceClassification. Returns dev and test scores in percent.
@@ -28,21 +26,15 @@ def evaluate(
     torch.set_num_threads(threads)
     facts = storage.read_json(storage.join(blocks, FACTS))
     with storage.folder_for_reading(model) as path:
-        classifier = JointModel.from_checkpoint(path, labels=tuple(facts["labels"]), seed=0).to(
-            device
-        )
+        classifier = JointModel.from_checkpoint(path, labels=tuple(facts["labels"]), seed=0).to(device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         pad_id = load_tokenizer(path).pad_token_id
     scores: dict[str, Any] = {"metric": facts["metric"]}
     for split in ("dev", "test"):
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
-        logits = predict(
-            classifier, rows, pad_id=pad_id, rank=Rank(device=device, precision=precision)
-        )
+        logits = predict(classifier, rows, pad_id=pad_id, rank=Rank(device=device, precision=precision))
         predicted = logits.argmax(axis=1)
         scores[split] = score(facts["metric"], rows.labels, predicted)
-        table = pa.table(
-            {"gold": rows.labels, "predicted": predicted, "logits": pa.array(list(logits))}
-        )
+        table = pa.table({"gold": rows.labels, "predicted": predicted, "logits": pa.array(list(logits))})
         storage.write_table(storage.join(folder, f"{split}_predictions.arrow"), table)
     return scores

@@ -79,25 +79,17 @@ class Training:
             evaluate,
             keep_best,
         )
-        self.optimizer = torch.optim.AdamW(
-            _groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
-        )
-        self.parallel: nn.Module = (
-            nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
-        )
+        self.optimizer = torch.optim.AdamW(_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True)
+        self.parallel: nn.Module = nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] | None = None
-        self.window = torch.zeros(
-            len(LOSSES), 2, dtype=torch.float64, device=rank.device
-        )  # sums and counts
+        self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
 
     def resume(self, folder: Path) -> None:
         """Continue from a checkpoint folder."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
-    def run(
-        self, report: Report, tick: Callable[[Progress], None] = lambda progress: None
-    ) -> Progress:
+    def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
         """Train to the last step; the model holds the last weights afterwards, or the best if keep_best.
 
         tick is called whenever losses were logged.
@@ -126,9 +118,7 @@ class Training:
         self.model.train()
         with self.rank.autocast():
             mlm, task = self.parallel(*to_device(batch, self.rank.device))
-        loss = step_loss(
-            mlm, task, batch, rho2=self.rho2, weighting=self.weighting, world=self.rank.world
-        )
+        loss = step_loss(mlm, task, batch, rho2=self.rho2, weighting=self.weighting, world=self.rank.world)
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(step)
         loss.backward()
@@ -160,14 +150,8 @@ class Training:
             "step": self.progress.step,
             "learning_rate": self.schedule.rate(self.progress.step - 1),
         }
-        entry |= {
-            name: total / count
-            for name, total, count in zip(LOSSES, sums, counts, strict=True)
-            if count
-        }
-        entry["tokens_per_s"] = (
-            self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
-        )
+        entry |= {name: total / count for name, total, count in zip(LOSSES, sums, counts, strict=True) if count}
+        entry["tokens_per_s"] = self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
         self.progress.history.append(entry)
         self.window.zero_()
 
@@ -194,11 +178,7 @@ def to_device(batch: Batch, device: str):
     """Move a batch's arrays to the device as the arguments of the model's forward."""
 
     def tensor(array: np.ndarray | None) -> torch.Tensor | None:
-        return (
-            None
-            if array is None
-            else torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
-        )
+        return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
     inputs = {"input_ids": tensor(batch.tokens), "attention_mask": tensor(batch.attention)}
     if batch.types is not None:

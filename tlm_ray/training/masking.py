@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MASKED_SHARE = (
-    0.15  # of the tokens that are not special (Devlin et al. 2019; the released code's default)
-)
+MASKED_SHARE = 0.15  # of the tokens that are not special (Devlin et al. 2019; the released code's default)
 MASK_BELOW, RANDOM_BELOW = 0.8, 0.9  # 80 % [MASK], 10 % a random token, 10 % unchanged
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -20,9 +18,7 @@ class Masking:
     special_ids: tuple[int, ...]
     share: float = MASKED_SHARE
 
-    def __call__(
-        self, tokens: np.ndarray, *, seed: int, step: int, rows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, tokens: np.ndarray, *, seed: int, step: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mask a batch.
 
         tokens: (rows, length) int64; rows: (rows,) the numbers that key the draws. Returns the masked tokens and

@@ -25,9 +25,7 @@ from tlm_ray.training.schedules import Geometry
 MLM_HEADS = {"bert": "cls"}  # where each architecture keeps its MLM head
 
 
-def bert_config(
-    geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]
-) -> BertConfig:
+def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> BertConfig:
     """Return the transformers configuration of a geometry (Devlin et al. 2019; initialised with N(0, 0.02))."""
     return BertConfig(
         vocab_size=vocabulary,
@@ -75,9 +73,7 @@ class JointModel(nn.Module):
         return cls(classifier, mlm)
 
     @classmethod
-    def from_checkpoint(
-        cls, folder: str | Path, *, labels: tuple[str, ...], seed: int
-    ) -> "JointModel":
+    def from_checkpoint(cls, folder: str | Path, *, labels: tuple[str, ...], seed: int) -> "JointModel":
         """Make stage two's model: a trained encoder with a fresh task head; safetensors only, no code of others run.
 
         folder: stage one's model, or any encoder's by hub name or local folder.
@@ -121,11 +117,7 @@ class JointModel(nn.Module):
     def _untouched(self, without_task: bool) -> torch.Tensor:
         """A zero that ties an idle task head into the graph, so that every rank has a gradient for every parameter."""
         zero = torch.zeros((), device=self.classifier.device)
-        return (
-            zero + sum(0.0 * p.sum() for p in self.task_head())
-            if without_task and self.training
-            else zero
-        )
+        return zero + sum(0.0 * p.sum() for p in self.task_head()) if without_task and self.training else zero
 
     def task_head(self) -> list[nn.Parameter]:
         """The parameters that serve the task alone."""

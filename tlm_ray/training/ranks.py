@@ -34,9 +34,7 @@ def _this_rank(precision: str) -> Rank:
     context = train.get_context()
     device = get_device()
     if device.type == "cpu":
-        torch.set_num_threads(
-            max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
-        )
+        torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
     return Rank(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
@@ -49,11 +47,7 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
     """Train stage one on this worker; returns the run's facts."""
     rank, blocks = _this_rank(config["precision"]), config["blocks"]
     facts = storage.read_json(storage.join(blocks, FACTS))
-    general = (
-        read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"])
-        if config["rho1"]
-        else None
-    )
+    general = read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"]) if config["rho1"] else None
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)
     pad_id = tokenizer.pad_token_id
@@ -72,13 +66,9 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
             special_ids=tuple(tokenizer.all_special_ids),
         ),
     )
-    bert = bert_config(
-        config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"])
-    )
+    bert = bert_config(config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"]))
     model = JointModel.from_scratch(bert, seed=config["seed"])
-    training = Training(
-        model, batches, config["schedule"], rank, rho2=config["rho2"], weighting=config["weighting"]
-    )
+    training = Training(model, batches, config["schedule"], rank, rho2=config["rho2"], weighting=config["weighting"])
     return _run(training, config["folder"], lambda path: _export_mlm(model, tokenizer, path))
 
 
@@ -122,9 +112,7 @@ def _run(training: Training, folder: str, export: Callable[[Path], None]) -> dic
         with checkpoint.as_directory() as path:
             training.resume(Path(path))
     try:
-        progress = training.run(
-            _report, _Ticker(folder) if training.rank.rank == 0 else lambda progress: None
-        )
+        progress = training.run(_report, _Ticker(folder) if training.rank.rank == 0 else lambda progress: None)
     except FloatingPointError as error:  # the same on every rank and every retry: stop at once
         return {"stopped": f"{folder}: {error}"}
     if training.rank.rank == 0:
@@ -145,9 +133,7 @@ class _Ticker:
             storage.write_json(self.uri, progress.history[-1] | {"seconds": progress.seconds})
 
 
-def _report(
-    progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None
-) -> None:
+def _report(progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None) -> None:
     """Hand metrics, the history so far and, on rank 0, a checkpoint to Ray Train."""
     metrics = metrics | {"history": progress.history}
     if save is None or train.get_context().get_world_rank() != 0:
@@ -166,9 +152,7 @@ def _facts(training: Training, progress: Progress) -> dict[str, Any]:
         "seconds": progress.seconds,
         "history": progress.history,
     }
-    return facts | (
-        {"best_step": progress.best_step, "dev": progress.best_score} if training.keep_best else {}
-    )
+    return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if training.keep_best else {})
 
 
 def _export_mlm(model: JointModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:

@@ -42,9 +42,7 @@ class Schedule:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: must be 1 or more")
         if not 0 <= self.warmup_steps <= self.steps:
-            raise ValueError(
-                f"warmup_steps {self.warmup_steps}: must lie between 0 and steps ({self.steps})"
-            )
+            raise ValueError(f"warmup_steps {self.warmup_steps}: must lie between 0 and steps ({self.steps})")
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""

@@ -16,9 +16,7 @@ from tokenizers import (
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerBase
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-ALPHABET = (
-    1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
-)
+ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
 
 
 def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:

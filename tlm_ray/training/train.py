@@ -188,9 +188,7 @@ def _show(folder: str, steps: int, done: threading.Event) -> None:
                 )
 
 
-def _trainer(
-    loop, config: dict[str, Any], compute: Compute, callbacks: list[UserCallback]
-) -> TorchTrainer:
+def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[UserCallback]) -> TorchTrainer:
     for name, value in RAY_TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
     filesystem, path = storage.open_filesystem(config["folder"])
@@ -208,9 +206,7 @@ def _trainer(
             storage_path=path,
             storage_filesystem=filesystem,
             callbacks=callbacks,
-            failure_config=train.FailureConfig(
-                max_failures=compute.max_failures, controller_failure_limit=3
-            ),
+            failure_config=train.FailureConfig(max_failures=compute.max_failures, controller_failure_limit=3),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
             logging_config=train.LoggingConfig(log_level="ERROR"),
         ),
