@@ -37,13 +37,15 @@ _DOOR = {
     "Execution": "tlm_ray.runs.execution",
     "Stage": "tlm_ray.runs.stages",
     "make": "tlm_ray.runs.execution",
+    "Space": "tlm_ray.runs.sweeping",
     "sweep": "tlm_ray.runs.sweeping",
+    "show_sweep_plan": "tlm_ray.runs.sweeping",
+    "best_recipe": "tlm_ray.runs.sweeping",
     "read_task": "tlm_ray.corpus.tasks",
     "open_corpus": "tlm_ray.corpus.manifest",
     "Cell": "tlm_ray.report",
     "print_table": "tlm_ray.report",
     "publish_table": "tlm_ray.report",
-    "publish_sweep": "tlm_ray.report",
 }
 __all__ = list(_DOOR)
 __version__ = "0.1.0"

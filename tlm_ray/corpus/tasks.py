@@ -155,7 +155,8 @@ def _read_split(uri: str, source: HubTask) -> pa.Table:
     for column in wanted.values():
         if column not in table.column_names:
             raise ValueError(
-                f"file {uri!r} has no column {column!r}, only {', '.join(table.column_names)}; a task has text, label and, for pairs, text_pair"
+                f"file {uri!r} has no column {column!r}, only {', '.join(table.column_names)}; "
+                "a task has text, label and, for pairs, text_pair"
             )
     columns = {name: table[column].cast(pa.string()) for name, column in wanted.items()}
     for name, column in columns.items():

@@ -7,6 +7,7 @@ shards that are missing, and the number of shards and workers cannot show in the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Shards:
     def items(self) -> list[dict[str, int]]:
         """List the ranges as items for `parallel.each`."""
         bounds = [self.passages * i // self.count for i in range(self.count + 1)]
-        return [{"shard": i, "start": a, "stop": b} for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))]
+        return [{"shard": i, "start": a, "stop": b} for i, (a, b) in enumerate(pairwise(bounds))]
 
 
 def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards: int, workers: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tlm_ray.report import Cell
 from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.plan import plan, print_plan
+from tlm_ray.runs.plan import show
 from tlm_ray.runs.preflight import check_cluster
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
@@ -33,9 +33,7 @@ class Training:
 def show_plan(trainings: list[Training], options: Options) -> None:
     """Print what a run would make and what it would cost; needs no cluster."""
     flow = options.flow()
-    gpu, workers = flow.execution.compute.gpu, flow.execution.compute.workers
-    lines = plan([_stage(flow, t) for t in trainings], flow.execution.root, gpu=gpu, workers=workers)
-    print_plan(lines, side_by_side=flow.execution.side_by_side, workers=workers, gpu=gpu)
+    show([_stage(flow, training) for training in trainings], flow.execution)
 
 
 def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
@@ -45,7 +43,7 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
     fails, the others finish first.
     """
     started = time.monotonic()
-    tracker = Tracker(name, uri=options.tracking_uri or default_uri())
+    tracker = Tracker.start(name, uri=options.tracking_uri or default_uri())
     flow = options.flow(callbacks=tracker.callbacks)
     execution = fitted(flow.execution, options)
     flow = replace(flow, execution=execution)

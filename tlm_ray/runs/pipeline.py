@@ -196,7 +196,10 @@ class Flow:
         return {"neighbours": self.neighbours(recipe, task)} if recipe.uses_general else {}
 
     def stage_one(self, recipe: Recipe, task: Stage, seed: int) -> Stage:
-        """Training from random weights on general and task batches; without general text k, rho1 and method are void."""
+        """Training from random weights on general and task batches.
+
+        Without general text k, rho1 and method fall away: such recipes are one training.
+        """
         run = self.execution
         parameters = {
             "geometry": recipe.geometry,

@@ -9,6 +9,7 @@ from rich.table import Table
 from tlm_ray import storage
 from tlm_ray.parallel import console
 from tlm_ray.report import human
+from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.stages import RECORD, Stage, unique
 
 # Where nothing was made yet under the root: FLOPs a second by the paper's counting, and corpus bytes a second, of one
@@ -68,8 +69,14 @@ def _measured(name: str, root: str) -> float | None:
     return statistics.median(rates) if rates else None
 
 
-def print_plan(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: bool) -> None:
-    """Print a plan and its totals."""
+def show(stages: Sequence[Stage], execution: Execution) -> None:
+    """Print the plan of making stages, and its totals."""
+    compute = execution.compute
+    lines = plan(stages, execution.root, gpu=compute.gpu, workers=compute.workers)
+    _print(lines, side_by_side=execution.side_by_side, workers=compute.workers, gpu=compute.gpu)
+
+
+def _print(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: bool) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("stage", "fingerprint", "", "tokens", "FLOPs", "time"):
         table.add_column(name, justify="left" if name in ("stage", "fingerprint", "") else "right")
@@ -88,7 +95,8 @@ def print_plan(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: b
     tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
     console.print(
         f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {tokens:.2e} tokens, "
-        f"{human(flops)} FLOPs, about {_clock(wall)}, {trainings * workers / 3600:.2f} {'GPU' if gpu else 'CPU'} hours of training"
+        f"{human(flops)} FLOPs, about {_clock(wall)}, of which training takes {trainings * workers / 3600:.2f} "
+        f"{'GPU' if gpu else 'CPU'} hours"
     )
 
 

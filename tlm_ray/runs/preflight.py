@@ -38,7 +38,8 @@ def _check_shared(root: str, nodes: list[dict]) -> None:
                 place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 if not ray.get(ray.remote(num_cpus=0, scheduling_strategy=place)(storage.exists).remote(uri)):
                     raise ValueError(
-                        f"root {root!r}: node {node['NodeManagerAddress']} does not see it; mount the same folder on every node"
+                        f"root {root!r}: node {node['NodeManagerAddress']} does not see it; "
+                        "mount the same folder on every node"
                     )
     finally:
         storage.delete(uri)
@@ -52,6 +53,7 @@ def _check_request(execution: Execution, nodes: list[dict]) -> None:
         places = sum(int(h // amount) for h in has) if amount else compute.workers
         if places < compute.workers:
             raise ValueError(
-                f"train_workers {compute.workers} with {amount:g} {name} each: the cluster has {sum(has):g} {name}, room for "
-                f"{places}; lower --train-workers or --train-resources, or add --autoscaling if the cluster adds nodes on demand"
+                f"train_workers {compute.workers} with {amount:g} {name} each: the cluster has {sum(has):g} {name}, "
+                f"room for {places}; lower --train-workers or --train-resources, or add --autoscaling if the cluster "
+                "adds nodes on demand"
             )

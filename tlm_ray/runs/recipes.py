@@ -56,7 +56,8 @@ class Recipe:
                 raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         if not 0 <= self.k <= self.depth:
             raise ValueError(
-                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; raise --depth"
+                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; "
+                "lower k or raise --depth"
             )
         if isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0:
             raise ValueError(

@@ -34,20 +34,27 @@ def default_uri() -> str:
 
 
 class Tracker:
-    """An experiment's parent run and the children opened under it."""
+    """An experiment's parent run and the children opened under it; travels to the processes of a sweep's trials."""
 
-    def __init__(self, experiment: str, *, uri: str):
+    def __init__(self, uri: str, experiment: str = "", parent: str = "", alive: bool = True):
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
-        self.uri, self.alive = _absolute(uri), True
+        self.uri, self.experiment, self.parent, self.alive = _absolute(uri), experiment, parent, alive
+        self.client = MlflowClient(self.uri)
         self.children: dict[str, str] = {}
         self.lock = threading.Lock()
-        self.client = MlflowClient(self.uri)
-        self.experiment = self.parent = ""
-        self._try(self._open, experiment)
+
+    def __reduce__(self):
+        return Tracker, (self.uri, self.experiment, self.parent, self.alive)
+
+    @classmethod
+    def start(cls, experiment: str, *, uri: str) -> "Tracker":
+        """Make the store and the experiment once, before anything runs in parallel, and open the parent run."""
+        tracker = cls(uri)
+        tracker._try(tracker._open, experiment)
+        return tracker
 
     def _open(self, experiment: str) -> None:
-        """Make the store and the experiment once, on the driver, before anything runs in parallel."""
         found = self.client.get_experiment_by_name(experiment)
         self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
         self.parent = self.client.create_run(self.experiment, run_name=experiment, tags=_commit()).info.run_id
@@ -61,7 +68,8 @@ class Tracker:
         except Exception as error:
             self.alive = False
             console.print(
-                f"[yellow]tracking[/] {self.uri}: {str(error).splitlines()[0]}; going on without, results are in the records"
+                f"[yellow]tracking[/] {self.uri}: {str(error).splitlines()[0]}; "
+                "going on without it, all numbers are in the records"
             )
             return None
 
@@ -92,7 +100,7 @@ class Tracker:
         return child
 
     def close(self, stage: Stage, root: str, record: Mapping[str, Any]) -> None:
-        """Complete the child run of a training that was made now: its recipe, its totals, what the last report missed."""
+        """Complete the child run of a training that was made now: its recipe and its totals."""
         with self.lock:
             child = self.children.pop(stage.folder(root), None)
             if child:

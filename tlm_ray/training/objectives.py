@@ -22,7 +22,7 @@ def step_loss(
     weighting: str,
     world: int,
 ) -> torch.Tensor:
-    """Return this rank's share of the step's loss, scaled so that the mean over ranks is the loss of the whole batch."""
+    """Return this rank's share of the step's loss, scaled so that the mean over ranks is the whole batch's loss."""
     mlm = mlm_sum * (world / max(1, batch.masked_total))
     task = task_sum * (world / batch.rows)
     if batch.kind == "general":

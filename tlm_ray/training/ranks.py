@@ -18,7 +18,7 @@ from tlm_ray.corpus.scores import score
 from tlm_ray.training.batches import Interleave
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.checkpoints import Progress
-from tlm_ray.training.loop import Rank, Training
+from tlm_ray.training.loop import Evaluate, Rank, Training
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.model import JointModel, bert_config
 from tlm_ray.training.prediction import predict
@@ -68,7 +68,15 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
     )
     bert = bert_config(config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"]))
     model = JointModel.from_scratch(bert, seed=config["seed"])
-    training = Training(model, batches, config["schedule"], rank, rho2=config["rho2"], weighting=config["weighting"])
+    training = Training(
+        model,
+        batches,
+        config["schedule"],
+        rank,
+        rho2=config["rho2"],
+        weighting=config["weighting"],
+        evaluate=_dev_score(blocks, facts["metric"], pad_id, rank),
+    )
     return _run(training, config["folder"], lambda path: _export_mlm(model, tokenizer, path))
 
 
@@ -95,14 +103,19 @@ def stage_two(config: dict[str, Any]) -> dict[str, Any]:
         rank=rank.rank,
         world=rank.world,
     )
-    dev = read_blocks(storage.join(blocks, "dev.arrow"))
-
-    def evaluate(model: JointModel) -> float:
-        logits = predict(model, dev, pad_id=tokenizer.pad_token_id, rank=rank)
-        return score(facts["metric"], dev.labels, logits.argmax(axis=1))
-
+    evaluate = _dev_score(blocks, facts["metric"], tokenizer.pad_token_id, rank)
     training = Training(model, batches, config["schedule"], rank, evaluate=evaluate, keep_best=True)
     return _run(training, config["folder"], lambda path: _export_classifier(model, tokenizer, path))
+
+
+def _dev_score(blocks: str, metric: str, pad_id: int, rank: Rank) -> Evaluate:
+    dev = read_blocks(storage.join(blocks, "dev.arrow"))
+    assert dev.labels is not None, "task blocks carry labels"
+
+    def evaluate(model: JointModel) -> float:
+        return score(metric, dev.labels, predict(model, dev, pad_id=pad_id, rank=rank).argmax(axis=1))
+
+    return evaluate
 
 
 def _run(training: Training, folder: str, export: Callable[[Path], None]) -> dict[str, Any]:

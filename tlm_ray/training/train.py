@@ -141,7 +141,8 @@ def _fit(
                 ) from error
         except train.TrainingFailedError as error:
             raise TrainingStopped(
-                f"{config['folder']}: training failed after {compute.max_failures} restarts; run again to continue at its last checkpoint. Cause: {_cause(error)}"
+                f"{config['folder']}: training failed after {compute.max_failures} restarts; run again to continue at "
+                f"its last checkpoint. Cause: {_cause(error)}"
             ) from error
     facts = result.return_value
     if "stopped" in facts:

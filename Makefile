@@ -1,0 +1,31 @@
+# make table: everything from nothing to the table, on any machine with Python 3.11 and a network to PyPI
+# make test:  the same set-up, then the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: table test lint clean
+
+table: $(VENV)/ready
+	$(BIN)/python experiments/main_table.py
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# torch first and alone: where pip finds a CPU build of this version, the rest is content with it
+$(VENV)/ready: pyproject.toml constraints.txt
+	@echo "installing into $(VENV): one to three minutes"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .tlm results
