@@ -13,16 +13,7 @@ import ray
 import tyro
 from rich.console import Console
 
-from tlm_ray import (
-    Options,
-    Training,
-    baseline,
-    print_table,
-    publish_table,
-    ray_options,
-    run,
-    show_plan,
-)
+from tlm_ray import Options, Training, baseline, plain_errors, print_table, ray_options, run, show_plan
 
 ROWS = {
     "task data only": lambda recipe: replace(recipe, k=0),
@@ -50,14 +41,18 @@ def trainings(options: MainTable) -> list[Training]:
     ]
 
 
-if __name__ == "__main__":
+def main() -> None:
     options = tyro.cli(MainTable, description=__doc__)
     if options.dry_run:
         show_plan(trainings(options), options)
-    else:
-        ray.init(**ray_options())
-        outcome = run(trainings(options), options, name="main_table")
-        cells = outcome.cells()
-        files = publish_table(cells, options.out)
-        outcome.finish(files)
-        print_table(cells, Console())
+        return
+    ray.init(**ray_options())
+    outcome = run(trainings(options), options, name="main_table")
+    print_table(outcome.cells(), Console())
+    for uri in outcome.publish(options.out).values():
+        print(uri)
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

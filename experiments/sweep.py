@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import ray
 import tyro
 
-from tlm_ray import Options, Space, best_recipe, ray_options, show_sweep_plan, sweep
+from tlm_ray import Options, Space, best_recipe, plain_errors, ray_options, show_sweep_plan, sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,18 @@ class Sweep(Options):
         return Space(k=self.ks, rho1=self.rho1s, rho2=self.rho2s, method=self.methods, search=self.search)
 
 
-if __name__ == "__main__":
+def main() -> None:
     options = tyro.cli(Sweep, description=__doc__)
     task = options.tasks[0]
     if options.dry_run:
         show_sweep_plan(options.space, options, task)
-    else:
-        ray.init(**ray_options())
-        trials = sweep(options.space, options, task, name=f"sweep_{task}")
-        print(f"\nThe best of {len(trials)} trials on {task}'s dev set:\n\n{best_recipe(trials, options, task)}")
-        print(f"\nTrials and figure: {options.out}/sweep.md, {options.out}/sweep.png")
+        return
+    ray.init(**ray_options())
+    trials = sweep(options.space, options, task, name=f"sweep_{task}")
+    print(f"\nThe best of {len(trials)} trials on {task}'s dev set:\n\n{best_recipe(trials, options, task)}")
+    print(f"\nTrials and figure: {options.out}/sweep.md, {options.out}/sweep.png")
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

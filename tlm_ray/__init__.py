@@ -26,6 +26,7 @@ from typing import Any
 _DOOR = {
     "Options": "tlm_ray.runs.options",
     "ray_options": "tlm_ray.runs.options",
+    "plain_errors": "tlm_ray.runs.options",
     "Training": "tlm_ray.runs.experiment",
     "Outcome": "tlm_ray.runs.experiment",
     "run": "tlm_ray.runs.experiment",

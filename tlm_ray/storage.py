@@ -15,18 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 REMOTE_CHUNK_BYTES = 8 << 20
+PATTERN = "*?["  # what makes a glob of a path that is not there
+URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
 
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """One file of a listing: where it is, its size in bytes, when it last changed (ns since 1970)."""
+    """One file of a listing: where it is, its size in bytes, when it last changed (ns since 1970, or `_changed_ns`)."""
 
     uri: str
     size: int
@@ -43,7 +45,7 @@ def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     if len(scheme) < 2:  # no scheme (a one-letter scheme is a drive)
         return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(str(uri)))
     try:
-        return pafs.FileSystem.from_uri(str(uri))
+        return pafs.FileSystem.from_uri(quote(str(uri), safe=URI_CHARACTERS))
     except pa.ArrowInvalid as error:
         raise ValueError(
             f"location {uri!r}: pyarrow opens no such scheme ({error}); use a local path, s3://, gs:// or hf://"
@@ -69,11 +71,18 @@ def join(uri: str, *parts: str) -> str:
     return urlunsplit(split._replace(path=path))
 
 
+def without_query(uri: str) -> str:
+    """Return a location without its query string; a local path has none, whatever its name holds."""
+    return str(uri).partition("?")[0] if len(urlsplit(str(uri)).scheme) > 1 else str(uri)
+
+
 def _sibling(uri: str, path: str) -> str:
     """Return the location of `path`, a path of the filesystem that `uri` lies on."""
     split = urlsplit(str(uri))
     if len(split.scheme) < 2:
         return path
+    if split.scheme != "hf":  # the one whose paths are taken as they are
+        path = quote(path)
     if split.scheme == "file":
         return urlunsplit(split._replace(path=path))
     netloc = split.netloc.split("@")[0] + "@" if "@" in split.netloc else ""
@@ -93,7 +102,7 @@ def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[
     Names that start with `.` or `_` are bookkeeping of other tools and left out of folders and globs.
     """
     filesystem, path = open_filesystem(uri)
-    found = _glob(filesystem, path) if any(c in path for c in "*?[") else _tree(filesystem, path)
+    found = _glob(filesystem, path) if _is_glob(filesystem, path) else _tree(filesystem, path)
     files = [
         File(
             uri=_sibling(uri, info.path),
@@ -109,9 +118,14 @@ def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[
 
 
 def _changed_ns(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> int:
-    """Local files: the inode's change time, which no tool sets back; elsewhere the time of modification."""
+    """Local files: the inode's change time, which no tool sets back; elsewhere the time of modification.
+
+    The hub tells no time: there it is a number made of the hash of the content.
+    """
     if isinstance(filesystem, pafs.LocalFileSystem):
         return os.stat(info.path).st_ctime_ns
+    if isinstance(filesystem, pafs.PyFileSystem) and (blob := filesystem.handler.fs.info(info.path).get("blob_id")):
+        return int(blob[:15], 16)
     return info.mtime_ns or 0
 
 
@@ -123,9 +137,17 @@ def _tree(filesystem: pafs.FileSystem, path: str) -> list[pafs.FileInfo]:
     return [f for f in listing if not _hidden(os.path.relpath(f.path, path))]
 
 
+def _is_glob(filesystem: pafs.FileSystem, path: str) -> bool:
+    return any(c in path for c in PATTERN) and filesystem.get_file_info(path).type == pafs.FileType.NotFound
+
+
+def _before_glob(pattern: str) -> str:
+    first = min(pattern.index(c) for c in PATTERN if c in pattern)
+    return pattern[:first].rpartition("/")[0]
+
+
 def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[pafs.FileInfo]:
-    first = min(pattern.index(c) for c in "*?[" if c in pattern)
-    base = pattern[:first].rpartition("/")[0]
+    base = _before_glob(pattern)
     selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
     return [
         f
@@ -140,12 +162,18 @@ def _hidden(relative: str) -> bool:
 
 def base_of(uri: str) -> str:
     """Return the location that a listing's names are relative to: the folder, or a file's or glob's own folder."""
-    location = str(uri).partition("?")[0] if len(urlsplit(str(uri)).scheme) > 1 else absolute(uri)
-    first = min((location.index(c) for c in "*[" if c in location), default=len(location))
     filesystem, path = open_filesystem(uri)
-    if first < len(location) or filesystem.get_file_info(path).type == pafs.FileType.File:
-        return location[:first].rpartition("/")[0]
-    return location.rstrip("/")
+    if _is_glob(filesystem, path):
+        path = _before_glob(path)
+    elif filesystem.get_file_info(path).type == pafs.FileType.File:
+        path = path.rpartition("/")[0]
+    return without_query(_sibling(uri, path)).rstrip("/")
+
+
+def name_below(base: str, uri: str) -> str:
+    """Return a listed file's name below its `base_of`, the same on every filesystem."""
+    name = without_query(uri).removeprefix(base).lstrip("/")
+    return name if urlsplit(base).scheme in ("", "hf") else unquote(name)
 
 
 def read_bytes(uri: str) -> bytes:
@@ -162,8 +190,8 @@ def open_text(uri: str) -> pa.NativeFile:
 
 
 def read_lines(uri: str) -> Iterator[str]:
-    """Yield a UTF-8 text file's lines with their ends."""
-    with open_text(uri) as stream, io.TextIOWrapper(stream, encoding="utf-8") as lines:
+    """Yield a UTF-8 text file's lines with their ends, without the mark that some editors put first."""
+    with open_text(uri) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
         yield from lines
 
 
@@ -181,9 +209,8 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
         if local:  # an object store shows an object when its upload is complete
             os.replace(temporary, path)
     except BaseException:
-        if local:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
+        with contextlib.suppress(OSError):  # closing the stream has published a part in an object store
+            filesystem.delete_file(temporary)
         raise
 
 

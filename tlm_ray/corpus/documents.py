@@ -20,11 +20,12 @@ FORMATS = {
     ".md": "text",
 }
 BATCH_ROWS = 8192
+CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's own 1 MB is less than a book
 
 
 def file_format(uri: str) -> str:
     """Return parquet, jsonl, csv or text by the file's ending (`.gz`, `.zst` and `.bz2` are looked through)."""
-    name = uri.partition("?")[0].lower()
+    name = storage.without_query(uri).lower()
     for packed in (".gz", ".zst", ".bz2"):
         name = name.removesuffix(packed)
     for ending, found in FORMATS.items():
@@ -36,13 +37,13 @@ def file_format(uri: str) -> str:
 def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order as record batches of the named columns (all if None).
 
-    ValueError names the file and the column that is missing, or the row that cannot be read.
+    ValueError names the file and the column that is missing, or the line that cannot be read.
     """
     reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text}[file_format(uri)]
     try:
-        for batch in reader(uri):
+        for batch in reader(uri, columns):
             yield _select(batch, columns, uri)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise ValueError(f"file {uri!r} cannot be read ({error}); repair it or take it away") from error
 
 
@@ -56,25 +57,37 @@ def _select(batch: pa.RecordBatch, columns: list[str] | None, uri: str) -> pa.Re
     return batch.select(columns) if columns else batch
 
 
-def _parquet(uri: str) -> Iterator[pa.RecordBatch]:
+def as_strings(values: pa.Array | pa.ChunkedArray, column: str, uri: str) -> pa.Array | pa.ChunkedArray:
+    """Return a column's values as strings; ValueError names the file and the column if they are not text or numbers."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"file {uri!r}, column {column!r}: is no text ({error}); name or make a text column"
+        ) from error
+
+
+def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     filesystem, path = storage.open_filesystem(uri)
     with pq.ParquetFile(path, filesystem=filesystem) as file:
         if file.metadata.num_rows == 0:
             yield pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
-        yield from file.iter_batches(BATCH_ROWS)
+        known = columns and set(columns) <= set(file.schema_arrow.names)
+        yield from file.iter_batches(BATCH_ROWS, columns=columns if known else None)
 
 
-def _csv(uri: str) -> Iterator[pa.RecordBatch]:
-    name = uri.partition("?")[0].lower()
+def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    name = storage.without_query(uri).lower()
+    read = pacsv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES)  # in one thread errors have a row number
     options = pacsv.ParseOptions(delimiter="\t" if ".tsv" in name else ",", newlines_in_values=True)
     with storage.open_text(uri) as stream:
-        header = pacsv.open_csv(stream, parse_options=options).schema.names
+        header = pacsv.open_csv(stream, read_options=read, parse_options=options).schema.names
     types = pacsv.ConvertOptions(column_types={name: pa.string() for name in header}, strings_can_be_null=False)
     with storage.open_text(uri) as stream:
-        yield from pacsv.open_csv(stream, parse_options=options, convert_options=types)
+        yield from pacsv.open_csv(stream, read_options=read, parse_options=options, convert_options=types)
 
 
-def _jsonl(uri: str) -> Iterator[pa.RecordBatch]:
+def _jsonl(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     rows: list[dict] = []
     for number, line in enumerate(storage.read_lines(uri), 1):
         if not line.strip():
@@ -87,18 +100,25 @@ def _jsonl(uri: str) -> Iterator[pa.RecordBatch]:
             raise ValueError(f"file {uri!r}, line {number}: {line[:40]!r} is not an object; write one a line")
         rows.append(row)
         if len(rows) == BATCH_ROWS:
-            yield _batch(rows)
+            yield _batch(rows, columns, uri)
             rows = []
     if rows:
-        yield _batch(rows)
+        yield _batch(rows, columns, uri)
 
 
-def _batch(rows: list[dict]) -> pa.RecordBatch:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.RecordBatch.from_pydict({name: [row.get(name) for row in rows] for name in names})
+def _batch(rows: list[dict], columns: list[str] | None, uri: str) -> pa.RecordBatch:
+    """Put rows into columns; those that nobody asked for stay empty, whatever they hold."""
+    made = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        wanted = columns is None or name in columns
+        try:
+            made[name] = pa.array([row.get(name) for row in rows]) if wanted else pa.nulls(len(rows))
+        except (pa.ArrowException, UnicodeError) as error:
+            raise ValueError(f"file {uri!r}, column {name!r}: {error}; make its values of one type") from error
+    return pa.RecordBatch.from_pydict(made)
 
 
-def _text(uri: str) -> Iterator[pa.RecordBatch]:
+def _text(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     """Documents of a plain text file are separated by blank lines."""
     documents: list[str] = []
     lines: list[str] = []

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from tlm_ray import storage
-from tlm_ray.corpus.documents import read_columns
+from tlm_ray.corpus.documents import as_strings, read_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,15 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     """List a corpus and take its digests; errors name the file and the column before any work starts.
 
     uri: a file, folder or glob. digests: where to keep the digests of local files between runs ("" for nowhere). A
-    local file is identified by its bytes, a remote one by name, size and time of change: hashing it would cost a
-    download.
+    local file is identified by its bytes, a remote one by name, size and time of change (on the hub: the hash it
+    keeps): hashing it would cost a download.
     """
     found = [file for file in storage.list_files(uri) if file.size]
     if not found:
         raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
-    next(iter(read_columns(found[0].uri, [column])), None)  # a missing column or an unreadable file shows here
+    for batch in read_columns(found[0].uri, [column]):  # a missing column or an unreadable file shows here
+        as_strings(batch.column(0), column, found[0].uri)
+        break
     known = storage.read_json(digests) if digests and storage.exists(digests) else {}
     base = storage.base_of(uri)
     files = []
@@ -61,7 +63,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
         else:
             digest = storage.digest(file.uri)
             known[file.uri] = [stamp, digest]
-        name = file.uri.partition("?")[0].removeprefix(base).lstrip("/")
+        name = storage.name_below(base, file.uri)
         files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
     if digests:
         storage.write_json(digests, known)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.documents import read_columns
+from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
 from tlm_ray.corpus.splitting import split_document
 
@@ -53,19 +53,19 @@ class _Cutter:
         with storage.open_output(storage.join(self.folder, name)) as stream:
             with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
                 for batch in read_columns(file.uri, [self.column]):
-                    writer.write_table(self._cut(batch, file.name, counts), row_group_size=ROW_GROUP)
+                    writer.write_table(self._cut(batch, file, counts), row_group_size=ROW_GROUP)
             check_unchanged(file)
         return {"part": item["part"], "file": name, **counts}
 
-    def _cut(self, batch: pa.RecordBatch, source: str, counts: dict[str, int]) -> pa.Table:
+    def _cut(self, batch: pa.RecordBatch, file: CorpusFile, counts: dict[str, int]) -> pa.Table:
         passages: list[str] = []
-        for document in batch.column(0).cast(pa.string()).to_pylist():
+        for document in as_strings(batch.column(0), self.column, file.uri).to_pylist():
             found = split_document(document or "", passage_tokens=self.passage_tokens)
             counts["documents" if found else "empty_rows"] += 1
             passages += found
         counts["passages"] += len(passages)
         counts["text_bytes"] += sum(len(passage.encode()) for passage in passages)
-        return pa.table({"text": passages, "source": [source] * len(passages)}, SCHEMA)
+        return pa.table({"text": passages, "source": [file.name] * len(passages)}, SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,19 @@ def _short_enough(sentence: str, limit: int):
         yield sentence
         return
     for run in _pack(sentence.split(), limit):
-        while _size(run) > limit:  # one word, longer than a passage
-            cut = max(1, limit * len(run) // _size(run))
-            yield run[:cut]
-            run = run[cut:]
-        yield run
+        yield from [run] if _size(run) <= limit else _parts(run.encode(), limit)
+
+
+def _parts(word: bytes, limit: int):
+    """Cut a word longer than a passage between characters, in parts of at most `limit` bytes."""
+    start = 0
+    while start + limit < len(word):
+        end = start + limit
+        while word[end] & 0xC0 == 0x80:  # inside a character
+            end -= 1
+        yield word[start:end].decode()
+        start = end
+    yield word[start:].decode()
 
 
 def _pack(pieces, limit: int) -> list[str]:

@@ -4,13 +4,14 @@ Labels are found in the training file, never hard-coded. Everything that can be 
 any expensive work starts.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
 
 from tlm_ray import storage
-from tlm_ray.corpus.documents import file_format, read_columns
+from tlm_ray.corpus.documents import as_strings, file_format, read_columns
 from tlm_ray.corpus.scores import METRICS
 
 SPLITS = ("train", "dev", "test")
@@ -95,7 +96,8 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
     ValueError or FileNotFoundError names the file, the row and the fix: missing column, empty text, a label in dev or
     test that train does not have, fewer than two classes.
     """
-    hub = HUB_TASKS.get(name.rstrip("/").rpartition("/")[2], HubTask(uri=""))
+    short = storage.without_query(name).rstrip("/").rpartition("/")[2]
+    hub = HUB_TASKS.get(short, HubTask(uri=""))
     if task_root:
         source = HubTask(uri=storage.join(task_root, name), metric=hub.metric)
     elif "/" in name:
@@ -110,27 +112,29 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
     tables = {split: _read_split(uri, source) for split, uri in files.items()}
     labels = _labels(tables["train"], files["train"])
     return Task(
-        name=name.rstrip("/").rpartition("/")[2],
-        metric=_known_metric(metric or source.metric),
+        name=short,
+        metric=_known_metric(metric or source.metric, labels, files["train"]),
         labels=labels,
         digests=tuple(storage.digest(uri) for uri in files.values()),  # type: ignore[arg-type]
         splits={split: _number(table, labels, files[split]) for split, table in tables.items()},
     )
 
 
-def _known_metric(metric: str) -> str:
+def _known_metric(metric: str, labels: tuple[str, ...], uri: str) -> str:
     if metric not in METRICS:
         raise ValueError(f"metric {metric!r}: allowed are {', '.join(METRICS)}")
+    if metric == "accuracy_f1" and len(labels) > 2:
+        raise ValueError(f"metric 'accuracy_f1' is for 2 classes, file {uri!r} has {len(labels)}; use 'macro_f1'")
     return metric
 
 
 def _split_files(source: HubTask) -> dict[str, str]:
-    """Find the three files of a task folder by name: train, dev (or validation, valid) and test."""
-    if source.uri.startswith("hf://"):
+    """Find a task folder's train, dev (or validation, valid) and test file by name; a hub task says its own."""
+    if source in HUB_TASKS.values():
         return {s: storage.join(source.uri, f) for s, f in zip(SPLITS, source.files, strict=True)}
     found = {}
     for file in storage.list_files(source.uri):
-        stem = file.uri.partition("?")[0].rpartition("/")[2].partition(".")[0]
+        stem = storage.without_query(file.uri).rpartition("/")[2].partition(".")[0]
         for split, names in SPLIT_NAMES.items():
             if stem in names:
                 if split in found:
@@ -158,7 +162,7 @@ def _read_split(uri: str, source: HubTask) -> pa.Table:
                 f"file {uri!r} has no column {column!r}, only {', '.join(table.column_names)}; "
                 "a task has text, label and, for pairs, text_pair"
             )
-    columns = {name: table[column].cast(pa.string()) for name, column in wanted.items()}
+    columns = {name: as_strings(table[column], column, uri) for name, column in wanted.items()}
     for name, column in columns.items():
         for row, value in enumerate(column.to_pylist()):
             if value is None or not value.strip():
@@ -183,8 +187,8 @@ def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
         raise ValueError(
             f"file {uri!r}: column label has one class only, {found.pop()!r}; classification needs two or more"
         )
-    if all(label.lstrip("-").isdigit() for label in found):
-        return tuple(sorted(found, key=int))
+    if all(re.fullmatch("-?[0-9]+", label) for label in found):
+        return tuple(sorted(found, key=lambda label: (int(label), label)))
     return tuple(sorted(found))
 
 

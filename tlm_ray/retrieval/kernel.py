@@ -7,6 +7,7 @@ and whatever number its terms have there.
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -34,6 +35,10 @@ def search(
     start, terms, weights = _encode(index, queries)
     ids = np.full((len(queries), k), -1, np.int64)
     scores = np.zeros((len(queries), k), np.float32)
+    if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != (index.size,)):
+        raise ValueError(
+            f"allowed: {allowed.dtype} {allowed.shape}; must be bool ({index.size},), one value for each passage"
+        )
     blocked = np.zeros(index.size, np.bool_) if allowed is None else ~allowed
     bounds = np.linspace(0, len(queries), threads + 1).astype(np.int64)
     with ThreadPoolExecutor(threads) as pool:
@@ -50,7 +55,7 @@ def search(
                 ids[a:b],
                 scores[a:b],
             )
-            for a, b in zip(bounds, bounds[1:], strict=False)
+            for a, b in pairwise(bounds)
         ]
         for job in jobs:
             job.result()

@@ -23,6 +23,8 @@ def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
     offsets[i] is the id in the whole of passage 0 of shard i. Exact, because the order of two passages does not depend
     on the shard they are in; so the result does not depend on how the corpus was cut.
     """
+    if k < 1:
+        raise ValueError(f"k {k!r}: must be a whole number of 1 or more")
     if len(parts) != len(offsets) or not parts:
         raise ValueError(
             f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts"

@@ -6,10 +6,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.markup import escape
+
 from tlm_ray import storage
 from tlm_ray.parallel import console
 from tlm_ray.runs.locks import locked
-from tlm_ray.runs.stages import RECORD, Stage
+from tlm_ray.runs.stages import RECORD, Stage, found
 from tlm_ray.training.train import Compute
 
 
@@ -42,8 +44,9 @@ def make(
 ) -> dict[str, dict[str, Any]]:
     """Make stages and all that they need; return the records by fingerprint.
 
-    What is complete under `root` is found, not made again. If a stage fails, those that do not need it still finish,
-    then the first error is raised: nothing computed is lost. watch is called with each stage and its record.
+    What is found under `root` (see `tlm_ray.runs.stages.found`) is not made again: deleting a stage's folder makes it
+    and all that depends on it anew. If a stage fails, those that do not need it still finish, then the first error is
+    raised: nothing computed is lost. watch is called with each stage and its record.
     """
     return _Making(stages, root, side_by_side, watch).run()
 
@@ -53,7 +56,11 @@ class _Making:
 
     def __init__(self, stages: Sequence[Stage], root: str, side_by_side: int, watch: Watch | None):
         self.root, self.watch = root, watch
-        self.waiting = needed(stages, root)
+        self.found = found(stages, root)
+        self.waiting = needed(stages, self.found)
+        for stage in self.waiting:  # a record whose inputs are gone falls now, so that an interrupted run leaves none
+            if stage.fingerprint not in self.found:
+                storage.delete(storage.join(stage.folder(root), RECORD))
         self.records: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, BaseException] = {}
         self.room = {"data": 1, "train": side_by_side}
@@ -83,15 +90,15 @@ class _Making:
                 self.running[pool.submit(make_one, stage, self.root)] = stage
 
     def _ready(self, stage: Stage) -> bool:
-        """Found stages start at once: their inputs may be absent, because nothing needs them any more."""
-        return all(s.fingerprint in self.records for s in stage.inputs.values()) or stage.record(self.root) is not None
+        """Found stages start at once: nothing reads their inputs, which may not be in the list at all."""
+        return stage.fingerprint in self.found or all(s.fingerprint in self.records for s in stage.inputs.values())
 
     def _settle(self, future: Future) -> None:
         stage = self.running.pop(future)
         self.room[stage.lane] += 1
         error = future.exception()
         if error is not None:
-            console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {error}")
+            console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {escape(str(error))}")
             self.failed[stage.fingerprint] = error
             return
         self.records[stage.fingerprint] = future.result()
@@ -99,14 +106,14 @@ class _Making:
             self.watch(stage, self.records[stage.fingerprint])
 
 
-def needed(stages: Sequence[Stage], root: str) -> list[Stage]:
-    """List the stages asked for and, of those that they need, all that a missing one reads; inputs first."""
+def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
+    """List the stages asked for and, of those that they need, all that one not found reads; inputs first."""
     wanted: dict[str, Stage] = {}
 
     def visit(stage: Stage) -> None:
         if stage.fingerprint in wanted:
             return
-        if stage.record(root) is None:
+        if stage.fingerprint not in found:
             for source in stage.inputs.values():
                 visit(source)
         wanted[stage.fingerprint] = stage

@@ -8,8 +8,9 @@ from typing import Any
 
 import ray
 
+from tlm_ray import storage
 from tlm_ray.parallel import console
-from tlm_ray.report import Cell
+from tlm_ray.report import Cell, publish_table
 from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.pipeline import Flow
@@ -109,10 +110,13 @@ class Outcome:
             "seconds": sum(facts[name]["seconds"] for name in trained),
         }
 
-    def finish(self, files: Mapping[str, str]) -> None:
-        """Hand the published files and the table's numbers to the tracker and end the experiment's run."""
-        names = {"/".join((c.task, c.row, c.metric)).replace(",", ""): c.mean for c in self.cells()}
-        self.tracker.finish(files, names)
+    def publish(self, out: str) -> dict[str, str]:
+        """Write the table as Markdown, CSV, JSON and a figure under `out`, track them, and return their locations."""
+        cells = self.cells()
+        files = publish_table(cells, storage.absolute(out))
+        numbers = {f"{cell.task}/{cell.row.replace(',', '')}": cell.mean for cell in cells}
+        self.tracker.finish(files, numbers)
+        return files
 
     def cells(self) -> list[Cell]:
         """Return the table's cells, in the order of the trainings, seeds united."""

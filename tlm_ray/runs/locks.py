@@ -12,6 +12,7 @@ from tlm_ray import storage
 
 LOCK = "lock.json"
 BEAT_S = 10.0
+SETTLE_LOCAL_S, SETTLE_S = 0.05, 1.0  # two that found no lock both write theirs; after this long, the last one has it
 STALE_S = 60.0  # a lock whose owner has not beaten for this long is taken over
 
 
@@ -35,9 +36,10 @@ def locked(folder: str) -> Iterator[None]:
         "started": _started(os.getpid()),
     }
     _beat(uri, mine)
-    time.sleep(0.0 if storage.is_local(uri) else 1.0)  # object stores: let a rival's write become visible
-    if storage.read_json(uri)["owner"] != mine["owner"]:
-        raise StageLocked(_held(uri, storage.read_json(uri)))
+    time.sleep(SETTLE_LOCAL_S if storage.is_local(uri) else SETTLE_S)
+    winner = storage.read_json(uri)
+    if winner["owner"] != mine["owner"]:
+        raise StageLocked(_held(uri, winner))
     done = threading.Event()
     beating = threading.Thread(target=_keep_beating, args=(uri, mine, done), daemon=True)
     beating.start()
@@ -46,13 +48,20 @@ def locked(folder: str) -> Iterator[None]:
     finally:
         done.set()
         beating.join()
-        storage.delete(uri)
+        if _is_mine(uri, mine):
+            storage.delete(uri)
 
 
 def _keep_beating(uri: str, mine: dict, done: threading.Event) -> None:
     while not done.wait(BEAT_S):
         with contextlib.suppress(OSError):  # a store that is away for a beat is asked again at the next
-            _beat(uri, mine)
+            if _is_mine(uri, mine):
+                _beat(uri, mine)
+
+
+def _is_mine(uri: str, mine: dict) -> bool:
+    """Say whether the lock is still this job's: one that slept past its time has lost it, and leaves it alone."""
+    return storage.exists(uri) and storage.read_json(uri)["owner"] == mine["owner"]
 
 
 def _beat(uri: str, mine: dict) -> None:
@@ -60,9 +69,10 @@ def _beat(uri: str, mine: dict) -> None:
 
 
 def _refuse_if_held(uri: str) -> None:
-    if not storage.exists(uri):
+    try:
+        lock = storage.read_json(uri)
+    except FileNotFoundError:
         return
-    lock = storage.read_json(uri)
     here = lock["host"] == socket.gethostname()
     alive = not here or _started(lock["pid"]) == lock["started"]
     if alive and time.time() - lock["beat"] < STALE_S:

@@ -1,18 +1,24 @@
 """The command line that all experiments share: where things are and what they run on."""
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import tyro
+from rich.markup import escape
 
 from tlm_ray import storage
 from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.parallel import console
 from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.locks import StageLocked
 from tlm_ray.runs.pipeline import EMBEDDED, Flow
 from tlm_ray.runs.recipes import Recipe, recipe_for
-from tlm_ray.training.train import Compute
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.train import Compute, TrainingStopped
 
 ROOT = ".tlm"
 
@@ -45,6 +51,8 @@ class Options:
     """passages kept a query, instead of the recipe's"""
     depth: int | None = None
     """passages retrieved a query, instead of the largest k asked for"""
+    precision: str = ""
+    """fp32 or bf16, instead of the recipe's"""
     rho1: int | None = None
     """general batches a task batch, instead of the recipe's"""
     rho2: float | None = None
@@ -97,15 +105,28 @@ class Options:
     def recipe(self, task: str, **changes: Any) -> Recipe:
         """Return a task's recipe with the changes of the command line."""
         recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale)
-        asked = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2}
-        asked = {name: value for name, value in asked.items() if value is not None} | changes
+        asked: dict[str, Any] = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2, "precision": self.precision}
+        asked = {name: value for name, value in asked.items() if value not in (None, "")} | changes
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             if steps is not None:
-                schedule = getattr(recipe, name)
-                warmup = schedule.warmup_steps * steps // schedule.steps
-                asked[name] = replace(schedule, steps=steps, warmup_steps=warmup)
+                asked[name] = _shortened(getattr(recipe, name), steps)
         depth = self.depth or max(recipe.depth, asked.get("k", recipe.k))
-        return replace(recipe, depth=depth, **asked)
+        return replace(recipe, **{"depth": depth} | asked)
+
+
+def _shortened(schedule: Schedule, steps: int) -> Schedule:
+    """Return a schedule of another length, its warm-up in proportion."""
+    return replace(schedule, steps=steps, warmup_steps=schedule.warmup_steps * steps // schedule.steps)
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Show errors that a user can mend as one message, without a traceback; the process ends with code 2."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
+        console.print(f"[bold red]error[/] {escape(str(error))}")
+        raise SystemExit(2) from error
 
 
 def ray_options() -> dict[str, Any]:

@@ -304,7 +304,9 @@ def _source(name: str) -> dict[str, Any]:
 
 
 def _write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
-    items = [{"package": package} for package in docstrings.installed_packages()]
+    # the largest first, so that no worker is left alone with one at the end
+    packages = sorted(docstrings.installed_packages(), key=lambda name: (name not in docstrings.LARGE, name))
+    items = [{"package": package} for package in packages]
     made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
     tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
     corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))

@@ -37,7 +37,7 @@ class Recipe:
     depth: int = 0
     weighting: str = "released"
     tokenizer: str = "trained"
-    analyzer: Analyzer = Analyzer()
+    analyzer: Analyzer = Analyzer()  # noqa: RUF009 - frozen
     passage_tokens: int = 128
     block_tokens: int = 128
     task_tokens: int = 128
@@ -80,7 +80,9 @@ class Recipe:
 BASE = Geometry(layers=12, width=768, heads=12, intermediate=3072)
 LARGE = Geometry(layers=24, width=1024, heads=16, intermediate=4096)
 # No dropout: a few thousand steps do not overfit, and drawing it takes a third of a step of this size on a CPU.
-TINY = Geometry(layers=2, width=128, heads=2, intermediate=512, positions=128, dropout=0.0)
+# BERT's initial N(0, 0.02) is for width 768; 0.05 keeps the scale of a layer's output, 0.02 * sqrt(768 / 128): after
+# 1,200 steps the MLM loss is 5.5 instead of 5.7.
+TINY = Geometry(layers=2, width=128, heads=2, intermediate=512, positions=128, dropout=0.0, init_std=0.05)
 
 # Released scripts (SciERC, small) and table A.1. Stage one's rates at medium and large are not published; these are
 # small's.
@@ -152,21 +154,12 @@ TINY_RECIPE = Recipe(
     k=20,
     rho1=7,
     rho2=20,
+    precision="bf16",
     stage_one=Schedule(
-        steps=1_500,
-        batch_rows=32,
-        learning_rate=2e-3,
-        warmup_steps=150,
-        weight_decay=0.01,
-        evaluate_every=300,
+        steps=2_000, batch_rows=32, learning_rate=1e-3, warmup_steps=200, weight_decay=0.01, evaluate_every=500
     ),
     stage_two=Schedule(
-        steps=300,
-        batch_rows=32,
-        learning_rate=5e-4,
-        warmup_steps=30,
-        weight_decay=0.0,
-        evaluate_every=50,
+        steps=300, batch_rows=32, learning_rate=2e-3, warmup_steps=30, weight_decay=0.0, evaluate_every=50
     ),
 )
 

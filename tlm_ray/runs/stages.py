@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -76,9 +76,23 @@ class Stage:
         yield self
 
 
-def unique(stages: list[Stage]) -> list[Stage]:
+def unique(stages: Sequence[Stage]) -> list[Stage]:
     """List stages and all that they need, each once, inputs first."""
     return list({stage.fingerprint: stage for last in stages for stage in last.upstream()}.values())
+
+
+def found(stages: Sequence[Stage], root: str) -> dict[str, dict[str, Any]]:
+    """Return the records of the stages that need not be made, by fingerprint, of these and all that they need.
+
+    A stage is found if its record is complete and all its inputs are found: what was made from a result that someone
+    deleted is made again with it, never trusted by half.
+    """
+    records: dict[str, dict[str, Any]] = {}
+    for stage in unique(stages):
+        if all(source.fingerprint in records for source in stage.inputs.values()):
+            record = stage.record(root)
+            records |= {stage.fingerprint: record} if record is not None else {}
+    return records
 
 
 def canonical(value: Any) -> bytes:
@@ -100,6 +114,8 @@ def plain(value: Any, name: str) -> Any:
         return [plain(v, f"{name}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"parameter {name} is {value}: it never equals itself; give a finite number")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 20 in a recipe and 20.0 from a command line are one number
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(

@@ -40,7 +40,8 @@ class Stream:
         place = np.arange(pool * size, (pool + 1) * size)
         turns, rest = np.divmod(place, len(self.lengths))
         rows = np.concatenate([self._permutation(turn)[rest[turns == turn]] for turn in np.unique(turns)])
-        rows = rows[np.argsort(self.lengths[rows], kind="stable")].reshape(POOL_BATCHES, self.batch_rows)
+        # pass by pass, so that few rows meet themselves in a batch where a pool is more than a pass
+        rows = rows[np.lexsort((self.lengths[rows], turns))].reshape(POOL_BATCHES, self.batch_rows)
         return rows[self._generator(1, pool).permutation(POOL_BATCHES)]
 
     @lru_cache(maxsize=2)  # noqa: B019

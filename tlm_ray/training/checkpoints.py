@@ -23,7 +23,7 @@ class Progress:
     step: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     best_step: int = 0
-    best_score: float = -1.0  # below any score, so that a first evaluation at 0 counts
+    best_score: float = -101.0  # below any score (a Matthews correlation reaches -100), so that the first counts
     tokens: int = 0
     seconds: float = 0.0
 

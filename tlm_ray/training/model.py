@@ -26,7 +26,7 @@ MLM_HEADS = {"bert": "cls"}  # where each architecture keeps its MLM head
 
 
 def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> BertConfig:
-    """Return the transformers configuration of a geometry (Devlin et al. 2019; initialised with N(0, 0.02))."""
+    """Return the transformers configuration of a geometry (Devlin et al. 2019)."""
     return BertConfig(
         vocab_size=vocabulary,
         pad_token_id=pad_id,
@@ -38,6 +38,7 @@ def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tup
         hidden_dropout_prob=geometry.dropout,
         attention_probs_dropout_prob=geometry.dropout,
         classifier_dropout=0.0,
+        initializer_range=geometry.init_std,
         **label_names(labels),
     )
 

@@ -11,7 +11,7 @@ MODEL = "model"  # the folder of a trained stage that transformers opens
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """A BERT encoder's size: layers, width, attention heads, feed-forward width, positions, dropout."""
+    """A BERT encoder: layers, width, attention heads, feed-forward width, positions, dropout, initial scale."""
 
     layers: int
     width: int
@@ -19,6 +19,7 @@ class Geometry:
     intermediate: int
     positions: int = 512
     dropout: float = 0.1
+    init_std: float = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerBase
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -22,32 +14,32 @@ ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabu
 def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
     """Train BERT's uncased WordPiece on texts; the same texts give the same vocabulary.
 
-    The alphabet is chosen here, most frequent characters first and ties by code point, because the trainer breaks such
-    ties by the order of a hash table.
+    The trainer numbers what it meets in the order of a hash table, another in each run, and breaks ties of frequency by
+    those numbers. So the alphabet is chosen here, most frequent characters first and ties by code point, and its ##
+    pieces are numbered here, as special tokens of the trainer.
     """
     texts = list(texts)
-    normalizer = normalizers.BertNormalizer(lowercase=True)
+    normalizer, words = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(normalizer.normalize_str(text))
     kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))[:ALPHABET]
+
+    def continues(c: str) -> bool:  # neither punctuation nor Chinese, which are words by themselves
+        return len(words.pre_tokenize_str(normalizer.normalize_str(f"a{c}"))) == 1
+
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
     tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.pre_tokenizer = words
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary,
-        special_tokens=SPECIAL,
+        special_tokens=SPECIAL + [f"##{c}" for c in kept if continues(c)],
         initial_alphabet=kept,
         limit_alphabet=len(kept),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
-    )
-    return BertTokenizerFast(tokenizer_object=tokenizer, do_lower_case=True)
+    return BertTokenizerFast(vocab=tokenizer.get_vocab(), do_lower_case=True)
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

@@ -1,0 +1,34 @@
+"""A recipe that trains in a second, and the options of a run on the small data."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.recipes import TINY_RECIPE, Recipe
+from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.training.schedules import Geometry, Schedule
+
+GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=64, dropout=0.0, init_std=0.1)
+STAGE_ONE = Schedule(
+    steps=12, batch_rows=8, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, evaluate_every=4, log_every=1
+)
+STAGE_TWO = Schedule(
+    steps=6, batch_rows=8, learning_rate=1e-3, warmup_steps=1, weight_decay=0.0, evaluate_every=3, log_every=1
+)
+
+
+def small_recipe(**changes: Any) -> Recipe:
+    """Return a recipe of one narrow layer and a dozen steps."""
+    base = replace(
+        TINY_RECIPE, geometry=GEOMETRY, vocabulary=200, stage_one=STAGE_ONE, stage_two=STAGE_TWO, k=5, depth=10,
+        rho1=2, block_tokens=48, task_tokens=48, passage_tokens=48, precision="fp32",
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def small_flow(data: Path, root: Path, **execution: Any) -> Flow:
+    """Return the flow over the small data."""
+    corpus = open_corpus(str(data / "corpus"), column="text")
+    return Flow(execution=Execution(root=str(root), **execution), corpus=corpus, task_root=str(data / "tasks"))

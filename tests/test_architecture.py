@@ -1,0 +1,246 @@
+"""Which room may import which, and what is done in one place only. Each rule is tried on a bad house too."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LEAVES = {"storage", "parallel"}  # any room may use them; they use nothing of the package
+MAY_IMPORT = {
+    "corpus": LEAVES,
+    "retrieval": LEAVES | {"corpus"},
+    "training": LEAVES | {"corpus"},
+    "report": LEAVES | {"corpus", "retrieval", "training"},
+    "runs": LEAVES | {"corpus", "retrieval", "training", "report"},
+    "storage": set(),
+    "parallel": set(),
+    "": set(),  # the door imports by name, when it is asked
+}
+ONLY_IN = {"mlflow": "tlm_ray.runs.tracking"}
+NEVER_IMPORTED = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+NEVER_CALLED = {"torch.load", "torch.save", "ray.init", "eval", "exec", "os.system"}
+NEVER_TRUE = {"shell", "trust_remote_code", "allow_pickle"}
+
+PATH_MODULES = {"pyarrow.fs", "shutil", "tempfile", "glob", "fsspec", "fnmatch"}
+PATH_METHODS = {
+    "read_text", "write_text", "read_bytes", "write_bytes", "iterdir", "rglob", "mkdir", "rmdir", "unlink", "touch",
+    "exists", "is_file", "is_dir", "tofile",
+}  # fmt: skip
+PATH_CALLS = {
+    "open", "io.open", "os.open", "os.remove", "os.unlink", "os.rename", "os.replace", "os.stat", "os.listdir",
+    "os.scandir", "os.walk", "os.mkdir", "os.makedirs", "os.rmdir", "np.load", "np.save", "np.savez", "np.memmap",
+    "np.fromfile", "pa.memory_map", "pa.OSFile", "pa.input_stream", "pa.output_stream", "load_file", "save_file",
+}  # fmt: skip
+STORAGE = "tlm_ray.storage"
+# Inside a local folder that someone else opened and will carry to its place:
+PATHS_ALLOWED = {
+    # the folder that Ray Train restored or will upload; safetensors and json know only local paths
+    "tlm_ray.training.checkpoints": [
+        "(folder / STATE).read_text", "(folder / STATE).write_text", "best.exists", "folder.mkdir", "load_file",
+        "save_file",
+    ],
+    # storage.folder_for_reading and folder_for_writing
+    "tlm_ray.training.preparation": ["(target / file.name).write_bytes", "file.read_bytes", "source.iterdir"],
+    # the temporary folder that Ray Train uploads a checkpoint from
+    "tlm_ray.training.ranks": ["tempfile"],
+}  # fmt: skip
+PURE = {
+    "retrieval": ["analyzer", "statistics", "index", "kernel", "topk", "contamination"],
+    "training": ["batches", "masking", "blocks", "model", "objectives", "loop", "checkpoints", "prediction"],
+    "runs": ["recipes", "stages"],
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module's dotted name and its syntax tree."""
+
+    name: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        return self.name.removeprefix("tlm_ray").removeprefix(".").partition(".")[0]
+
+    @property
+    def nodes(self) -> Iterator[ast.AST]:
+        return ast.walk(self.tree)
+
+
+def read_sources(package: Path) -> list[Source]:
+    """All modules of a package; `__init__.py` is the package itself."""
+    files = sorted(package.rglob("*.py"))
+    names = [".".join(file.relative_to(package.parent).with_suffix("").parts) for file in files]
+    return [Source(n.removesuffix(".__init__"), ast.parse(f.read_text())) for n, f in zip(names, files, strict=True)]
+
+
+def imports(source: Source) -> set[str]:
+    """Dotted names that a module imports, wherever in it: `from a import b` gives a and a.b."""
+    found: set[str] = set()
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{source.name}: import by the full name, not relative to the file"
+            found |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def is_below(name: str, module: str) -> bool:
+    return name == module or name.startswith(module + ".")
+
+
+def calls(source: Source) -> set[str]:
+    """What a module calls, as it is written: `torch.load(...)` gives torch.load."""
+    return {ast.unparse(node.func) for node in source.nodes if isinstance(node, ast.Call)}
+
+
+def wrong_directions(sources: list[Source]) -> list[str]:
+    found = []
+    for source in sources:
+        rooms = {name.split(".")[1] for name in imports(source) if name.startswith("tlm_ray.")}
+        allowed = MAY_IMPORT.get(source.room, set()) | ({source.room} if source.room not in LEAVES else set())
+        found += [f"{source.name} imports {room}" for room in sorted(rooms - allowed)]
+    return found
+
+
+def imports_of_experiments(sources: list[Source]) -> list[str]:
+    return [s.name for s in sources if any(is_below(name, "experiments") for name in imports(s))]
+
+
+def imports_out_of_place(sources: list[Source]) -> list[str]:
+    return [
+        f"{source.name} imports {module}"
+        for source in sources
+        for module, place in ONLY_IN.items()
+        if source.name != place and any(is_below(name, module) for name in imports(source))
+    ]
+
+
+def paths_opened(sources: list[Source]) -> list[str]:
+    found = []
+    for source in sources:
+        if source.name == STORAGE:
+            continue
+        through = [m for m in PATH_MODULES if any(is_below(name, m) for name in imports(source))]
+        through += (calls(source) | imports(source)) & PATH_CALLS
+        for node in source.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in PATH_METHODS and ast.unparse(node.value) != "storage":
+                through.append(ast.unparse(node))
+        found += [f"{source.name}: {what}" for what in sorted(set(through))]
+    return found
+
+
+def dangers(sources: list[Source]) -> list[str]:
+    found = []
+    for source in sources:
+        bad = {m for m in NEVER_IMPORTED if any(is_below(name, m) for name in imports(source))}
+        bad |= (calls(source) | imports(source)) & NEVER_CALLED
+        for node in source.nodes:
+            pairs = list(zip(node.keys, node.values, strict=True)) if isinstance(node, ast.Dict) else []
+            named = {str(k.value): v for k, v in pairs if isinstance(k, ast.Constant)}
+            named |= {str(node.arg): node.value} if isinstance(node, ast.keyword) else {}
+            bad |= {f"{n}=True" for n in NEVER_TRUE & named.keys() if ast.unparse(named[n]) != "False"}
+        found += [f"{source.name}: {what}" for what in sorted(bad)]
+    return found
+
+
+def hidden_names(sources: list[Source]) -> list[str]:
+    """Modules that share their name with a function or class of theirs, or of their package's `__init__`."""
+    shown = {source.name: exports(source) for source in sources}
+    return [
+        source.name
+        for source in sources
+        for package, _, module in [source.name.rpartition(".")]
+        if module in defines(source) or module in shown.get(package, set())
+    ]
+
+
+def defines(source: Source) -> set[str]:
+    return {node.name for node in source.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def exports(source: Source) -> set[str]:
+    """What a module defines, or imports by name from elsewhere than its own files."""
+    froms = [n for n in source.tree.body if isinstance(n, ast.ImportFrom) and n.module != source.name]
+    return defines(source) | {alias.asname or alias.name for node in froms for alias in node.names}
+
+
+@pytest.fixture(scope="module")
+def house() -> list[Source]:
+    return read_sources(ROOT / "tlm_ray")
+
+
+def test_imports_point_one_way(house):
+    assert wrong_directions(house) == []
+
+
+def test_nothing_in_the_package_imports_experiments(house):
+    assert imports_of_experiments(house) == []
+
+
+def test_one_module_imports_mlflow(house):
+    assert imports_out_of_place(house) == []
+    assert {s.name for s in house} >= set(ONLY_IN.values()), "the place itself must exist"
+
+
+def test_one_module_opens_paths(house):
+    allowed = [f"{name}: {what}" for name, uses in PATHS_ALLOWED.items() for what in uses]
+    assert paths_opened(house) == allowed, "use tlm_ray.storage; and no exception outlives its need"
+
+
+def test_nothing_connects_to_ray_unpickles_or_runs_foreign_code(house):
+    assert dangers(house) == []
+
+
+def test_no_module_is_hidden_by_a_name_it_exports(house):
+    assert hidden_names(house) == []
+
+
+@pytest.mark.parametrize("room", PURE)
+def test_pure_parts_load_neither_ray_nor_mlflow(room):
+    names = [f"tlm_ray.{room}.{module}" for module in PURE[room]]
+    heavy = ["ray", "mlflow"] + ["torch"] * (room != "training")
+    code = f"import sys, {', '.join(names)}\nprint(*[name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert loaded.stdout.split() == []
+
+
+BAD_HOUSE = {
+    "corpus/reader.py": "def f():\n    from tlm_ray.training import loop\n",
+    "storage.py": "import tlm_ray.corpus\nopen('here, and only here')\n",
+    "runs/tracking.py": "import mlflow.entities\n",
+    "runs/other.py": "from mlflow import log_metric\nfrom experiments import main_table\n",
+    "retrieval/disk.py": "from pathlib import Path\nimport os, pyarrow.fs as f\nopen('x')\nPath('x').read_text()\n",
+    "training/danger.py": "import pickle, torch, ray\ntorch.load('x')\nray.init()\ng({'trust_remote_code': 1})\n",
+    "training/shell.py": "import subprocess\nsubprocess.run('ls', shell=True)\nf(trust_remote_code=False)\n",
+    "report/plan.py": "def plan(): ...\n",
+    "report/table.py": "rows = 1\n",
+    "report/__init__.py": "from tlm_ray.report.plan import table\n",
+}
+FOUND_IN_BAD_HOUSE: list[tuple[Callable[[list[Source]], list[str]], list[str]]] = [
+    (wrong_directions, ["tlm_ray.corpus.reader imports training", "tlm_ray.storage imports corpus"]),
+    (imports_of_experiments, ["tlm_ray.runs.other"]),
+    (imports_out_of_place, ["tlm_ray.runs.other imports mlflow"]),
+    (paths_opened, [f"tlm_ray.retrieval.disk: {w}" for w in ("Path('x').read_text", "open", "pyarrow.fs")]),
+    (
+        dangers,
+        [f"tlm_ray.training.danger: {w}" for w in ("pickle", "ray.init", "torch.load", "trust_remote_code=True")]
+        + ["tlm_ray.training.shell: shell=True"],
+    ),
+    (hidden_names, ["tlm_ray.report.plan", "tlm_ray.report.table"]),
+]
+
+
+@pytest.mark.parametrize(("rule", "expected"), FOUND_IN_BAD_HOUSE, ids=lambda value: getattr(value, "__name__", ""))
+def test_each_rule_finds_what_it_is_for(tmp_path, rule, expected):
+    for name, text in BAD_HOUSE.items():
+        file = tmp_path / "tlm_ray" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert rule(read_sources(tmp_path / "tlm_ray")) == expected

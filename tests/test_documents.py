@@ -1,0 +1,220 @@
+"""Readers of raw text: every format gives the rows that the standard library and pyarrow wrote."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlm_ray.corpus import documents
+from tlm_ray.corpus.documents import BATCH_ROWS, as_strings, file_format, read_columns
+
+ROWS = [
+    {"text": "plain", "label": "a"},
+    {"text": 'a "quoted", comma', "label": "b"},
+    {"text": "two\nlines\n\nand a gap", "label": "a"},
+    {"text": "tab\tinside", "label": "c"},
+    {"text": "Ünï 三つ 😀 e\u0301", "label": "ä"},
+    {"text": "NA", "label": "null"},
+    {"text": "", "label": "#N/A"},
+    {"text": "  spaces  ", "label": "007"},
+]
+
+
+def as_parquet(rows, schema=None, **options):
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink, **options)
+    return sink.getvalue()
+
+
+def as_jsonl(rows, **options):
+    return "".join(json.dumps(row, **options) + "\n" for row in rows).encode()
+
+
+def as_csv(rows, **options):
+    sink = io.StringIO(newline="")
+    writer = csv.DictWriter(sink, list(rows[0]), **options)
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue().encode()
+
+
+NO_ROWS = as_parquet([], pa.schema({"text": pa.string()}))
+FILES = {
+    "rows.parquet": as_parquet(ROWS),
+    "groups.PARQUET": as_parquet(ROWS, row_group_size=3, compression="zstd"),
+    "categories.parquet": as_parquet(ROWS, use_dictionary=True),
+    "rows.jsonl": as_jsonl(ROWS),
+    "real.ndjson": as_jsonl(ROWS, ensure_ascii=False).replace(b"\n", b"\r\n"),
+    "gaps.json": as_jsonl(ROWS).replace(b"\n", b"\n\n").rstrip(),
+    "marked.jsonl": "\ufeff".encode() + as_jsonl(ROWS),
+    "rows.jsonl.gz": gzip.compress(as_jsonl(ROWS)),
+    "rows.jsonl.bz2": bz2.compress(as_jsonl(ROWS)),
+    "rows.jsonl.zst": pa.Codec("zstd").compress(as_jsonl(ROWS), asbytes=True),
+    "rows.csv": as_csv(ROWS),
+    "unix.csv": as_csv(ROWS, lineterminator="\n"),
+    "all.csv": as_csv(ROWS, quoting=csv.QUOTE_ALL),
+    "marked.csv": "\ufeff".encode() + as_csv(ROWS),
+    "rows.csv.gz": gzip.compress(as_csv(ROWS)),
+    "rows.tsv": as_csv(ROWS, delimiter="\t"),
+    "rows.tsv.gz": gzip.compress(as_csv(ROWS, delimiter="\t")),
+}
+
+
+def write(folder, name, data):
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def read(uri, columns=None):
+    return [row for batch in read_columns(uri, columns) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_gives_the_same_rows(tmp_path, name):
+    uri = write(tmp_path, name, FILES[name])
+    assert read(uri) == ROWS
+    assert read(uri, ["label"]) == [{"label": row["label"]} for row in ROWS]
+    assert [list(row) for row in read(uri, ["label", "text"])] == [["label", "text"]] * len(ROWS)
+
+
+@pytest.mark.parametrize("write_rows", [as_parquet, as_jsonl, as_csv])
+def test_more_rows_than_a_batch_keep_their_order(tmp_path, write_rows):
+    rows = [{"text": f"row {i}"} for i in range(2 * BATCH_ROWS + 3)]
+    name = f"rows.{write_rows.__name__.removeprefix('as_')}"
+    assert read(write(tmp_path, name, write_rows(rows)), ["text"]) == rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8))
+def test_any_text_survives_csv_and_jsonl(tmp_path_factory, texts):
+    rows = [{"text": text, "label": "x"} for text in texts]
+    folder = tmp_path_factory.mktemp("texts")
+    assert read(write(folder, "a.csv", as_csv(rows))) == rows
+    assert read(write(folder, "a.jsonl", as_jsonl(rows))) == rows
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "page.md", "plain.txt.gz"])
+def test_plain_text_is_cut_at_blank_lines(tmp_path, name):
+    data = "\ufeff\n\none\ntwo\n \t\n\nthree ü\n\n\nfour".encode()
+    uri = write(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data)
+    assert [row["text"].strip() for row in read(uri, ["text"])] == ["one\ntwo", "three ü", "four"]
+
+
+def test_plain_text_longer_than_a_batch_is_whole(tmp_path):
+    texts = [f"document {i}" for i in range(BATCH_ROWS * 2 + 1)]
+    uri = write(tmp_path, "many.txt", "\n\n".join(texts).encode())
+    assert [row["text"].strip() for row in read(uri)] == texts
+
+
+@pytest.mark.parametrize("write_rows", [as_parquet, as_jsonl, as_csv])
+def test_a_text_of_four_megabytes_is_read_whole(tmp_path, write_rows):
+    rows = [{"text": "short", "label": "a"}, {"text": 'a "word", and\n' * 300_000, "label": "b"}] * 2
+    name = f"long.{write_rows.__name__.removeprefix('as_')}"
+    assert read(write(tmp_path, name, write_rows(rows))) == rows
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "empty.txt", "blank.txt", "header.csv", "rows.parquet"])
+def test_a_file_without_rows_yields_none(tmp_path, name):
+    data = {"blank.txt": b"\n \n\n", "header.csv": b"text,label\n", "rows.parquet": NO_ROWS}
+    assert read(write(tmp_path, name, data.get(name, b""))) == []
+
+
+def test_a_missing_column_of_a_parquet_file_without_rows_is_found(tmp_path):
+    with pytest.raises(ValueError, match="has no column 'body', only text"):
+        read(write(tmp_path, "none.parquet", NO_ROWS), ["body"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_column_is_named_with_those_that_are_there(tmp_path, name):
+    uri = write(tmp_path, name, FILES[name])
+    with pytest.raises(ValueError, match="has no column 'body', only text, label; name the right one") as caught:
+        read(uri, ["text", "body"])
+    assert uri in str(caught.value)
+
+
+BAD = {
+    "half.jsonl": (b'{"text": "a"}\n\n{"text":\n', "line 3: not JSON"),
+    "list.jsonl": (b'{"text": "a"}\n["b"]\n', "line 2: .* is not an object"),
+    "latin.jsonl": ('{"text": "é"}\n'.encode("latin-1"), "cannot be read"),
+    "surrogate.jsonl": (b'{"text": "\\ud800"}\n', "column 'text'"),
+    "mixed.jsonl": (b'{"text": "a"}\n{"text": 1}\n', "column 'text'"),
+    "wide.csv": (b"text,label\na,1\nb,2,3\n", "Row #3: Expected 2 columns, got 3"),
+    "latin.csv": ("text\na\né\n".encode("latin-1"), "invalid UTF8"),
+    "empty.csv": (b"", "Empty CSV"),
+    "no.csv.gz": (b"text\na\n", "cannot be read"),
+    "cut.jsonl.gz": (FILES["rows.jsonl.gz"][:-20], "cannot be read"),
+    "cut.parquet": (FILES["rows.parquet"][:-20], "cannot be read"),
+    "torn.parquet": (FILES["rows.parquet"][:4] + b"\x00" * 60 + FILES["rows.parquet"][64:], "cannot be read"),
+    "rows.docx": (b"PK", "its ending is none of .parquet, .jsonl"),
+    "README": (b"text", "its ending is none of"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_named(tmp_path, name):
+    data, message = BAD[name]
+    uri = write(tmp_path, name, data)
+    with pytest.raises(ValueError, match=message) as caught:
+        read(uri, ["text"])
+    assert repr(uri) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"nothing\.jsonl.*cannot be read"):
+        read(str(tmp_path / "nothing.jsonl"))
+
+
+@pytest.mark.parametrize("write_rows", [as_parquet, as_jsonl])
+def test_columns_that_nobody_asked_for_do_not_matter(tmp_path, write_rows):
+    rows = [{"meta": {"id": 1}, "text": "a"}, {"meta": None, "text": "b"}]
+    if write_rows is as_jsonl:
+        rows += [{"text": "c", "meta": "of another type"}]
+    uri = write(tmp_path, f"meta.{write_rows.__name__.removeprefix('as_')}", write_rows(rows))
+    assert read(uri, ["text"]) == [{"text": row["text"]} for row in rows]
+
+
+def test_a_row_without_the_column_is_null(tmp_path):
+    uri = write(tmp_path, "gaps.jsonl", as_jsonl([{"text": "a"}, {"label": 1}, {"text": None}]))
+    assert read(uri, ["text"]) == [{"text": "a"}, {"text": None}, {"text": None}]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([3, None]), ["3", None]),
+        (pa.array([0.0, 1.0]), ["0", "1"]),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
+        (pa.array(["ü"], pa.large_string()), ["ü"]),
+        (pa.array(["ü".encode()]), ["ü"]),
+    ],
+)
+def test_text_and_numbers_become_strings(values, expected):
+    assert as_strings(values, "text", "file").to_pylist() == expected
+    assert as_strings(pa.chunked_array([values]), "text", "file").to_pylist() == expected
+
+
+@pytest.mark.parametrize("values", [pa.array([["a"]]), pa.array([{"a": 1}]), pa.array([b"\xff"])])
+def test_a_column_that_is_no_text_is_named(values):
+    with pytest.raises(ValueError, match=r"file 'a\.parquet', column 'body'"):
+        as_strings(values, "body", "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("s3://bucket/a.csv?endpoint_override=x.txt", "csv"),
+        ("/data/is it?/a.JSONL.GZ", "jsonl"),
+        ("hf://datasets/a/b/c.parquet", "parquet"),
+        ("a.b.md", "text"),
+    ],
+)
+def test_the_format_is_the_files_ending(uri, expected):
+    assert file_format(uri) == expected
+    assert set(documents.FORMATS.values()) == {"parquet", "jsonl", "csv", "text"}

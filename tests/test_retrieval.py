@@ -1,0 +1,388 @@
+"""BM25: the scores of bm25s and of a plain reference, the same bytes however the corpus is cut and searched."""
+
+import math
+import pickle
+import re
+from collections import Counter
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from pydoc_data.topics import topics
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+import pytest
+import Stemmer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlm_ray import storage
+from tlm_ray.retrieval import Analyzer, Statistics, TopK, best_ranks, index_passages, merge, search
+
+REAL = [text.strip() for _, topic in sorted(topics.items()) for text in topic.split("\n\n") if text.strip()]
+QUERIES = [
+    "How is a generator resumed after it yields a value?",
+    "the the the of of a",
+    "attribute attribute attribute lookup order",
+    "nothinglikethis",
+    "",
+    "... --- ...",
+    " ".join(REAL[100:140]),
+    *REAL[::311],
+]
+K1, B = 1.2, 0.75
+WORDS = [
+    "a",
+    "b",
+    "B",
+    "c",
+    "the",
+    "語",
+    "日本 語",
+    "кот",
+    "Straße",
+    "İ",
+    "e\u0301",
+    "naïve",
+    "हिन्दी",
+    "😀",
+    "x_1",
+    "42",
+    "...",
+    "",
+]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+CORPORA = st.lists(TEXTS | st.none(), min_size=1, max_size=14)
+
+
+def words(text):
+    return re.findall(r"\w+", (text or "").lower())
+
+
+def reference(texts, query):
+    """BM25 as Lucene has it, from its formula: passage -> score of every passage that shares a word."""
+    bags = [Counter(words(text)) for text in texts]
+    mean = sum(bag.total() for bag in bags) / len(bags)
+    scores = {}
+    for word, repeats in Counter(words(query)).items():
+        df = sum(word in bag for bag in bags)
+        idf = math.log(1 + (len(bags) - df + 0.5) / (df + 0.5))
+        for i, bag in enumerate(bags):
+            if word in bag:
+                tf = bag[word] / (bag[word] + K1 * (1 - B + B * bag.total() / mean))
+                scores[i] = scores.get(i, 0) + repeats * idf * tf
+    return scores
+
+
+def check(ids, scores, expected, k, rtol=1e-5):
+    """Hold one query's ranking against the score of every passage that matches."""
+    order = sorted(expected, key=lambda i: (-expected[i], i))
+    count = min(k, len(expected))
+    assert (ids[count:] == -1).all() and (scores[count:] == 0).all()
+    ids, scores = ids[:count].tolist(), scores[:count]
+    assert len(set(ids)) == count and set(ids) <= set(expected)
+    np.testing.assert_allclose(scores, [expected[i] for i in ids], rtol)
+    np.testing.assert_allclose(scores, [expected[i] for i in order[:count]], rtol)
+    for rank, i in enumerate(order[:count]):
+        near = [expected[j] for j in (*order[max(0, rank - 1) : rank], *order[rank + 1 : rank + 2])]
+        if all(abs(score - expected[i]) > rtol * expected[i] for score in near):
+            assert ids[rank] == i
+    for (a, i), (b, j) in pairwise(zip(scores.tolist(), ids, strict=True)):
+        assert a > b or (a == b and i < j)
+
+
+def same(a, b):
+    return a.ids.tobytes() == b.ids.tobytes() and a.scores.tobytes() == b.scores.tobytes()
+
+
+def cut(texts, shards):
+    bounds = [len(texts) * i // shards for i in range(shards + 1)]
+    return [texts[a:b] for a, b in pairwise(bounds)], bounds[:-1]
+
+
+def search_shards(texts, queries, *, k, shards, analyzer=None):
+    analyzer = analyzer or Analyzer()
+    parts, offsets = cut(texts, shards)
+    total = reduce(add, (Statistics.collect(part, analyzer) for part in parts))
+    found = [search(index_passages(part, analyzer=analyzer, statistics=total), queries, k=k) for part in parts]
+    return merge(found, offsets=offsets, k=k)
+
+
+@pytest.fixture(scope="module")
+def real():
+    return index_passages(REAL)
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    tokens = bm25s.tokenize(REAL, token_pattern=r"\w+", stopwords=None, return_ids=False, show_progress=False)
+    made = bm25s.BM25(k1=K1, b=B, method="lucene")
+    made.index(tokens, show_progress=False)
+    return made
+
+
+@pytest.mark.parametrize("k", [1, 50, 20_000])
+def test_scores_and_ids_are_those_of_bm25s(real, oracle, k):
+    found = search(real, QUERIES, k=k)
+    assert found.ids.shape == found.scores.shape == (len(QUERIES), k)
+    assert (found.ids.dtype, found.scores.dtype) == (np.int64, np.float32)
+    for query, ids, scores in zip(QUERIES, found.ids, found.scores, strict=True):
+        known = [word for word in words(query) if word in oracle.vocab_dict]
+        dense = oracle.get_scores(known) if known else np.zeros(0)
+        check(ids, scores, {int(i): float(dense[i]) for i in np.flatnonzero(dense)}, k)
+
+
+@settings(max_examples=200, deadline=None)
+@given(CORPORA, st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 20))
+def test_scores_and_ids_are_those_of_the_formula(texts, queries, k):
+    found = search(index_passages(texts), queries, k=k)
+    for query, ids, scores in zip(queries, found.ids, found.scores, strict=True):
+        check(ids, scores, reference(texts, query), k)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CORPORA, st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 20), st.integers(2, 20))
+def test_shards_do_not_show_in_any_small_corpus(texts, queries, k, shards):
+    assert same(search_shards(texts, queries, k=k, shards=shards), search(index_passages(texts), queries, k=k))
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7, 16])
+@pytest.mark.parametrize("analyzer", [Analyzer(), Analyzer("english", "english")], ids=["plain", "stemmed"])
+def test_shards_do_not_show_in_real_text(shards, analyzer):
+    whole = search(index_passages(REAL, analyzer=analyzer), QUERIES, k=300)
+    assert same(search_shards(REAL, QUERIES, k=300, shards=shards, analyzer=analyzer), whole)
+
+
+def test_shards_of_their_own_statistics_would_show():
+    parts, offsets = cut(REAL, 7)
+    found = merge([search(index_passages(part), QUERIES, k=50) for part in parts], offsets=offsets, k=50)
+    assert not same(found, search(index_passages(REAL), QUERIES, k=50))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 64])
+def test_threads_do_not_show(real, threads):
+    assert same(search(real, QUERIES, k=100, threads=threads), search(real, QUERIES, k=100))
+
+
+@settings(max_examples=100, deadline=None)
+@given(CORPORA, st.lists(TEXTS, min_size=1, max_size=2), st.integers(1, 8), st.integers(0, 8))
+def test_a_smaller_k_is_a_prefix(texts, queries, k, more):
+    index = index_passages(texts)
+    small, large = search(index, queries, k=k), search(index, queries, k=k + more)
+    assert same(small, TopK(large.ids[:, :k].copy(), large.scores[:, :k].copy()))
+
+
+def test_the_order_of_queries_and_their_words_does_not_show(real):
+    backwards = [" ".join(reversed(words(query))) for query in reversed(QUERIES)]
+    found, plain = search(real, backwards, k=100), search(real, QUERIES, k=100)
+    assert same(TopK(found.ids[::-1], found.scores[::-1]), plain)
+
+
+@pytest.mark.parametrize("k", [1, 99, 100, 101])
+def test_ties_are_broken_by_passage_id(k):
+    texts = ["same words here", "other text"] * 100
+    found = search(index_passages(texts), ["words"], k=k)
+    count = min(k, 100)
+    assert found.ids[0, :count].tolist() == list(range(0, 2 * count, 2))
+    assert len(set(found.scores[0, :count].tolist())) == 1
+
+
+@pytest.mark.parametrize("shards", [1, 3, 16])
+def test_ties_across_shards_are_broken_by_passage_id(shards):
+    texts = ["b a", "c"] * 20 + ["a b"] * 10
+    found = search_shards(texts, ["a", "a b"], k=25, shards=shards)
+    assert found.ids.tolist() == [[*range(0, 40, 2), *range(40, 45)]] * 2
+
+
+def test_a_word_in_every_passage_still_counts():
+    found = search(index_passages(["a", "a b", "a a"]), ["a"], k=3)
+    assert sorted(found.ids[0].tolist()) == [0, 1, 2]
+    assert (found.scores > 0).all()
+
+
+def test_arrow_arrays_and_nulls_are_lists_and_empty_passages():
+    texts = ["a b", None, "", "b c b", None, "ü 語"]
+    plain = [text or "" for text in texts]
+    chunks = pa.chunked_array([texts[:2], texts[2:]], pa.string())
+    expected = search(index_passages(plain), ["b", "語", "a c"], k=4)
+    for given_texts in (
+        texts,
+        pa.array(texts),
+        pa.array(texts, pa.large_string()),
+        chunks,
+        pa.array([None, *texts])[1:],
+    ):
+        index = index_passages(given_texts)
+        assert index.size == len(texts)
+        assert same(search(index, ["b", "語", "a c"], k=4), expected)
+        assert Statistics.collect(given_texts, Analyzer()) == Statistics.collect(plain, Analyzer())
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["...", None, "😀"]])
+def test_a_corpus_without_words_matches_nothing(texts):
+    found = search(index_passages(texts), ["a", ""], k=3)
+    assert (found.ids == -1).all() and (found.scores == 0).all()
+    assert found.ids.shape == (2, 3)
+
+
+def test_no_queries_have_no_neighbours(real):
+    assert search(real, [], k=3, threads=2).ids.shape == (0, 3)
+
+
+def test_a_text_of_a_megabyte_is_a_passage_and_a_query():
+    long = " ".join(f"w{i % 5000} common" for i in range(80_000))
+    texts = ["common w1", long, "w17 w4999", "nothing"]
+    assert len(long) > 1_000_000
+    found = search(index_passages(texts), [long, "w17 common"], k=4)
+    for query, ids, scores in zip([long, "w17 common"], found.ids, found.scores, strict=True):
+        check(ids, scores, reference(texts, query), 4, rtol=1e-3)  # 5,001 float32 additions
+
+
+def test_passages_that_are_not_allowed_are_left_out_before_ranking(real):
+    allowed = np.random.default_rng(0).random(len(REAL)) < 0.5
+    found, every = search(real, QUERIES, k=40, allowed=allowed), search(real, QUERIES, k=len(REAL))
+    for ids, scores, all_ids, all_scores in zip(found.ids, found.scores, every.ids, every.scores, strict=True):
+        keep = np.flatnonzero((all_ids >= 0) & allowed[all_ids])[:40]
+        assert ids[: len(keep)].tolist() == all_ids[keep].tolist()
+        assert scores[: len(keep)].tobytes() == all_scores[keep].tobytes()
+        assert (ids[len(keep) :] == -1).all()
+    assert (search(real, QUERIES, k=3, allowed=np.zeros(len(REAL), bool)).ids == -1).all()
+
+
+@pytest.mark.parametrize("allowed", [np.ones(2, bool), np.ones(4, bool), np.ones(3, int), np.ones((3, 1), bool)])
+def test_a_mask_of_another_shape_is_refused(allowed):
+    with pytest.raises(ValueError, match=r"allowed: .* must be bool \(3,\)"):
+        search(index_passages(["a", "b", "c"]), ["a"], k=1, allowed=allowed)
+
+
+@pytest.mark.parametrize(("name", "value"), [("k", 0), ("k", -1), ("threads", 0)])
+def test_numbers_below_one_are_refused(real, name, value):
+    with pytest.raises(ValueError, match=f"{name} {value}: must be a whole number of 1 or more"):
+        search(real, ["a"], **({"k": 1} | {name: value}))
+
+
+def test_statistics_that_lack_a_term_are_refused():
+    statistics = Statistics.collect(["a b"], Analyzer())
+    with pytest.raises(ValueError, match="do not know the term 'c'; collect them over all shards"):
+        index_passages(["a c"], statistics=statistics)
+
+
+def test_merge_refuses_what_it_cannot_merge(real):
+    part = search(real, ["generator"], k=2)
+    for parts, offsets in (([], []), ([part], [0, 5])):
+        with pytest.raises(ValueError, match="give one offset for each of one or more parts"):
+            merge(parts, offsets=offsets, k=2)
+    with pytest.raises(ValueError, match="k 0: must be a whole number of 1 or more"):
+        merge([part], offsets=[0], k=0)
+
+
+def test_merge_takes_parts_of_any_k_and_pads(real):
+    small, large = search(real, QUERIES, k=2), search(real, QUERIES, k=5)
+    found = merge([small, large], offsets=[0, len(REAL)], k=9)
+    assert found.ids.shape == (len(QUERIES), 9)
+    assert (found.ids.dtype, found.scores.dtype) == (np.int64, np.float32)
+    for ids, a, b in zip(found.ids, small.ids, large.ids, strict=True):
+        assert set(ids[ids >= 0]) == {*a[a >= 0], *(b[b >= 0] + len(REAL))}
+
+
+@settings(max_examples=100, deadline=None)
+@given(CORPORA, CORPORA, CORPORA)
+def test_statistics_add_up(one, two, three):
+    a, b, c = (Statistics.collect(texts, Analyzer()) for texts in (one, two, three))
+    assert a + b == Statistics.collect(one + two, Analyzer()) == b + a
+    assert (a + b) + c == a + (b + c)
+    counted = Counter(word for text in one for word in set(words(text)))
+    assert (a.passages, a.terms, a.frequencies) == (len(one), sum(len(words(text)) for text in one), counted)
+
+
+def test_statistics_survive_a_file(tmp_path):
+    statistics = Statistics.collect([*REAL, None], Analyzer())
+    storage.write_table(str(tmp_path / "statistics.arrow"), statistics.to_table())
+    table = storage.read_table(str(tmp_path / "statistics.arrow"))
+    assert Statistics.from_table(table) == statistics
+    assert table["term"].to_pylist() == sorted(statistics.frequencies)
+    assert Statistics.from_table(Statistics(0, 0, {}).to_table()) == Statistics(0, 0, {})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text() | TEXTS)
+def test_terms_are_lower_cased_unicode_words(text):
+    assert Analyzer().terms(text) == words(text)
+
+
+@pytest.mark.parametrize(("stopwords", "stemmer"), [("english", None), (None, "english"), ("english", "english")])
+def test_stop_words_and_stems_are_those_of_bm25s(stopwords, stemmer):
+    analyzer = Analyzer(stopwords, stemmer)
+    expected = bm25s.tokenize(
+        REAL[:500],
+        token_pattern=r"\w+",
+        stopwords="en" if stopwords else None,
+        stemmer=Stemmer.Stemmer(stemmer) if stemmer else None,
+        return_ids=False,
+        show_progress=False,
+    )
+    assert [analyzer.terms(text) for text in REAL[:500]] == expected
+    assert pickle.loads(pickle.dumps(analyzer)) == analyzer
+    assert pickle.loads(pickle.dumps(analyzer)).terms("The running dogs") == analyzer.terms("The running dogs")
+
+
+def test_an_analyzer_works_on_passages_and_queries_alike():
+    texts = ["Dogs were running", "the cat"]
+    found = search(index_passages(texts, analyzer=Analyzer("english", "english")), ["a dog runs", "the"], k=1)
+    assert found.ids.tolist() == [[0], [-1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stopwords": "klingon"}, "stopwords 'klingon': allowed are None, 'english'"),
+        ({"stemmer": "klingon"}, "stemmer 'klingon': allowed are None, .*english"),
+    ],
+)
+def test_unknown_analyzers_list_the_known_ones(options, message):
+    with pytest.raises(ValueError, match=message):
+        Analyzer(**options)
+
+
+@st.composite
+def rankings(draw):
+    """A TopK of valid shape, with many equal scores, and a task row for each query."""
+    queries, k = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    ids, scores = np.full((queries, k), -1), np.zeros((queries, k), np.float32)
+    for query in range(queries):
+        found = draw(st.lists(st.integers(0, 9), unique=True, max_size=k))
+        ids[query, : len(found)] = found
+        ranked = draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=len(found), max_size=len(found)))
+        scores[query, : len(found)] = sorted(ranked, reverse=True)
+    rows = draw(st.lists(st.integers(0, 50), unique=True, min_size=queries, max_size=queries))
+    return TopK(ids, scores), np.array(rows)
+
+
+def best_by_a_loop(top, rows):
+    """Passage -> its least (rank, -score, row)."""
+    best = {}
+    for row, ids, scores in zip(rows.tolist(), top.ids.tolist(), top.scores.tolist(), strict=True):
+        for rank, (passage, score) in enumerate(zip(ids, scores, strict=True)):
+            if passage >= 0:
+                best[passage] = min(best.get(passage, (math.inf,)), (rank, -score, row))
+    return sorted((rank, passage, -score, row) for passage, (rank, score, row) in best.items())
+
+
+@settings(max_examples=300, deadline=None)
+@given(rankings())
+def test_best_ranks_are_those_of_a_loop(drawn):
+    best = best_ranks(*drawn)
+    columns = (best.ranks, best.passages, best.scores, best.queries)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == best_by_a_loop(*drawn)
+    assert [column.dtype for column in columns] == [np.int32, np.int64, np.float32, np.int64]
+
+
+@settings(max_examples=200, deadline=None)
+@given(rankings(), st.integers(1, 6))
+def test_best_ranks_at_a_smaller_k_are_a_prefix(drawn, k):
+    top, rows = drawn
+    whole, part = best_ranks(top, rows), best_ranks(TopK(top.ids[:, :k], top.scores[:, :k]), rows)
+    count = int((whole.ranks < k).sum())
+    for name in ("passages", "ranks", "scores", "queries"):
+        assert getattr(part, name).tolist() == getattr(whole, name)[:count].tolist()

@@ -1,0 +1,185 @@
+"""Scores against their definitions, recipes against the paper's table B.1 and the token counts that it implies."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlm_ray.corpus.scores import METRICS, score
+from tlm_ray.runs.recipes import ALIASES, TINY_RECIPE, baseline, recipe_for
+
+TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
+TABLE_B1 = {
+    ("small", "k"): (50, 5000, 50, 500, 5000, 5000, 5000, 50),
+    ("small", "rho1"): (1, 99, 1, 19, 999, 999, 999, 3),
+    ("small", "rho2"): (100, 20, 100, 100, 100, 20, 20, 20),
+    ("small", "steps"): (1e5, 5e4, 1.5e5, 1.5e5, 1.5e5, 1.5e5, 1.5e5, 1e5),
+    ("medium", "k"): (50, 5000, 50, 500, 5000, 5000, 5000, 50),
+    ("medium", "rho1"): (3, 99, 1, 99, 999, 999, 999, 3),
+    ("medium", "rho2"): (100, 100, 1000, 100, 20, 20, 100, 100),
+    ("medium", "steps"): (3e5, 1e5, 3e5, 3e5, 3e5, 3e5, 3e5, 3e5),
+    ("large", "k"): (100, 10000, 100, 1000, 10000, 10000, 10000, 100),
+    ("large", "rho1"): (3, 499, 7, 99, 1999, 1999, 1999, 7),
+    ("large", "rho2"): (100, 20, 100, 1000, 20, 20, 20, 100),
+    ("large", "steps"): (5e5, 3e5, 5e5, 5e5, 5e5, 3e5, 5e5, 5e5),
+}
+CLASSES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
+
+
+def f1(gold, predicted, classes):
+    """F1 from its definition, of one or several classes counted together."""
+    hits = sum(g == p and g in classes for g, p in zip(gold, predicted, strict=True))
+    named = sum(g in classes for g in gold) + sum(p in classes for p in predicted)
+    return 2 * hits / named if named else 0.0
+
+
+def tokens(recipe):
+    """Tokens of stage one: rho1 general batches, then a task batch."""
+    length = (recipe.rho1 * recipe.block_tokens + recipe.task_tokens) / (recipe.rho1 + 1)
+    return recipe.stage_one.steps * recipe.stage_one.batch_rows * length
+
+
+@settings(max_examples=200, deadline=None)
+@given(CLASSES)
+def test_f1_and_accuracy_are_their_definitions(pairs):
+    gold, predicted = zip(*pairs, strict=True)
+    seen = set(gold) | set(predicted)
+    macro = sum(f1(gold, predicted, {c}) for c in seen) / len(seen)
+    assert score("macro_f1", gold, predicted) == pytest.approx(100 * macro)
+    assert score("micro_f1", gold, predicted) == pytest.approx(100 * f1(gold, predicted, seen))
+    assert score("accuracy", gold, predicted) == pytest.approx(100 * sum(g == p for g, p in pairs) / len(pairs))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
+def test_scores_of_two_classes_are_their_definitions(pairs):
+    gold, predicted = zip(*pairs, strict=True)
+    hits = sum(g == p for g, p in pairs) / len(pairs)
+    assert score("accuracy_f1", gold, predicted) == pytest.approx(100 * (hits + f1(gold, predicted, {1})) / 2)
+    tp, fn, fp, tn = (pairs.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    spread = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    expected = 100 * (tp * tn - fp * fn) / spread if spread else 0.0
+    assert score("matthews", gold, predicted) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CLASSES, st.permutations(range(5)))
+def test_scores_do_not_depend_on_the_order_of_rows_or_the_names_of_classes(pairs, renamed):
+    gold, predicted = zip(*pairs, strict=True)
+    other_gold, other = zip(*[(renamed[g], renamed[p]) for g, p in reversed(pairs)], strict=True)
+    for metric in sorted(set(METRICS) - {"accuracy_f1"}):
+        assert score(metric, gold, predicted) == pytest.approx(score(metric, other_gold, other), abs=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "name"), TABLE_B1)
+def test_recipes_are_those_of_table_b1(scale, name):
+    recipes = [recipe_for(task, scale) for task in TASKS]
+    values = [recipe.stage_one.steps if name == "steps" else getattr(recipe, name) for recipe in recipes]
+    assert tuple(values) == TABLE_B1[scale, name]
+    assert {recipe.scale for recipe in recipes} == {scale}
+
+
+def test_batches_are_those_of_table_b1():
+    rows = {scale: [recipe_for(t, scale).stage_one.batch_rows for t in TASKS] for scale in ("small", "medium", "large")}
+    assert rows["small"] == rows["medium"] == [256] * 8
+    assert rows["large"] == [256, 512, 512, 512, 512, 512, 256, 256]
+
+
+@pytest.mark.parametrize(("scale", "mean"), [("small", 2.74e18), ("medium", 8.30e18), ("large", 7.59e19)])
+def test_tokens_make_the_flops_of_table_2(scale, mean):
+    parameters = 355e6 if scale == "large" else 109e6
+    flops = [6 * tokens(recipe_for(task, scale)) * parameters for task in TASKS]
+    assert sum(flops) / len(flops) == pytest.approx(mean, rel=2e-3)
+
+
+def test_lengths_are_128_but_for_imdb():
+    for task in TASKS:
+        for scale in ("small", "medium", "large"):
+            recipe = recipe_for(task, scale)
+            long = task == "imdb"
+            assert recipe.task_tokens == (512 if long else 128)
+            assert recipe.block_tokens == recipe.passage_tokens == (512 if long and scale != "small" else 128)
+
+
+def test_stages_are_those_of_the_released_scripts():
+    recipe = recipe_for("sciie", "small")
+    one, two = recipe.stage_one, recipe.stage_two
+    assert (one.learning_rate, one.warmup_steps, one.weight_decay) == (1e-4, 10_000, 0.01)
+    assert (two.learning_rate, two.warmup_steps, two.weight_decay, two.batch_rows) == (2e-5, 3_000, 0.0, 32)
+    assert (recipe.geometry.layers, recipe.geometry.width, recipe.geometry.heads) == (12, 768, 12)
+    assert recipe_for("sciie", "large").geometry.layers == 24
+
+
+@pytest.mark.parametrize("alias", sorted(ALIASES))
+@pytest.mark.parametrize("scale", ["small", "large"])
+def test_other_names_of_a_task_have_its_recipe(alias, scale):
+    assert recipe_for(alias, scale) == recipe_for(alias.upper(), scale) == recipe_for(ALIASES[alias], scale)
+
+
+@pytest.mark.parametrize(
+    ("rows", "k"), [(100, 5000), (4_999, 5000), (5_000, 500), (100_000, 500), (100_001, 50), (10**7, 50)]
+)
+def test_a_new_task_has_the_k_of_the_papers_rule(rows, k):
+    assert recipe_for("mine", "small", train_rows=rows).k == recipe_for("mine", "medium", train_rows=rows).k == k
+    assert recipe_for("mine", "large", train_rows=rows).k == 2 * k
+    assert recipe_for("ag", "small", train_rows=rows).k == 50  # the paper's own task keeps its own
+
+
+def test_the_tiny_recipe_is_for_any_task():
+    assert recipe_for("mine", "tiny") == recipe_for("ag", "tiny") == TINY_RECIPE
+    assert TINY_RECIPE.uses_general
+
+
+@pytest.mark.parametrize("scale", ["huge", "", "Small"])
+def test_an_unknown_scale_lists_the_known_ones(scale):
+    with pytest.raises(ValueError, match=f"scale '{scale}': allowed are tiny, small, medium, large"):
+        recipe_for("ag", scale)
+
+
+BAD = [
+    ({"k": 21}, r"k 21: must lie between 0 and depth \(20\).*raise --depth"),
+    ({"k": -1}, "k -1: must lie between 0 and depth"),
+    ({"rho1": -1}, "rho1 -1: must be a whole number of 0 or more, the general batches"),
+    ({"rho1": 0.5}, "rho1 0.5: must be a whole number"),
+    ({"rho1": 7.0}, "rho1 7.0: must be a whole number"),
+    ({"rho1": True}, "rho1 True: must be a whole number"),
+    ({"rho2": -0.1}, "rho2 -0.1: must be 0 or more, the weight of the MLM loss"),
+    ({"rho2": math.nan}, "rho2 nan: must be 0 or more"),
+    ({"method": "tfidf"}, "method 'tfidf': allowed are bm25, random"),
+    ({"weighting": "mean"}, "weighting 'mean': allowed are released, paper"),
+    ({"precision": "fp8"}, "precision 'fp8': allowed are fp32, bf16"),
+    ({"block_tokens": 129}, "block_tokens and task_tokens: 129 is more than the model's 128 positions"),
+    ({"task_tokens": 512}, "block_tokens and task_tokens: 512 is more than the model's 128 positions"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_a_recipe_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY_RECIPE, **changes)
+
+
+def test_depth_is_k_unless_given_and_lets_k_shrink():
+    assert TINY_RECIPE.depth == TINY_RECIPE.k == 20
+    assert replace(TINY_RECIPE, k=0).depth == 20
+    assert replace(TINY_RECIPE, k=50, depth=500).depth == 500
+    assert replace(TINY_RECIPE, k=50, depth=0).depth == 50
+    assert replace(TINY_RECIPE, k=0, depth=0).depth == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "uses"),
+    [({}, True), ({"rho2": 0}, True), ({"k": 0}, False), ({"rho1": 0}, False), ({"start": "x"}, False)],
+)
+def test_general_text_is_an_input_only_where_it_is_read(changes, uses):
+    assert replace(TINY_RECIPE, **changes).uses_general is uses
+
+
+def test_a_baseline_shares_stage_two_and_reads_no_general_text():
+    recipe = recipe_for("sciie", "small")
+    made = baseline(recipe, "google-bert/bert-base-uncased")
+    assert (made.start, made.tokenizer) == ("google-bert/bert-base-uncased",) * 2
+    assert made.stage_two == recipe.stage_two
+    assert not made.uses_general

@@ -1,0 +1,301 @@
+"""Labelled tasks: three formats give one task, and whatever is wrong with one is said before any work starts."""
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.preprocessing import LabelEncoder
+
+from tlm_ray.corpus.tasks import HUB_TASKS, load_task, read_task, write_task
+
+TRAIN = [("a b", "pos"), ('c, "d"\ne', "neg"), ("ü 三 😀", "pos"), ("f", "mid")]
+SPLITS = {"train": TRAIN, "dev": TRAIN[:2], "test": TRAIN[1:]}
+PAPER = {"ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k"}
+
+
+def write_rows(path, rows):
+    """Write rows of a dict each in the format of the path's ending, with no code of ours."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def as_rows(examples):
+    return [{"text": text, "label": label} for text, label in examples]
+
+
+def write_folder(folder, *, ending=".jsonl", names=("train", "dev", "test"), **changes):
+    """Write a task folder; `changes` replace a split's (text, label) pairs or its rows, or leave it out by None."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (split, examples) in zip(names, (SPLITS | changes).items(), strict=True):
+        if examples is not None:
+            rows = examples if examples and isinstance(examples[0], dict) else as_rows(examples)
+            write_rows(folder / f"{name}{ending}", rows)
+        assert split in SPLITS
+    return f"{folder}/"
+
+
+def contents(task):
+    return {split: table.to_pylist() for split, table in task.splits.items()}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    root = tmp_path / "hub"
+    (root / "datasets").mkdir(parents=True)
+    there = DirFileSystem(path=str(root), fs=LocalFileSystem())
+    monkeypatch.setattr(huggingface_hub, "HfFileSystem", lambda: there)
+    return root / "datasets"
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
+def test_every_format_gives_the_same_task(tmp_path, ending):
+    folder = write_folder(tmp_path / "mine", ending=ending)
+    task = read_task(folder)
+    numbers = LabelEncoder().fit([label for _, label in TRAIN])
+    assert (task.name, task.metric) == ("mine", "macro_f1")
+    assert task.labels == tuple(numbers.classes_) == ("mid", "neg", "pos")
+    for split, examples in SPLITS.items():
+        assert task.splits[split]["text"].to_pylist() == [text for text, _ in examples]
+        assert task.splits[split]["label"].to_pylist() == numbers.transform([label for _, label in examples]).tolist()
+        assert task.splits[split].schema.types == [pa.string(), pa.string(), pa.int64()]
+    files = [(tmp_path / "mine" / f"{split}{ending}").read_bytes() for split in SPLITS]
+    assert task.digests == tuple(hashlib.sha256(data).hexdigest() for data in files)
+
+
+@pytest.mark.parametrize("names", [("train", "validation", "test"), ("train", "valid", "test")])
+def test_the_dev_file_has_other_names_too(tmp_path, names):
+    plain, other = write_folder(tmp_path / "plain"), write_folder(tmp_path / "other", names=names)
+    assert contents(read_task(plain)) == contents(read_task(other))
+
+
+def test_files_of_a_task_may_differ_in_format_and_lie_beside_others(tmp_path):
+    folder = tmp_path / "mixed"
+    write_folder(folder, train=None)
+    write_rows(folder / "train.csv", as_rows(TRAIN))
+    (folder / "README.md").write_text("text")
+    (folder / "training_notes.csv").write_text("text")
+    (folder / ".train.csv.swp").write_text("text")
+    assert contents(read_task(f"{folder}/")) == contents(read_task(write_folder(tmp_path / "plain")))
+
+
+def test_a_task_below_a_root_is_the_task_of_that_folder(tmp_path):
+    folder = write_folder(tmp_path / "root" / "mine")
+    assert read_task("mine", task_root=str(tmp_path / "root")) == read_task(folder)
+    assert read_task(folder.rstrip("/")) == read_task((tmp_path / "root" / "mine").as_uri()) == read_task(folder)
+
+
+def test_a_papers_name_below_a_root_keeps_its_metric(tmp_path):
+    write_folder(tmp_path / "chemprot")
+    assert read_task("chemprot", task_root=str(tmp_path)).metric == "micro_f1"
+    assert read_task(str(tmp_path / "chemprot")).metric == "micro_f1"
+    assert read_task("chemprot", task_root=str(tmp_path), metric="accuracy").metric == "accuracy"
+
+
+@pytest.mark.parametrize("values", [[10, 9, -1], ["10", "9", "-1"]])
+def test_labels_that_are_integers_are_ordered_by_value(tmp_path, values):
+    rows = [(f"text {value}", value) for value in values]
+    task = read_task(write_folder(tmp_path / "numbers", train=rows, dev=rows, test=rows))
+    assert task.labels == ("-1", "9", "10")
+    assert task.splits["test"]["label"].to_pylist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize("labels", [["²", "1"], ["--1", "2"], ["1", "01"], ["1.5", "10"], ["-", "3"]])
+def test_labels_that_look_like_integers_are_only_names(tmp_path, labels):
+    rows = [("text", label) for label in labels]
+    task = read_task(write_folder(tmp_path / "names", train=rows, dev=rows, test=rows))
+    assert task.labels == tuple(sorted(labels))
+    assert [task.labels[i] for i in task.splits["dev"]["label"].to_pylist()] == labels
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-20, 20) | st.sampled_from(["x", "Y", "é"]), min_size=2).filter(lambda v: len(set(v)) > 1))
+def test_every_row_keeps_its_label(tmp_path_factory, values):
+    rows = [{"text": str(i), "label": str(value)} for i, value in enumerate(values)]
+    task = read_task(write_folder(tmp_path_factory.mktemp("task"), train=rows, dev=rows, test=rows))
+    assert [task.labels[i] for i in task.splits["train"]["label"].to_pylist()] == [row["label"] for row in rows]
+    assert set(task.labels) == {row["label"] for row in rows}
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
+def test_pairs_keep_both_sides_and_are_one_query(tmp_path, ending):
+    rows = [{"text": "a b", "text_pair": "c d", "label": i} for i in (0, 1)]
+    task = read_task(write_folder(tmp_path / "pairs", ending=ending, train=rows, dev=rows, test=rows))
+    assert task.splits["dev"]["text_pair"].to_pylist() == ["c d", "c d"]
+    assert task.train_texts == task.texts("dev") == ["a b c d"] * 2
+
+
+def test_single_texts_have_an_empty_pair(tmp_path):
+    task = read_task(write_folder(tmp_path / "single"))
+    assert set(task.splits["train"]["text_pair"].to_pylist()) == {""}
+    assert task.train_texts == [text for text, _ in TRAIN]
+
+
+def test_labels_of_any_arrow_type_are_read(tmp_path):
+    names = [label for _, label in TRAIN]
+    for i, labels in enumerate((pa.array(names).dictionary_encode(), pa.array(names, pa.large_string()))):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        for split in SPLITS:
+            table = pa.table({"text": [text for text, _ in TRAIN], "label": labels})
+            pq.write_table(table, folder / f"{split}.parquet", row_group_size=2)
+        assert read_task(f"{folder}/").labels == ("mid", "neg", "pos")
+
+
+NO_LABEL = [{"text": "a", "tag": "x"}]
+BAD = {
+    "no label column": ({"train": NO_LABEL}, "train", r"has no column 'label', only text, tag; a task has text, label"),
+    "no text column": ({"dev": [{"body": "a", "label": "pos"}]}, "dev", "has no column 'text', only body, label"),
+    "empty text": ({"train": [*TRAIN, ("", "pos")]}, "train", "row 4: text is empty; fill it in or take the row out"),
+    "blank text": ({"test": [(" \n", "pos")]}, "test", "row 0: text is empty"),
+    "missing text": ({"dev": [*TRAIN, (None, "pos")]}, "dev", "row 4: text is empty"),
+    "empty label": ({"train": [*TRAIN, ("a", "")]}, "train", "row 4: label is empty"),
+    "missing label": ({"test": [("a", "pos"), ("a", None)]}, "test", "row 1: label is empty"),
+    "empty pair": (
+        {"train": [{"text": "a", "text_pair": " ", "label": "x"}]},
+        "train",
+        "row 0: text_pair is empty",
+    ),
+    "unknown label in dev": (
+        {"dev": [("a", "pos"), ("b", "new")]},
+        "dev",
+        "row 1: label 'new' is not among the training file's mid, neg, pos; mend it or add training examples",
+    ),
+    "unknown label in test": ({"test": [("a", "Pos")]}, "test", "row 0: label 'Pos' is not among"),
+    "one class": ({"train": [("a", "pos"), ("b", "pos")]}, "train", "has one class only, 'pos'; .* needs two or more"),
+    "no rows": ({"dev": []}, "dev", "has no rows; a task needs examples in train, dev and test"),
+    "text of lists": ({"train": [{"text": ["a"], "label": "x"}]}, "train", "column 'text'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_in_a_file_is_named(tmp_path, case):
+    changes, split, message = BAD[case]
+    folder = write_folder(tmp_path / "bad", **changes)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_task(folder)
+    assert repr(f"{folder}{split}.jsonl") in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["train", "dev", "test"])
+def test_a_missing_split_is_named_with_the_folder(tmp_path, missing):
+    folder = write_folder(tmp_path / "part", **{missing: None})
+    with pytest.raises(FileNotFoundError, match=f"has no {missing} file; it needs train, dev and test") as caught:
+        read_task(folder)
+    assert repr(folder) in str(caught.value)
+
+
+def test_all_missing_splits_are_named_at_once(tmp_path):
+    folder = write_folder(tmp_path / "part", dev=None, test=None)
+    with pytest.raises(FileNotFoundError, match="has no dev and no test file"):
+        read_task(folder)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        read_task(str(tmp_path / "nothing"))
+
+
+def test_two_files_of_one_split_are_both_named(tmp_path):
+    folder = write_folder(tmp_path / "twice")
+    write_rows(Path(folder) / "validation.csv", as_rows(TRAIN))
+    with pytest.raises(ValueError, match=r"two dev files: .*dev\.jsonl, .*validation\.csv; keep one"):
+        read_task(folder)
+
+
+def test_a_file_of_plain_text_is_no_task(tmp_path):
+    folder = write_folder(tmp_path / "plain", train=None)
+    (Path(folder) / "train.txt").write_text("a b")
+    with pytest.raises(ValueError, match=r"train\.txt'.*\.parquet, \.csv or \.jsonl"):
+        read_task(folder)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"task 'sentiment': known names are ag, hyp.*--task-root"):
+        read_task("sentiment")
+
+
+def test_an_unknown_metric_lists_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match="metric 'f2': allowed are macro_f1, micro_f1"):
+        read_task(write_folder(tmp_path / "mine"), metric="f2")
+
+
+def test_a_metric_for_two_classes_refuses_three(tmp_path):
+    with pytest.raises(ValueError, match=r"'accuracy_f1' is for 2 classes, .* has 3; use 'macro_f1'"):
+        read_task(write_folder(tmp_path / "mine"), metric="accuracy_f1")
+
+
+def test_a_task_that_was_kept_is_the_task(tmp_path):
+    task = read_task(write_folder(tmp_path / "mine"))
+    facts = write_task(str(tmp_path / "kept"), task)
+    loaded = load_task(str(tmp_path / "kept"))
+    assert loaded == task
+    assert contents(loaded) == contents(task)
+    assert facts["classes"] == 3
+    assert facts["train_bytes"] == sum(len(text.encode()) for text, _ in TRAIN)
+    assert [facts[f"{split}_rows"] for split in SPLITS] == [4, 2, 3]
+
+
+def test_every_task_of_the_paper_is_known():
+    assert set(HUB_TASKS) >= PAPER
+    assert {name for name in PAPER if HUB_TASKS[name].metric == "micro_f1"} == {"chemprot", "rct-20k"}
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_the_papers_tasks_are_read_from_the_authors_files(hub, name):
+    write_folder(hub / "yxchar" / f"{name}-tlm", ending=".csv")
+    (hub / "yxchar" / f"{name}-tlm" / "small_external.csv").write_text("text\nnot part of the task\n")
+    task = read_task(name)
+    assert (task.name, task.metric) == (name, "micro_f1" if name in ("chemprot", "rct-20k") else "macro_f1")
+    assert task.train_texts == [text for text, _ in TRAIN]
+
+
+GLUE = {  # columns and metrics of Wang et al. (2019), table 1, and of the hub's dataset card
+    "cola": ("matthews", "sentence", None),
+    "sst2": ("accuracy", "sentence", None),
+    "mrpc": ("accuracy_f1", "sentence1", "sentence2"),
+    "qqp": ("accuracy_f1", "question1", "question2"),
+    "mnli": ("accuracy", "premise", "hypothesis"),
+    "qnli": ("accuracy", "question", "sentence"),
+    "rte": ("accuracy", "sentence1", "sentence2"),
+}
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_glue_is_read_with_its_dev_set_for_the_secret_test_set(hub, name):
+    metric, first, second = GLUE[name]
+    folder = hub / "nyu-mll" / "glue" / name
+    folder.mkdir(parents=True)
+    dev = "validation_matched" if name == "mnli" else "validation"
+    for split, rows in (("train", 3), (dev, 2), ("test", 2)):
+        sides = {first: [f"{split} one"] * rows} | ({second: [f"{split} two"] * rows} if second else {})
+        columns = sides | {"label": [-1, -1] if split == "test" else [0, 1, 1][:rows], "idx": range(rows)}
+        pq.write_table(pa.table(columns), folder / f"{split}-00000-of-00001.parquet")
+    task = read_task(name)
+    assert (task.name, task.metric, task.labels) == (name, metric, ("0", "1"))
+    assert task.train_texts == ["train one train two" if second else "train one"] * 3
+    assert contents(task)["test"] == contents(task)["dev"]
+    assert task.texts("test")[0].startswith(f"{dev} one")
+
+
+def test_a_folder_of_the_hub_is_a_task_folder_like_any_other(hub, tmp_path):
+    write_folder(hub / "someone" / "mine", ending=".parquet", names=("train", "validation", "test"))
+    task = read_task("hf://datasets/someone/mine")
+    assert task.name == "mine"
+    assert contents(task) == contents(read_task(write_folder(tmp_path / "mine")))
+    assert read_task("mine", task_root="hf://datasets/someone") == task
