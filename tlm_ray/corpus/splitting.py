@@ -60,7 +60,8 @@ def _parts(word: bytes, limit: int):
 
 def _pack(pieces, limit: int) -> list[str]:
     """Join neighbouring pieces with spaces as long as a passage stays within `limit` bytes."""
-    passages, size = [], 0
+    passages: list[list[str]] = []
+    size = 0
     for piece in pieces:
         if not piece:
             continue

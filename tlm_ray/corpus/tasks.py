@@ -132,7 +132,7 @@ def _split_files(source: HubTask) -> dict[str, str]:
     """Find a task folder's train, dev (or validation, valid) and test file by name; a hub task says its own."""
     if source in HUB_TASKS.values():
         return {s: storage.join(source.uri, f) for s, f in zip(SPLITS, source.files, strict=True)}
-    found = {}
+    found: dict[str, str] = {}
     for file in storage.list_files(source.uri):
         stem = storage.without_query(file.uri).rpartition("/")[2].partition(".")[0]
         for split, names in SPLIT_NAMES.items():

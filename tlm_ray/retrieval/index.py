@@ -58,7 +58,9 @@ def index_passages(
 def _count(texts: list[str | None], analyzer: Analyzer):
     """Number the terms in order of appearance and count them passage by passage."""
     vocabulary: dict[str, int] = {}
-    terms, passages, counts, lengths = [], [], [], np.zeros(len(texts), np.int64)
+    terms: list[int] = []
+    counts: list[int] = []
+    passages, lengths = [], np.zeros(len(texts), np.int64)
     for passage, text in enumerate(texts):
         bag = Counter(analyzer.terms(text or ""))
         lengths[passage] = bag.total()
