@@ -12,12 +12,32 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ.pop("RAY_ADDRESS", None)
 
-TOPICS = {
-    "sea": "wave tide harbour sail anchor current reef fish net storm salt shore buoy deck crew".split(),
-    "sky": "cloud wing star comet orbit moon lift drag pilot cabin runway radar jet thermal dusk".split(),
-    "kitchen": "flour oven knead simmer garlic butter whisk broth pepper dough roast skillet sugar herb mince".split(),
-}
-COMMON = "the a of and to in is it that for on with as by from at this or an are".split()
+SEA = "wave tide harbour sail anchor current reef fish net storm salt shore buoy deck crew"
+SKY = "cloud wing star comet orbit moon lift drag pilot cabin runway radar jet thermal dusk"
+KITCHEN = "flour oven knead simmer garlic butter whisk broth pepper dough roast skillet sugar herb mince"
+TOPICS = {"sea": SEA.split(" "), "sky": SKY.split(" "), "kitchen": KITCHEN.split(" ")}
+COMMON = [
+    "the",
+    "a",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "it",
+    "that",
+    "for",
+    "on",
+    "with",
+    "as",
+    "by",
+    "from",
+    "at",
+    "this",
+    "or",
+    "an",
+    "are",
+]
 
 
 def sentences(generator: np.random.Generator, topic: str, count: int) -> str:

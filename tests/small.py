@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipes import TINY_RECIPE, Recipe
-from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.training.schedules import Geometry, Schedule
 
 GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=64, dropout=0.0, init_std=0.1)

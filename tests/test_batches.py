@@ -23,7 +23,7 @@ def make_blocks(rows, *, kind, seed=0, longest=40, types=False):
     number = FIRST + 2 * np.arange(rows) + (kind == "task")
     parts = [[CLS, n, *rng.integers(FIRST, VOCABULARY, size - 3), SEP] for n, size in zip(number, lengths, strict=True)]
     tokens = np.concatenate(parts).astype(np.int32)
-    segment = (np.concatenate([np.arange(size) > size // 2 for size in lengths])).astype(np.uint8)
+    segment = (np.concatenate([np.arange(size) < size // 2 for size in lengths])).astype(np.uint8)
     labels = rng.integers(0, 3, rows) if kind == "task" else None
     return Blocks(tokens, np.concatenate([[0], np.cumsum(lengths)]), types=segment if types else None, labels=labels)
 

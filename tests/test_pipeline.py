@@ -1,4 +1,4 @@
-"""The flow on Ray: selections that no execution setting changes, each stage's bytes pinned, a second run that does nothing."""
+"""The flow on Ray: selections that no execution setting changes, and each data stage's bytes pinned."""
 
 import hashlib
 import json

@@ -71,13 +71,14 @@ def test_name_version_parameters_and_inputs_each_change_the_fingerprint(other):
 
 
 def test_every_field_of_a_recipe_and_of_what_it_holds_changes_the_fingerprint():
-    base = make_stage(parameters={"recipe": TINY_RECIPE})
+    tiny = TINY_RECIPE
+    base = make_stage(parameters={"recipe": tiny})
     changed = [
-        make_stage(parameters={"recipe": replace(TINY_RECIPE, **change)}).fingerprint
-        for change in ({"k": 19}, {"rho1": 6}, {"rho2": 21}, {"weighting": "paper"}, {"precision": "bf16"},
-                       {"geometry": replace(TINY_RECIPE.geometry, dropout=0.1)},
-                       {"stage_one": replace(TINY_RECIPE.stage_one, log_every=11)},
-                       {"analyzer": replace(TINY_RECIPE.analyzer, stemmer="english")})
+        make_stage(parameters={"recipe": replace(tiny, **change)}).fingerprint
+        for change in ({"k": tiny.k - 1}, {"rho1": tiny.rho1 + 1}, {"rho2": tiny.rho2 + 0.5}, {"scale": "other"},
+                       {"geometry": replace(tiny.geometry, dropout=0.25)},
+                       {"stage_one": replace(tiny.stage_one, log_every=tiny.stage_one.log_every + 1)},
+                       {"analyzer": replace(tiny.analyzer, stemmer="english")})
     ]  # fmt: skip
     assert len({base.fingerprint, *changed}) == len(changed) + 1
 

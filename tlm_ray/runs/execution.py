@@ -40,22 +40,23 @@ Watch = Callable[[Stage, Mapping[str, Any]], None]
 
 
 def make(
-    stages: Sequence[Stage], root: str, *, side_by_side: int = 1, watch: Watch | None = None
+    stages: Sequence[Stage], root: str, *, side_by_side: int = 1, overlap: bool = True, watch: Watch | None = None
 ) -> dict[str, dict[str, Any]]:
     """Make stages and all that they need; return the records by fingerprint.
 
     What is found under `root` (see `tlm_ray.runs.stages.found`) is not made again: deleting a stage's folder makes it
     and all that depends on it anew. If a stage fails, those that do not need it still finish, then the first error is
-    raised: nothing computed is lost. watch is called with each stage and its record.
+    raised: nothing computed is lost. overlap: trainings may run beside data stages; without it data stages go first,
+    because both would wait for the same CPUs. watch is called with each stage and its record.
     """
-    return _Making(stages, root, side_by_side, watch).run()
+    return _Making(stages, root, side_by_side, overlap, watch).run()
 
 
 class _Making:
     """One call of `make`: which stages wait, run and are done."""
 
-    def __init__(self, stages: Sequence[Stage], root: str, side_by_side: int, watch: Watch | None):
-        self.root, self.watch = root, watch
+    def __init__(self, stages: Sequence[Stage], root: str, side_by_side: int, overlap: bool, watch: Watch | None):
+        self.root, self.overlap, self.watch = root, overlap, watch
         self.found = found(stages, root)
         self.waiting = needed(stages, self.found)
         for stage in self.waiting:  # a record whose inputs are gone falls now, so that an interrupted run leaves none
@@ -84,7 +85,7 @@ class _Making:
             if any(f in self.failed for f in inputs):
                 self.waiting.remove(stage)
                 self.failed[stage.fingerprint] = next(self.failed[f] for f in inputs if f in self.failed)
-            elif self._ready(stage) and self.room[stage.lane]:
+            elif self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
                 self.running[pool.submit(make_one, stage, self.root)] = stage
@@ -92,6 +93,12 @@ class _Making:
     def _ready(self, stage: Stage) -> bool:
         """Found stages start at once: nothing reads their inputs, which may not be in the list at all."""
         return stage.fingerprint in self.found or all(s.fingerprint in self.records for s in stage.inputs.values())
+
+    def _after_data(self, stage: Stage) -> bool:
+        """Say whether a training must let data stages go first; no data stage ever reads a training."""
+        pending = [*self.waiting, *self.running.values()]
+        made = stage.fingerprint in self.found
+        return not (self.overlap or made) and stage.lane == "train" and any(s.lane == "data" for s in pending)
 
     def _settle(self, future: Future) -> None:
         stage = self.running.pop(future)

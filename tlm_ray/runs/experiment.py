@@ -57,7 +57,13 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
         made.append(stage)
 
     try:
-        make(list(stages.values()), execution.root, side_by_side=execution.side_by_side, watch=watch)
+        make(
+            list(stages.values()),
+            execution.root,
+            side_by_side=execution.side_by_side,
+            overlap=execution.compute.apart,
+            watch=watch,
+        )
     except BaseException:
         tracker.fail()
         raise

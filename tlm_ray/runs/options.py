@@ -138,6 +138,8 @@ def ray_options() -> dict[str, Any]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ lines that no setting of Python's logging reaches
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
-    os.environ.setdefault("RAY_AUTH_MODE", "token" if os.environ.get("RAY_ADDRESS") else "disabled")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    return options if os.environ.get("RAY_ADDRESS") else options | {"include_dashboard": False}
+    if os.environ.get("RAY_ADDRESS"):
+        return options
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # a local Ray listens on all interfaces; strangers are refused
+    return options | {"include_dashboard": False}

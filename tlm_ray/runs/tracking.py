@@ -3,6 +3,7 @@
 Tracking only watches. If the server is away, one line says so and the work goes on; every number is in the records.
 """
 
+import logging
 import os
 import subprocess
 import threading
@@ -39,6 +40,8 @@ class Tracker:
     def __init__(self, uri: str, experiment: str = "", parent: str = "", alive: bool = True):
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
+        for name in ("mlflow", "alembic"):  # they report each table of a fresh store
+            logging.getLogger(name).setLevel(logging.WARNING)
         self.uri, self.experiment, self.parent, self.alive = _absolute(uri), experiment, parent, alive
         self.client = MlflowClient(self.uri)
         self.children: dict[str, str] = {}

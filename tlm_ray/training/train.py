@@ -38,6 +38,11 @@ class Compute:
             raise ValueError(f"workers {self.workers}: a training needs 1 or more")
 
     @property
+    def apart(self) -> bool:
+        """Whether workers need more than CPUs, so that they do not wait for what data stages hold."""
+        return any(amount for name, amount in self.resources.items() if name != "CPU")
+
+    @property
     def gpu(self) -> bool:
         """Whether workers train on GPUs."""
         return self.resources.get("GPU", 0) > 0
@@ -155,6 +160,8 @@ def _fit(
 RAY_TRAIN_SETTINGS = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    # What a full cluster cannot place waits for room, or for a node to come, instead of failing after 60 s.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "900",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 

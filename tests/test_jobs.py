@@ -1,0 +1,157 @@
+"""The scripts as users start them: on a laptop, as a submitted job, on a cluster of two nodes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+STEPS = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--precision", "fp32"]
+
+
+def arguments(data: Path, root: Path) -> list[str]:
+    return [
+        *("--tasks", "topics", "--task-root", str(data / "tasks"), "--corpus", str(data / "corpus")),
+        *("--root", str(root / "tlm"), "--out", str(root / "out"), "--tracking-uri", f"sqlite:///{root}/mlflow.db"),
+        *STEPS,
+    ]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    return kept | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"} | more
+
+
+def script(name: str, *options: str) -> subprocess.CompletedProcess:
+    """Run an experiment as on a laptop: in an environment that says nothing of Ray."""
+    command = [sys.executable, f"experiments/{name}.py", *options]
+    plain = {k: v for k, v in environment().items() if not k.startswith("RAY_")}
+    return subprocess.run(command, cwd=REPOSITORY, env=plain, capture_output=True, text=True, timeout=300)
+
+
+def rows(root: Path) -> set[str]:
+    return {cell["row"] for cell in json.loads((root / "out" / "main_table.json").read_text())["cells"]}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+THREE_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text"}
+
+
+def test_the_main_table_from_text_to_figure_and_a_second_run_that_does_nothing(data, tmp_path):
+    first = script("main_table", *arguments(data, tmp_path))
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert rows(tmp_path) == THREE_ROWS
+    assert {f.suffix for f in (tmp_path / "out").iterdir()} == {".md", ".csv", ".json", ".png"}
+    assert "Traceback" not in first.stderr and "Warning" not in first.stderr
+
+    table = (tmp_path / "out" / "main_table.json").read_bytes()
+    second = script("main_table", *arguments(data, tmp_path))
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert re.search(r"^make ", second.stdout, re.M) is None
+    assert len(re.findall(r"^found +metrics", second.stdout, re.M)) == 3
+    assert (tmp_path / "out" / "main_table.json").read_bytes() == table
+
+    (gone,) = (tmp_path / "tlm" / "statistics").iterdir()
+    for file in gone.iterdir():
+        file.unlink()
+    plan = script("main_table", *arguments(data, tmp_path), "--dry-run").stdout
+    remade = set(re.findall(r"^(\w+) +\w+ +to make", plan, re.M))
+    assert remade == {"statistics", "neighbours", "tokenizer", "blocks", "stage_one", "stage_two", "metrics"}
+    kept = re.findall(r"^(\w+) +\w+ +found", plan, re.M)
+    assert sorted(kept) == sorted(["task", "passages", "tokenizer", "blocks", "stage_one", "stage_two", "metrics"])
+
+
+@pytest.fixture
+def head(tmp_path):
+    """A head node started as users start it, with the Jobs API; killed as a group, so that no other Ray is touched."""
+    ports = {"port": free_port(), "dashboard-port": free_port(), "ray-client-server-port": free_port()}
+    command = [
+        f"{BIN}/ray", "start", "--head", "--block", "--num-cpus=2", "--dashboard-host=127.0.0.1",
+        "--disable-usage-stats", f"--temp-dir={tmp_path}/ray", *(f"--{name}={port}" for name, port in ports.items()),
+    ]  # fmt: skip
+    with (tmp_path / "head.log").open("w") as log:
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True)
+    yield f"http://127.0.0.1:{ports['dashboard-port']}"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_the_main_table_as_a_submitted_job(data, tmp_path, head):
+    from ray.job_submission import JobSubmissionClient
+
+    wait_until_up(head)
+    command = ["python", "experiments/main_table.py", *arguments(data, tmp_path)]
+    submit = [f"{BIN}/ray", "job", "submit", "--address", head, "--working-dir", ".", "--", *command]
+    done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rows(tmp_path) == THREE_ROWS
+    (job,) = JobSubmissionClient(head).list_jobs()
+    assert job.status == "SUCCEEDED"
+
+
+def wait_until_up(address: str, tries: int = 120) -> None:
+    """Ask the dashboard until it answers, half a second a try."""
+    import urllib.error
+    import urllib.request
+
+    for _ in range(tries):
+        try:
+            urllib.request.urlopen(f"{address}/api/version", timeout=0.5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            subprocess.run(["sleep", "0.5"], check=True)
+    raise AssertionError(f"no Ray dashboard at {address}")
+
+
+TWO_NODES = """
+import subprocess, sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "resources": {"training": 2}})
+cluster.add_node(num_cpus=2)
+import os
+os.environ["RAY_ADDRESS"] = cluster.address
+code = subprocess.run([sys.executable, "experiments/main_table.py", *sys.argv[1:]]).returncode
+cluster.shutdown()
+sys.exit(code)
+"""
+
+
+def on_two_nodes(*options: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", TWO_NODES, *options]
+    return subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+def test_two_nodes_one_without_training_resources(data, tmp_path):
+    options = [*arguments(data, tmp_path), "--train-resources", "CPU", "1", "training", "1"]
+    done = on_two_nodes(*options, "--shared-root", "--workers", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rows(tmp_path) == THREE_ROWS
+
+
+def test_two_nodes_refuse_a_local_root_and_a_request_that_can_never_be_met(data, tmp_path):
+    local = on_two_nodes(*arguments(data, tmp_path))
+    assert local.returncode == 2
+    assert "is local, but the cluster has 2 nodes" in unwrapped(local) and "--root s3://" in unwrapped(local)
+    assert not (tmp_path / "tlm" / "passages").exists()
+
+
+def unwrapped(process: subprocess.CompletedProcess) -> str:
+    return " ".join(process.stdout.split())
+
+
+def test_a_request_that_no_node_can_meet_is_refused_before_work(data, tmp_path):
+    done = script("main_table", *arguments(data, tmp_path), "--train-resources", "GPU", "64")
+    assert done.returncode == 2
+    assert "64 GPU each" in unwrapped(done) and "--autoscaling" in unwrapped(done)

@@ -1,0 +1,82 @@
+"""The sweep: shared stages once, finished trials never again, the best recipe as Python that runs."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from test_jobs import REPOSITORY, arguments, environment
+
+from tlm_ray import recipe_for
+from tlm_ray.runs.options import Options
+from tlm_ray.runs.sweeping import Space, best_recipe, recipes
+
+GRID = ["--ks", "2", "5", "--rho1s", "1", "3", "--rho2s", "20", "--methods", "bm25", "random"]
+
+
+def start(data: Path, root: Path, *options: str) -> subprocess.Popen:
+    kept = [a for a in arguments(data, root) if a not in ("--k", "5")]
+    command = [sys.executable, "experiments/sweep.py", *kept, *GRID, *options]
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def finished(root: Path) -> dict[str, int]:
+    """Return the finished trials and when each was."""
+    return {str(f): f.stat().st_mtime_ns for f in (root / "tlm" / "stage_two").glob("*/record.json")}
+
+
+def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_path):
+    first = start(data, tmp_path)
+    assert first.stdout is not None
+    while len(before := finished(tmp_path)) < 2:
+        assert first.poll() is None, first.stdout.read()
+        subprocess.run(["sleep", "0.2"], check=True)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    second = start(data, tmp_path)
+    output, _ = second.communicate(timeout=500)
+    assert second.returncode == 0, output
+    after = finished(tmp_path)
+    assert len(after) == 8
+    assert before.items() <= after.items()
+
+    retrievals = [json.loads(f.read_text())["recipe"] for f in (tmp_path / "tlm" / "neighbours").glob("*/record.json")]
+    assert sorted(r["parameters"]["method"] for r in retrievals) == ["bm25", "random"]
+    trials = json.loads((tmp_path / "out" / "sweep.json").read_text())["trials"]
+    assert len(trials) == 8 and all(0 <= trial["dev"] <= 100 for trial in trials)
+    (line,) = re.findall(r"^recipe = .*", output, re.M)
+    made: dict = {}
+    exec(line, {"replace": replace, "recipe_for": recipe_for, **names()}, made)
+    best = max(trials, key=lambda trial: trial["dev"])
+    assert made["recipe"].k == best["k"] or best["dev"] in [t["dev"] for t in trials if t["k"] == made["recipe"].k]
+
+
+def names() -> dict:
+    from tlm_ray.training.schedules import Schedule
+
+    return {"Schedule": Schedule}
+
+
+def test_points_that_come_to_the_same_training_are_one_trial():
+    space = Space(k=(0, 5), rho1=(0, 3), rho2=(20.0,), method=("bm25", "random"))
+    tried = recipes(space, Options(), "docstrings")
+    assert len(tried) == 8
+    assert sum(recipe.uses_general for recipe in tried) == 2
+
+
+def test_the_best_recipe_is_python_that_makes_it():
+    trials = [
+        {"k": 5, "rho1": 3, "rho2": 20.0, "method": "random", "dev": 41.0},
+        {"k": 9, "rho1": 1, "rho2": 5.0, "method": "bm25", "dev": 50.0},
+        {"k": 7, "rho1": 1, "rho2": 5.0, "method": "bm25", "dev": None},
+    ]
+    made: dict = {}
+    exec(best_recipe(trials, Options(), "docstrings"), {"replace": replace, "recipe_for": recipe_for}, made)
+    assert (made["recipe"].k, made["recipe"].rho1, made["recipe"].rho2, made["recipe"].method) == (9, 1, 5.0, "bm25")

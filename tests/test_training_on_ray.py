@@ -1,0 +1,124 @@
+"""Trainings on Ray Train: any number of workers, a worker that is killed, tracking that comes and goes."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import psutil
+import pytest
+from small import STAGE_ONE, small_flow, small_recipe
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from tlm_ray import storage
+from tlm_ray.runs.execution import make
+from tlm_ray.runs.tracking import Tracker
+from tlm_ray.training.train import Compute
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+LOSSES = ("general_mlm", "task_mlm", "task")
+
+
+def train(data: Path, root: Path, recipe, *, workers: int = 1, last: str = "stage_one", **options) -> dict:
+    """Train a recipe under a root of its own; return the last stage's facts."""
+    flow = replace(small_flow(data, root, compute=Compute(workers=workers), workers=2), **options)
+    stage = getattr(flow, last)(recipe, flow.task("topics"), 0)
+    return make([stage], flow.execution.root)[stage.fingerprint]["facts"]
+
+
+@pytest.fixture(scope="module")
+def one_worker(data, tmp_path_factory) -> dict:
+    """Stage one, undisturbed, on one worker."""
+    return train(data, tmp_path_factory.mktemp("one"), small_recipe())
+
+
+def losses(facts: dict) -> np.ndarray:
+    return np.array([[entry.get(name, np.nan) for name in LOSSES] for entry in facts["history"]])
+
+
+def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_worker):
+    two = train(data, tmp_path, small_recipe(), workers=2)
+    np.testing.assert_allclose(losses(two), losses(one_worker), rtol=1e-4)
+    assert [entry["dev"] for entry in two["history"] if "dev" in entry] == pytest.approx(
+        [entry["dev"] for entry in one_worker["history"] if "dev" in entry]
+    )
+
+
+def kill_a_training_worker_once(folder: Path, done: threading.Event, killed: list[int]) -> None:
+    """Wait for the first checkpoint, then kill a worker process of Ray Train."""
+    while not done.wait(0.05):
+        if any(folder.glob("checkpoints/checkpoint_*/state.json")):
+            for process in psutil.Process().children(recursive=True):
+                if "RayTrainWorker" in " ".join(process.cmdline()):
+                    os.kill(process.pid, signal.SIGKILL)
+                    killed.append(process.pid)
+                    return
+
+
+@pytest.mark.parametrize("dropout", [0.1])
+def test_a_killed_worker_is_replaced_and_the_losses_are_those_of_an_undisturbed_run(data, tmp_path, dropout):
+    recipe = small_recipe(stage_one=replace(STAGE_ONE, steps=120, evaluate_every=20, warmup_steps=5))
+    recipe = replace(recipe, geometry=replace(recipe.geometry, dropout=dropout))
+    whole = train(data, tmp_path / "whole", recipe)
+    flow = small_flow(data, tmp_path / "killed")
+    folder = Path(flow.stage_one(recipe, flow.task("topics"), 0).folder(flow.execution.root))
+    done, killed = threading.Event(), []
+    watcher = threading.Thread(target=kill_a_training_worker_once, args=(folder, done, killed))
+    watcher.start()
+    try:
+        recovered = train(data, tmp_path / "killed", recipe)
+    finally:
+        done.set()
+        watcher.join()
+    assert killed, "no worker was there to be killed"
+    np.testing.assert_array_equal(losses(recovered), losses(whole))
+
+
+def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracker = Tracker.start("test", uri=uri)
+    flow = replace(small_flow(data, tmp_path / "root"), callbacks=tracker.callbacks)
+    stage = flow.tlm(small_recipe(), "topics", 0)
+    root = flow.execution.root
+    records = make([stage], root, watch=lambda stage, record: tracker.close(stage, root, record))
+    tracker.finish({}, {"score": 1.0})
+
+    two = stage.inputs["stage_two"]
+    model = AutoModelForSequenceClassification.from_pretrained(f"{two.folder(root)}/model")
+    tokenizer = AutoTokenizer.from_pretrained(f"{two.folder(root)}/model")
+    assert set(model.config.id2label.values()) == {"sea", "sky", "kitchen"}
+    predictions = storage.read_table(f"{stage.folder(root)}/test_predictions.arrow")
+    texts = storage.read_table(f"{flow.task('topics').folder(root)}/test.arrow")["text"].to_pylist()
+    encoded = tokenizer(texts, truncation=True, max_length=48, padding=True, return_tensors="pt")
+    logits = model.eval()(**encoded).logits.detach().numpy()
+    np.testing.assert_allclose(logits, np.array(predictions["logits"].to_pylist()), atol=1e-4)
+
+    runs = mlflow.MlflowClient(uri).search_runs([tracker.experiment])
+    children = {run.data.tags["stage"]: run for run in runs if "stage" in run.data.tags}
+    assert set(children) == {"stage_one", "stage_two"} and len(runs) == 3
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    one = children["stage_one"]
+    assert one.data.tags["fingerprint"] == two.inputs["stage_one"].fingerprint[:20]
+    steps = [m.step for m in mlflow.MlflowClient(uri).get_metric_history(one.info.run_id, "learning_rate")]
+    assert steps == [entry["step"] for entry in records[two.inputs["stage_one"].fingerprint]["facts"]["history"]]
+    assert {"general_mlm", "task_mlm", "task", "tokens_per_s", "dev"} <= set(one.data.metrics)
+
+
+def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
+    tracker = Tracker.start("test", uri="http://127.0.0.1:9")
+    facts = train(data, tmp_path, small_recipe(k=0), callbacks=tracker.callbacks)
+    tracker.finish({}, {})
+    assert facts["steps"] == STAGE_ONE.steps
+    assert capsys.readouterr().out.count("going on without it") == 1
+
+
+def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data, tmp_path):
+    wild = small_recipe(k=0, stage_one=replace(STAGE_ONE, learning_rate=1e30, warmup_steps=0))
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"step \d+: a loss is not finite; lower learning_rate"):
+        train(data, tmp_path, wild)
+    assert time.monotonic() - begun < 60, "a failure that every retry would meet again must not be retried"
