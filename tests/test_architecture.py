@@ -45,7 +45,6 @@ PATHS_ALLOWED = {
         "save_file",
     ],
     # storage.folder_for_reading and folder_for_writing
-    "tlm_ray.training.preparation": ["(target / file.name).write_bytes", "file.read_bytes", "source.iterdir"],
     # the temporary folder that Ray Train uploads a checkpoint from
     "tlm_ray.training.ranks": ["tempfile"],
 }  # fmt: skip

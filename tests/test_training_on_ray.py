@@ -10,13 +10,15 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from small import STAGE_ONE, small_flow, small_recipe
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
 
-from tlm_ray import storage
+from tlm_ray import baseline, storage
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.tracking import Tracker
+from tlm_ray.training.tokenizer import train_wordpiece
 from tlm_ray.training.train import Compute
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -122,3 +124,19 @@ def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data,
     with pytest.raises(RuntimeError, match=r"step \d+: a loss is not finite; lower learning_rate"):
         train(data, tmp_path, wild)
     assert time.monotonic() - begun < 60, "a failure that every retry would meet again must not be retried"
+
+
+def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):
+    texts = pq.read_table(data / "corpus" / "part-0.parquet")["text"].to_pylist()
+    tokenizer = train_wordpiece(texts, vocabulary=150)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    monkeypatch.chdir(tmp_path)
+    recipe = baseline(small_recipe(), "encoder")
+    facts = train(data, tmp_path / "root", recipe, last="stage_two")
+    assert facts["steps"] == recipe.stage_two.steps
+    made = sorted(p.name for p in (tmp_path / "root").iterdir())
+    assert made == ["blocks", "stage_two", "task", "tokenizer"], "a baseline needs neither corpus nor stage one"

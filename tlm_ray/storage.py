@@ -287,6 +287,13 @@ def digest(uri: str) -> str:
     return found.hexdigest()
 
 
+def copy_folder(source: str, target: str) -> None:
+    """Copy a folder's files to another location, on whatever filesystems the two lie."""
+    (from_filesystem, from_path), (to_filesystem, to_path) = open_filesystem(source), open_filesystem(target)
+    to_filesystem.create_dir(to_path, recursive=True)
+    pafs.copy_files(from_path, to_path, source_filesystem=from_filesystem, destination_filesystem=to_filesystem)
+
+
 @contextlib.contextmanager
 def folder_for_writing(uri: str) -> Iterator[Path]:
     """Give a local folder to fill with a library that knows only local paths; its files are at `uri` afterwards."""

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 
-def score(metric: str, gold: Sequence[int], predicted: Sequence[int]) -> float:
+def score(metric: str, gold: Sequence[int] | np.ndarray, predicted: Sequence[int] | np.ndarray) -> float:
     """Return how well predicted class ids agree with gold ones, in percent.
 
     `metric` is one of METRICS; `gold` and `predicted` are class ids of equal length. The result is
@@ -28,7 +28,7 @@ def score(metric: str, gold: Sequence[int], predicted: Sequence[int]) -> float:
     return 100.0 * METRICS[metric](gold_ids, predicted_ids)
 
 
-def _class_ids(metric: str, name: str, ids: Sequence[int]) -> np.ndarray:
+def _class_ids(metric: str, name: str, ids: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return ids as an integer vector; floats are refused, for a cast would change them."""
     array = np.asarray(ids)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iub":

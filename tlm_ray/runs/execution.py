@@ -68,13 +68,16 @@ class _Making:
         self.running: dict[Future, Stage] = {}
 
     def run(self) -> dict[str, dict[str, Any]]:
-        with ThreadPoolExecutor(sum(self.room.values())) as pool:
+        pool = ThreadPoolExecutor(sum(self.room.values()))
+        try:
             self._start(pool)
             while self.running:
                 finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     self._settle(future)
                 self._start(pool)
+        finally:  # interrupted: what runs is left behind, and continued by the next run
+            pool.shutdown(wait=not self.running, cancel_futures=True)
         if self.failed:
             raise next(iter(self.failed.values()))
         return self.records

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -111,7 +112,8 @@ class Options:
             if steps is not None:
                 asked[name] = _shortened(getattr(recipe, name), steps)
         depth = self.depth or max(recipe.depth, asked.get("k", recipe.k))
-        return replace(recipe, **{"depth": depth} | asked)
+        changed: dict[str, Any] = {"depth": depth} | asked
+        return replace(recipe, **changed)
 
 
 def _shortened(schedule: Schedule, steps: int) -> Schedule:
@@ -121,9 +123,16 @@ def _shortened(schedule: Schedule, steps: int) -> Schedule:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Show errors that a user can mend as one message, without a traceback; the process ends with code 2."""
+    """Show errors that a user can mend as one message, without a traceback; the process ends with code 2.
+
+    An interrupt ends it with code 130, at once: the stages that run are left as they are, to be continued.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted[/] run the same command again to go on")
+        sys.stdout.flush()
+        os._exit(130)  # threads that wait for trainings would hold the process; Ray's processes end with it
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
         console.print(f"[bold red]error[/] {escape(str(error))}")
         raise SystemExit(2) from error

@@ -183,7 +183,7 @@ class Flow:
 
     def blocks(self, recipe: Recipe, task: Stage) -> Stage:
         """Token blocks of the selection and of the task."""
-        lengths = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
+        lengths: dict[str, Any] = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
         return Stage(
             name="blocks",
             version=1,
@@ -201,7 +201,7 @@ class Flow:
         Without general text k, rho1 and method fall away: such recipes are one training.
         """
         run = self.execution
-        parameters = {
+        parameters: dict[str, Any] = {
             "geometry": recipe.geometry,
             "schedule": recipe.stage_one,
             "rho2": recipe.rho2,
@@ -230,7 +230,7 @@ class Flow:
     def stage_two(self, recipe: Recipe, task: Stage, seed: int) -> Stage:
         """Training on the task alone, from stage one or from a pretrained encoder."""
         run = self.execution
-        parameters = {"schedule": recipe.stage_two, "precision": recipe.precision, "seed": seed}
+        parameters: dict[str, Any] = {"schedule": recipe.stage_two, "precision": recipe.precision, "seed": seed}
         start = {} if recipe.start else {"stage_one": self.stage_one(recipe, task, seed)}
         return Stage(
             name="stage_two",

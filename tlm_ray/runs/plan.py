@@ -10,7 +10,7 @@ from tlm_ray import storage
 from tlm_ray.parallel import console
 from tlm_ray.report import human
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.stages import RECORD, Stage, unique
+from tlm_ray.runs.stages import RECORD, Stage, found, unique
 
 # Where nothing was made yet under the root: FLOPs a second by the paper's counting, and corpus bytes a second, of one
 # worker. Measured on one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
@@ -36,19 +36,17 @@ class Line:
     seconds: float
 
 
-def plan(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -> list[Line]:
+def plan_lines(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -> list[Line]:
     """List all stages, inputs first; times are estimated from the records under `root` where there are any."""
-    lines = []
-    for stage in unique(list(stages)):
-        found = stage.record(root) is not None
-        lines.append(
-            Line(
-                stage=stage,
-                found=found,
-                seconds=0.0 if found else _estimate(stage, root, gpu, workers),
-            )
+    there = found(stages, root)
+    return [
+        Line(
+            stage=stage,
+            found=stage.fingerprint in there,
+            seconds=0.0 if stage.fingerprint in there else _estimate(stage, root, gpu, workers),
         )
-    return lines
+        for stage in unique(stages)
+    ]
 
 
 def _estimate(stage: Stage, root: str, gpu: bool, workers: int) -> float:
@@ -72,7 +70,7 @@ def _measured(name: str, root: str) -> float | None:
 def show(stages: Sequence[Stage], execution: Execution) -> None:
     """Print the plan of making stages, and its totals."""
     compute = execution.compute
-    lines = plan(stages, execution.root, gpu=compute.gpu, workers=compute.workers)
+    lines = plan_lines(stages, execution.root, gpu=compute.gpu, workers=compute.workers)
     _print(lines, side_by_side=execution.side_by_side, workers=compute.workers, gpu=compute.gpu)
 
 
@@ -91,11 +89,11 @@ def _print(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: bool)
     todo = [line for line in lines if not line.found]
     trainings = sum(line.seconds for line in todo if line.stage.lane == "train")
     wall = sum(line.seconds for line in todo if line.stage.lane == "data") + trainings / side_by_side
-    flops = sum(line.stage.cost.get("flops", 0) for line in todo)
-    tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
+    all_flops = sum(line.stage.cost.get("flops", 0) for line in todo)
+    all_tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
     console.print(
-        f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {tokens:.2e} tokens, "
-        f"{human(flops)} FLOPs, about {_clock(wall)}, of which training takes {trainings * workers / 3600:.2f} "
+        f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {all_tokens:.2e} tokens, "
+        f"{human(all_flops)} FLOPs, about {_clock(wall)}, of which training takes {trainings * workers / 3600:.2f} "
         f"{'GPU' if gpu else 'CPU'} hours"
     )
 

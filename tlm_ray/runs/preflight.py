@@ -36,7 +36,8 @@ def _check_shared(root: str, nodes: list[dict]) -> None:
         for node in nodes:
             if node["Resources"].get("CPU", 0) > 0:
                 place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                if not ray.get(ray.remote(num_cpus=0, scheduling_strategy=place)(storage.exists).remote(uri)):
+                asked = ray.remote(num_cpus=0)(storage.exists).options(scheduling_strategy=place)
+                if not ray.get(asked.remote(uri)):
                     raise ValueError(
                         f"root {root!r}: node {node['NodeManagerAddress']} does not see it; "
                         "mount the same folder on every node"

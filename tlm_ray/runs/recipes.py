@@ -6,6 +6,7 @@ A recipe is what identifies a result. What only says how to run it (workers, sha
 
 from dataclasses import dataclass, replace
 
+from tlm_ray import storage
 from tlm_ray.retrieval.analyzer import Analyzer
 from tlm_ray.training.schedules import WEIGHTINGS, Geometry, Schedule
 
@@ -197,5 +198,9 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
 
 
 def baseline(recipe: Recipe, start: str) -> Recipe:
-    """Return the recipe that fine-tunes a pretrained encoder with the same stage two: a baseline row."""
+    """Return the recipe that fine-tunes a pretrained encoder with the same stage two: a baseline row.
+
+    start: a hub name or a local folder that holds an encoder and its tokenizer.
+    """
+    start = storage.absolute(start) if storage.exists(start) else start  # workers have another working folder
     return replace(recipe, start=start, tokenizer=start, k=0, rho1=0, rho2=0.0)

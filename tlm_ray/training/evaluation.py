@@ -33,6 +33,7 @@ def evaluate(folder: str, blocks: str, model: str, *, precision: str, device: st
     for split in ("dev", "test"):
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
         logits = predict(classifier, rows, pad_id=pad_id, rank=Rank(device=device, precision=precision))
+        assert rows.labels is not None, "task blocks carry labels"
         predicted = logits.argmax(axis=1)
         scores[split] = score(facts["metric"], rows.labels, predicted)
         table = pa.table({"gold": rows.labels, "predicted": predicted, "logits": pa.array(list(logits))})

@@ -33,7 +33,7 @@ class Masking:
 
 def uniform(*, seed: int, step: int, rows: np.ndarray, columns: int, draws: int) -> np.ndarray:
     """Return float64 (draws, len(rows), columns) in [0, 1): a pure function of (seed, step, row, column, draw)."""
-    key = _mix(_mix(np.uint64([seed])) + np.uint64(step))
+    key = _mix(_mix(np.array([seed], np.uint64)) + np.uint64(step))
     rows = _mix(key + rows.astype(np.uint64) * GOLDEN)
     place = np.arange(columns * draws, dtype=np.uint64).reshape(columns, draws).T[:, None, :]
     return (_mix(rows[None, :, None] + place * GOLDEN) >> np.uint64(11)) * 2.0**-53

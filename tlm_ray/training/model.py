@@ -18,6 +18,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
     PretrainedConfig,
+    PreTrainedModel,
 )
 
 from tlm_ray.training.schedules import Geometry
@@ -58,7 +59,7 @@ class JointModel(nn.Module):
     cross-entropy over rows; 0 where a batch has no such targets.
     """
 
-    def __init__(self, classifier: nn.Module, mlm: nn.Module | None = None):
+    def __init__(self, classifier: PreTrainedModel, mlm: PreTrainedModel | None = None):
         super().__init__()
         self.classifier = classifier
         self.mlm = mlm
@@ -99,7 +100,7 @@ class JointModel(nn.Module):
         labels: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if labels is None:
-            hidden, task = self.classifier.base_model(**inputs).last_hidden_state, None
+            hidden, task = self.classifier.base_model(**inputs).last_hidden_state, None  # type: ignore[operator]
         else:
             output = self.classifier(**inputs, output_hidden_states=masked is not None)
             hidden = output.hidden_states[-1] if masked is not None else None
@@ -107,6 +108,7 @@ class JointModel(nn.Module):
         mlm = None
         if masked is not None:
             logits = self._mlm_head()(hidden.flatten(0, 1).index_select(0, masked))
+            assert targets is not None, "masked places come with their tokens"
             mlm = nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
         zero = self._untouched(task is None)
         return zero if mlm is None else mlm + zero, zero if task is None else task

@@ -19,7 +19,8 @@ def predict(model: JointModel, blocks: Blocks, *, pad_id: int, rank: Rank) -> np
     model.eval()
     order = np.argsort(blocks.lengths, kind="stable")
     batches = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
-    logits = torch.zeros(len(blocks), model.classifier.config.num_labels, device=rank.device)
+    classes = model.classifier.config.num_labels or 0
+    logits = torch.zeros(len(blocks), classes, device=rank.device)
     for rows in batches[rank.rank :: rank.world]:
         tokens, attention, places = pad(blocks, rows, pad_id)
         inputs = {"input_ids": tokens, "attention_mask": attention}

@@ -1,6 +1,5 @@
 """What training reads: a tokenizer, and blocks of the selected text and of the task."""
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,8 +42,7 @@ def make_blocks(
     """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them."""
     with storage.folder_for_reading(storage.join(tokenizer, TOKENIZER)) as path:
         pieces = load_tokenizer(path)
-        with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as copy:
-            _copy(path, copy)
+    storage.copy_folder(storage.join(tokenizer, TOKENIZER), storage.join(folder, TOKENIZER))
     facts: dict[str, Any] = {"labels": list(task.labels), "metric": task.metric}
     if selection is not None:
         texts, ranks = selection["text"].to_pylist(), selection["rank"].to_pylist()
@@ -57,8 +55,3 @@ def make_blocks(
         facts |= {f"{split}_rows": len(rows), f"{split}_tokens": int(rows.lengths.sum())}
     storage.write_json(storage.join(folder, FACTS), facts)
     return facts
-
-
-def _copy(source: Path, target: Path) -> None:
-    for file in sorted(source.iterdir()):
-        (target / file.name).write_bytes(file.read_bytes())

@@ -112,8 +112,10 @@ def _dev_score(blocks: str, metric: str, pad_id: int, rank: Rank) -> Evaluate:
     dev = read_blocks(storage.join(blocks, "dev.arrow"))
     assert dev.labels is not None, "task blocks carry labels"
 
+    gold = dev.labels
+
     def evaluate(model: JointModel) -> float:
-        return score(metric, dev.labels, predict(model, dev, pad_id=pad_id, rank=rank).argmax(axis=1))
+        return score(metric, gold, predict(model, dev, pad_id=pad_id, rank=rank).argmax(axis=1))
 
     return evaluate
 

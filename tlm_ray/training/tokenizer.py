@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
@@ -39,7 +39,7 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return BertTokenizerFast(vocab=tokenizer.get_vocab(), do_lower_case=True)
+    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

@@ -149,7 +149,7 @@ def _fit(
                 f"{config['folder']}: training failed after {compute.max_failures} restarts; run again to continue at "
                 f"its last checkpoint. Cause: {_cause(error)}"
             ) from error
-    facts = result.return_value
+    facts = result.return_value  # type: ignore[attr-defined]  # Ray's annotations are those of Train V1
     if "stopped" in facts:
         raise TrainingStopped(facts["stopped"])
     storage.delete(storage.join(config["folder"], CHECKPOINTS))
@@ -209,12 +209,14 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
             use_gpu=compute.gpu,
             resources_per_worker=dict(compute.resources),
         ),
-        run_config=train.RunConfig(
+        run_config=train.RunConfig(  # type: ignore[call-arg]
             name=CHECKPOINTS,
             storage_path=path,
             storage_filesystem=filesystem,
-            callbacks=callbacks,
-            failure_config=train.FailureConfig(max_failures=compute.max_failures, controller_failure_limit=3),
+            callbacks=callbacks,  # type: ignore[arg-type]
+            failure_config=train.FailureConfig(  # type: ignore[call-arg]
+                max_failures=compute.max_failures, controller_failure_limit=3
+            ),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
             logging_config=train.LoggingConfig(log_level="ERROR"),
         ),
