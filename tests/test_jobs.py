@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,16 +78,20 @@ def test_the_main_table_from_text_to_figure_and_a_second_run_that_does_nothing(d
 @pytest.fixture
 def head(tmp_path):
     """A head node started as users start it, with the Jobs API; killed as a group, so that no other Ray is touched."""
+    folder = tempfile.mkdtemp(
+        prefix="ray-", dir="/tmp"
+    )  # a socket's path may have 107 bytes, pytest's folders have more
     ports = {"port": free_port(), "dashboard-port": free_port(), "ray-client-server-port": free_port()}
     command = [
         f"{BIN}/ray", "start", "--head", "--block", "--num-cpus=2", "--dashboard-host=127.0.0.1",
-        "--disable-usage-stats", f"--temp-dir={tmp_path}/ray", *(f"--{name}={port}" for name, port in ports.items()),
+        "--disable-usage-stats", f"--temp-dir={folder}", *(f"--{name}={port}" for name, port in ports.items()),
     ]  # fmt: skip
     with (tmp_path / "head.log").open("w") as log:
         process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True)
     yield f"http://127.0.0.1:{ports['dashboard-port']}"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_the_main_table_as_a_submitted_job(data, tmp_path, head):
@@ -134,7 +140,7 @@ def on_two_nodes(*options: str) -> subprocess.CompletedProcess:
 
 
 def test_two_nodes_one_without_training_resources(data, tmp_path):
-    options = [*arguments(data, tmp_path), "--train-resources", "CPU", "1", "training", "1"]
+    options = [*arguments(data, tmp_path), "--train-resources", "CPU=1", "training=1"]
     done = on_two_nodes(*options, "--shared-root", "--workers", "4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert rows(tmp_path) == THREE_ROWS
@@ -152,6 +158,6 @@ def unwrapped(process: subprocess.CompletedProcess) -> str:
 
 
 def test_a_request_that_no_node_can_meet_is_refused_before_work(data, tmp_path):
-    done = script("main_table", *arguments(data, tmp_path), "--train-resources", "GPU", "64")
+    done = script("main_table", *arguments(data, tmp_path), "--train-resources", "GPU=64")
     assert done.returncode == 2
     assert "64 GPU each" in unwrapped(done) and "--autoscaling" in unwrapped(done)

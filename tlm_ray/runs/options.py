@@ -68,8 +68,8 @@ class Options:
     """parts that the corpus is searched in; 0 chooses"""
     train_workers: int = 1
     """workers of one training"""
-    train_resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
-    """Ray resources of one training worker: CPU 1, or CPU 4 GPU 1"""
+    train_resources: list[str] = field(default_factory=lambda: ["CPU=1"])
+    """Ray resources of one training worker: CPU=1, or CPU=4 GPU=1"""
     side_by_side: int = 0
     """trainings at once; 0 for as many as the cluster has room for"""
     shared_root: bool = False
@@ -99,7 +99,7 @@ class Options:
             root=root,
             shards=self.shards,
             workers=self.workers or 1,
-            compute=Compute(workers=self.train_workers, resources=self.train_resources),
+            compute=Compute(workers=self.train_workers, resources=_amounts(self.train_resources)),
             side_by_side=self.side_by_side or 1,
         )
 
@@ -114,6 +114,18 @@ class Options:
         depth = self.depth or max(recipe.depth, asked.get("k", recipe.k))
         changed: dict[str, Any] = {"depth": depth} | asked
         return replace(recipe, **changed)
+
+
+def _amounts(resources: list[str]) -> dict[str, float]:
+    """Read NAME=AMOUNT pairs; ValueError names the one that is not."""
+    amounts = {}
+    for pair in resources:
+        name, _, amount = pair.partition("=")
+        try:
+            amounts[name] = float(amount)
+        except ValueError as error:
+            raise ValueError(f"--train-resources {pair!r}: give NAME=AMOUNT, such as CPU=4 GPU=1") from error
+    return amounts
 
 
 def _shortened(schedule: Schedule, steps: int) -> Schedule:
