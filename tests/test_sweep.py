@@ -15,7 +15,7 @@ from tlm_ray import recipe_for
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.sweeping import Space, best_recipe, recipes
 
-GRID = ["--ks", "2", "5", "--rho1s", "1", "3", "--rho2s", "20", "--methods", "bm25", "random"]
+GRID = ["--ks", "2", "5", "--rho1s", "1", "--rho2s", "20", "--methods", "bm25", "random"]
 
 
 def start(data: Path, root: Path, *options: str) -> subprocess.Popen:
@@ -35,22 +35,23 @@ def finished(root: Path) -> dict[str, int]:
 def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_path):
     first = start(data, tmp_path)
     assert first.stdout is not None
-    while len(before := finished(tmp_path)) < 2:
+    while len(before := finished(tmp_path)) < 1:
         assert first.poll() is None, first.stdout.read()
         subprocess.run(["sleep", "0.2"], check=True)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
+    first.stdout.close()
     second = start(data, tmp_path)
     output, _ = second.communicate(timeout=500)
     assert second.returncode == 0, output
     after = finished(tmp_path)
-    assert len(after) == 8
+    assert len(after) == 4
     assert before.items() <= after.items()
 
     retrievals = [json.loads(f.read_text())["recipe"] for f in (tmp_path / "tlm" / "neighbours").glob("*/record.json")]
     assert sorted(r["parameters"]["method"] for r in retrievals) == ["bm25", "random"]
     trials = json.loads((tmp_path / "out" / "sweep.json").read_text())["trials"]
-    assert len(trials) == 8 and all(0 <= trial["dev"] <= 100 for trial in trials)
+    assert len(trials) == 4 and all(0 <= trial["dev"] <= 100 for trial in trials)
     (line,) = re.findall(r"^recipe = .*", output, re.M)
     made: dict = {}
     exec(line, {"replace": replace, "recipe_for": recipe_for, **names()}, made)
