@@ -69,6 +69,6 @@ def on_worker(
 ) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result."""
     needs = dict(resources or {"CPU": 1.0})
-    cpus, gpus = needs.pop("CPU", 0.0), needs.pop("GPU", 0.0)
-    remote = ray.remote(num_cpus=cpus, num_gpus=gpus, resources=needs, max_retries=3)(function)
+    named = {"num_cpus": needs.pop("CPU", 0.0), "num_gpus": needs.pop("GPU", 0.0), "memory": needs.pop("memory", None)}
+    remote = ray.remote(max_retries=3)(function).options(resources=needs, **named)
     return ray.get(remote.remote(*arguments, **options))

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -88,6 +89,11 @@ def _sibling(uri: str, path: str) -> str:
     netloc = split.netloc.split("@")[0] + "@" if "@" in split.netloc else ""
     bucket, _, key = path.partition("/")
     return urlunsplit(split._replace(netloc=netloc + bucket, path="/" + key))
+
+
+def shown(text: str) -> str:
+    """Return a text fit for a screen or a log: without the credentials that URIs in it may hold."""
+    return re.sub(r"(?<=://)[^/@\s'\"]+@", "***@", text)
 
 
 def exists(uri: str) -> bool:

@@ -83,12 +83,13 @@ class _Making:
         return self.records
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
-        for stage in list(self.waiting):
-            inputs = [s.fingerprint for s in stage.inputs.values()]
-            if any(f in self.failed for f in inputs):
+        for stage in list(self.waiting):  # inputs first, so one pass drops all that needs a failed stage
+            errors = [self.failed[s.fingerprint] for s in stage.inputs.values() if s.fingerprint in self.failed]
+            if errors:
                 self.waiting.remove(stage)
-                self.failed[stage.fingerprint] = next(self.failed[f] for f in inputs if f in self.failed)
-            elif self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
+                self.failed[stage.fingerprint] = errors[0]
+        for stage in list(self.waiting):
+            if self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
                 self.running[pool.submit(make_one, stage, self.root)] = stage
@@ -108,7 +109,7 @@ class _Making:
         self.room[stage.lane] += 1
         error = future.exception()
         if error is not None:
-            console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {escape(str(error))}")
+            console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {escape(storage.shown(str(error)))}")
             self.failed[stage.fingerprint] = error
             return
         self.records[stage.fingerprint] = future.result()
@@ -142,6 +143,9 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
         return record
     folder = stage.folder(root)
     with locked(folder):
+        record = stage.record(root)  # another job may have made it while this one came for the lock
+        if record is not None:
+            return record
         console.print(f"[yellow]make[/]   {label}")
         started = time.monotonic()
         facts = stage.make(folder, {name: source.folder(root) for name, source in stage.inputs.items()})

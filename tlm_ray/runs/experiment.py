@@ -15,7 +15,7 @@ from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plan import show
-from tlm_ray.runs.preflight import check_cluster
+from tlm_ray.runs.preflight import check_cluster, places
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker, default_uri
@@ -44,17 +44,16 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
     fails, the others finish first.
     """
     started = time.monotonic()
-    tracker = Tracker.start(name, uri=options.tracking_uri or default_uri())
-    flow = options.flow(callbacks=tracker.callbacks)
+    _check_names(trainings)
+    flow = options.flow()
     execution = fitted(flow.execution, options)
-    flow = replace(flow, execution=execution)
-    check_cluster(execution, shared_root=options.shared_root, autoscaling=options.autoscaling)
+    check_cluster(execution, options)
+    tracker = Tracker.start(name, uri=options.tracking_uri or default_uri())
+    flow = replace(flow, execution=execution, callbacks=tracker.callbacks)
     stages = {training: _stage(flow, training) for training in trainings}
-    made: list[Stage] = []
 
     def watch(stage: Stage, record: Mapping[str, Any]) -> None:
         tracker.close(stage, execution.root, record)
-        made.append(stage)
 
     try:
         make(
@@ -73,20 +72,20 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
 
 def fitted(execution: Execution, options: Options) -> Execution:
     """Fill in the settings that were left to the cluster: retrieval workers, and trainings side by side."""
-    has = ray.cluster_resources()
-    room = min(
-        (
-            int(has.get(name, 0) // (amount * execution.compute.workers))
-            for name, amount in execution.compute.resources.items()
-            if amount
-        ),
-        default=1,
-    )
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    room = places(execution.compute.resources, nodes) // execution.compute.workers
+    cpus = sum(int(node["Resources"].get("CPU", 0)) for node in nodes)
     return replace(
-        execution,
-        workers=options.workers or max(1, int(has.get("CPU", 1))),
-        side_by_side=options.side_by_side or max(1, room),
+        execution, workers=options.workers or max(1, cpus), side_by_side=options.side_by_side or max(1, room)
     )
+
+
+def _check_names(trainings: list[Training]) -> None:
+    """ValueError if two tasks would be one column of the table."""
+    tasks = list(dict.fromkeys(training.task for training in trainings))
+    columns = [task.rstrip("/").rpartition("/")[2] for task in tasks]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"--tasks {' '.join(tasks)}: two have the same name, which is their column; rename a folder")
 
 
 def _stage(flow: Flow, training: Training) -> Stage:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import tyro
 from rich.markup import escape
@@ -16,7 +16,7 @@ from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.parallel import console
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.locks import StageLocked
-from tlm_ray.runs.pipeline import EMBEDDED, Flow
+from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
 from tlm_ray.runs.recipes import Recipe, recipe_for
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.train import Compute, TrainingStopped
@@ -78,10 +78,19 @@ class Options:
     """the cluster adds nodes on demand: wait for them instead of refusing"""
 
     def __post_init__(self) -> None:
+        if self.autoscaling and not self.workers:
+            raise ValueError("--autoscaling: give --workers too, the CPUs to retrieve with; there may be none yet")
         if self.seeds < 1:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
         if not self.tasks:
             raise ValueError("--tasks: name at least one")
+
+    def absolute(self) -> Self:
+        """Return options whose locations mean the same in every process's working folder."""
+        tasks = [storage.absolute(task) if "/" in task and not self.task_root else task for task in self.tasks]
+        places: dict[str, str] = {name: getattr(self, name) for name in ("corpus", "task_root", "root", "out")}
+        found: dict[str, Any] = {name: storage.absolute(uri) for name, uri in places.items() if uri}
+        return replace(self, tasks=tasks, **found)
 
     def flow(self, **more: Any) -> Flow:
         """Open corpus and tasks, which finds what is wrong with them, and return the flow that makes stages."""
@@ -103,9 +112,15 @@ class Options:
             side_by_side=self.side_by_side or 1,
         )
 
+    def _train_rows(self, task: str) -> int:
+        """Count a task's training rows, which decide the recipe of a task that the paper does not have."""
+        if self.scale == "tiny" or task == EMBEDDED:
+            return 0
+        return len(task_once(task, storage.absolute(self.task_root) if self.task_root else "").splits["train"])
+
     def recipe(self, task: str, **changes: Any) -> Recipe:
         """Return a task's recipe with the changes of the command line."""
-        recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale)
+        recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale, train_rows=self._train_rows(task))
         asked: dict[str, Any] = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2, "precision": self.precision}
         asked = {name: value for name, value in asked.items() if value not in (None, "")} | changes
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
@@ -146,7 +161,7 @@ def plain_errors() -> Iterator[None]:
         sys.stdout.flush()
         os._exit(130)  # threads that wait for trainings would hold the process; Ray's processes end with it
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
-        console.print(f"[bold red]error[/] {escape(str(error))}")
+        console.print(f"[bold red]error[/] {escape(storage.shown(str(error)))}")
         raise SystemExit(2) from error
 
 

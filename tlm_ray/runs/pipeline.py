@@ -8,13 +8,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus import docstrings
 from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import cut_passages
-from tlm_ray.corpus.tasks import load_task, read_task, write_task
+from tlm_ray.corpus.tasks import Task, load_task, read_task, write_task
 from tlm_ray.report.flops import encoder_parameters, training_flops
 from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, find_neighbours
 from tlm_ray.runs.execution import Execution
@@ -86,7 +87,7 @@ class Flow:
                     folder, read_task(storage.join(inputs["documents"], "task"), metric="accuracy")
                 ),
             )
-        task = read_task(name, task_root=self.task_root)
+        task = task_once(name, self.task_root)
         return Stage(
             name="task",
             version=1,
@@ -278,9 +279,17 @@ class Flow:
         )
 
 
+@lru_cache(maxsize=64)
+def task_once(name: str, task_root: str) -> Task:
+    """Read a task once a process: all trainings of an experiment see the same files."""
+    return read_task(name, task_root=task_root)
+
+
 def _training_cost(recipe: Recipe, schedule: Schedule, tokens: int) -> dict[str, float]:
     """Tokens and FLOPs as the paper counts them (note to table 2)."""
     geometry = recipe.geometry
+    if recipe.start:  # a pretrained encoder's size is not known before it is opened
+        return {"tokens": schedule.steps * schedule.batch_rows * tokens}
     parameters = encoder_parameters(
         layers=geometry.layers,
         width=geometry.width,
@@ -299,7 +308,10 @@ def _source(name: str) -> dict[str, Any]:
     """Identify a tokenizer or encoder: a local folder by its files' digests, a hub name by name."""
     if not storage.exists(name):
         return {"name": name}
-    files = {file.uri.rpartition("/")[2]: storage.digest(file.uri) for file in storage.list_files(name)}
+    files = {
+        storage.name_below(storage.base_of(name), file.uri): storage.digest(file.uri)
+        for file in storage.list_files(name)
+    }
     return {"files": files}
 
 

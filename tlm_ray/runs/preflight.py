@@ -1,30 +1,35 @@
 """Checks of a cluster before any work starts: can its nodes see the results, can a training ever start."""
 
 import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tlm_ray import storage
 from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.options import Options
 
 
-def check_cluster(execution: Execution, *, shared_root: bool, autoscaling: bool) -> None:
+def check_cluster(execution: Execution, options: Options) -> None:
     """ValueError if the storage root is local on a cluster of several nodes, or a training's request cannot be met.
 
-    shared_root: the user says that the root is one folder on every node (NFS); every node is asked whether it sees it.
-    autoscaling: the cluster adds nodes on demand, so what it has now says nothing.
+    options.shared_root: the user says that local paths are the same folders on every node (NFS); every node is asked
+    whether it sees the root. options.autoscaling: the cluster adds nodes on demand, so what it has now says nothing.
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    if storage.is_local(execution.root) and (len(nodes) > 1 or autoscaling):
-        if not shared_root:
+    several = len(nodes) > 1 or options.autoscaling
+    for name, uri in (("root", execution.root), ("corpus", options.corpus)):
+        if several and uri and storage.is_local(uri) and not options.shared_root:
             raise ValueError(
-                f"root {execution.root!r} is local, but the cluster has {len(nodes)} nodes"
-                f"{' and adds more' if autoscaling else ''}: they would not see each other's results; give a shared "
-                "location (--root s3://..., gs://...), or add --shared-root if it is one folder on every node (NFS)"
+                f"{name} {uri!r} is local, but the cluster has {len(nodes)} nodes"
+                f"{' and adds more' if options.autoscaling else ''}, which do not share it; give a shared location "
+                f"(--{name} s3://..., gs://...), or add --shared-root if local paths are the same on every node (NFS)"
             )
+    if several and storage.is_local(execution.root):
         _check_shared(execution.root, nodes)
-    if not autoscaling:
+    if not options.autoscaling:
         _check_request(execution, nodes)
 
 
@@ -49,12 +54,18 @@ def _check_shared(root: str, nodes: list[dict]) -> None:
 def _check_request(execution: Execution, nodes: list[dict]) -> None:
     """Each worker must fit a node, and all workers of one training the cluster."""
     compute = execution.compute
-    for name, amount in compute.resources.items():
-        has = [node["Resources"].get(name, 0.0) for node in nodes]
-        places = sum(int(h // amount) for h in has) if amount else compute.workers
-        if places < compute.workers:
-            raise ValueError(
-                f"train_workers {compute.workers} with {amount:g} {name} each: the cluster has {sum(has):g} {name}, "
-                f"room for {places}; lower --train-workers or --train-resources, or add --autoscaling if the cluster "
-                "adds nodes on demand"
-            )
+    room = places(compute.resources, nodes)
+    if room < compute.workers:
+        asked = ", ".join(f"{amount:g} {name}" for name, amount in compute.resources.items())
+        has = {name: sum(node["Resources"].get(name, 0.0) for node in nodes) for name in compute.resources}
+        raise ValueError(
+            f"train_workers {compute.workers} with {asked} each: the cluster has "
+            f"{', '.join(f'{amount:g} {name}' for name, amount in has.items())}, room for {room}; lower --train-workers "
+            "or --train-resources, or add --autoscaling if the cluster adds nodes on demand"
+        )
+
+
+def places(resources: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> int:
+    """Count the workers that fit the nodes, each on one node."""
+    needs = {name: amount for name, amount in resources.items() if amount}
+    return sum(min(int(node["Resources"].get(name, 0.0) // amount) for name, amount in needs.items()) for node in nodes)

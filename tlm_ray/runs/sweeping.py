@@ -6,7 +6,7 @@ that was killed and is started again finds the finished ones.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -15,13 +15,13 @@ from ray.tune.integration.ray_train import TuneReportCallback
 
 from tlm_ray import storage
 from tlm_ray.report import publish_sweep
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.experiment import fitted
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plan import show
 from tlm_ray.runs.preflight import check_cluster
-from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.recipes import Recipe, recipe_for
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker, default_uri
 
@@ -70,34 +70,44 @@ def trial_stages(flow: Flow, tried: Sequence[Recipe], task: str) -> list[tuple[R
 def sweep(space: Space, options: Options, task: str, *, name: str) -> list[dict[str, Any]]:
     """Train every point of a space on a task; returns trials of k, rho1, rho2, method and dev, in order of the space.
 
-    The script has called `ray.init()`. A point that fails or is stopped has dev None; the error is in Tune's table.
+    The script has called `ray.init()`. A point that failed or was stopped has dev None, and its error is in Tune's
+    table; RuntimeError if no trial finished.
     """
-    tracker = Tracker.start(name, uri=options.tracking_uri or default_uri())
+    options = options.absolute()  # trials run in folders of their own
+    task = options.tasks[0] if task not in options.tasks else task
     flow = options.flow()
     execution = fitted(flow.execution, options)
+    check_cluster(execution, options)
     flow = replace(flow, execution=execution)
-    check_cluster(execution, shared_root=options.shared_root, autoscaling=options.autoscaling)
     trials = trial_stages(flow, recipes(space, options, task), task)
-    make([stage.inputs["blocks"] for _, stage in trials], execution.root)
-    points = [_point(recipe) for recipe, _ in trials]
-    tuner = tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(_trial, options=options, task=task, tracker=tracker, execution=execution),
-            {"CPU": 0.01},
-        ),
-        param_space={"point": tune.grid_search(points)},
+    tracker = Tracker.start(name, uri=options.tracking_uri or default_uri())
+    try:
+        make([stage.inputs["blocks"] for _, stage in trials], execution.root)
+        trial = tune.with_parameters(_trial, options=options, task=task, tracker=tracker, execution=execution)
+        _tuner(trial, trials, space, execution).fit()
+        results = [_result(recipe, stage, execution.root) for recipe, stage in trials]
+        if all(result["dev"] is None for result in results):
+            raise RuntimeError(f"sweep {name}: no trial finished; the table above has their errors")
+    except BaseException:
+        tracker.fail()
+        raise
+    files = publish_sweep(results, options.out)
+    tracker.finish(files, {"best_dev": max(result["dev"] or 0.0 for result in results)})
+    return results
+
+
+def _tuner(trial: Any, trials: Sequence[tuple[Recipe, Stage]], space: Space, execution: Execution) -> tune.Tuner:
+    """Trials are light and wait on the head's node, where a SQLite tracker is; they take no CPU from what they wait for."""
+    return tune.Tuner(
+        tune.with_resources(trial, tune.PlacementGroupFactory([{"node:__internal_head__": 0.001}])),
+        param_space={"point": tune.grid_search([_point(recipe) for recipe, _ in trials])},
         tune_config=tune.TuneConfig(
             metric="dev", mode="max", max_concurrent_trials=execution.side_by_side, scheduler=_scheduler(space)
         ),
         run_config=tune.RunConfig(
-            name=f"sweep-{trials[0][1].fingerprint[:12]}", storage_path=_tune_folder(execution.root), verbose=1
+            name=f"sweep-{trials[0][1].fingerprint[:12]}", storage_path=storage.join(execution.root, "tune"), verbose=1
         ),
     )
-    tuner.fit()
-    results = [_result(recipe, stage, execution.root) for recipe, stage in trials]
-    files = publish_sweep(results, storage.absolute(options.out))
-    tracker.finish(files, {"best_dev": max((r["dev"] for r in results if r["dev"] is not None), default=0.0)})
-    return results
 
 
 def show_sweep_plan(space: Space, options: Options, task: str) -> None:
@@ -112,15 +122,11 @@ def best_recipe(trials: Sequence[Mapping[str, Any]], options: Options, task: str
     if not done:
         return "# no trial finished"
     best = max(done, key=lambda trial: trial["dev"])
-    changes = {name: best[name] for name in ("k", "rho1", "rho2", "method")}
-    given = options.recipe(task, **changes, depth=max(1, best["k"]))
-    base = options.recipe(task)
-    changes |= {
-        name: getattr(given, name) for name in ("stage_one", "stage_two") if getattr(given, name) != getattr(base, name)
-    }
-    arguments = ", ".join(f"{name}={value!r}" for name, value in changes.items())
-    made = f"replace(recipe_for({task!r}, {options.scale!r}), depth={max(1, best['k'])}, {arguments})"
-    return f"recipe = {made}  # dev {best['dev']:.2f}"
+    point = {name: best[name] for name in ("k", "rho1", "rho2", "method", "depth")}
+    given, base = options.recipe(task, **point), recipe_for(task.rstrip("/").rpartition("/")[2], options.scale)
+    changes = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(base, f.name)}
+    arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
+    return f"recipe = replace(recipe_for({task!r}, {options.scale!r}){arguments})  # dev {best['dev']:.2f}"
 
 
 def _point(recipe: Recipe) -> dict[str, Any]:
@@ -129,8 +135,7 @@ def _point(recipe: Recipe) -> dict[str, Any]:
 
 def _result(recipe: Recipe, stage: Stage, root: str) -> dict[str, Any]:
     record = stage.record(root)
-    point = {name: value for name, value in _point(recipe).items() if name != "depth"}
-    return point | {"dev": record["facts"]["dev"] if record else None, "fingerprint": stage.fingerprint[:12]}
+    return _point(recipe) | {"dev": record["facts"]["dev"] if record else None, "fingerprint": stage.fingerprint[:12]}
 
 
 def _scheduler(space: Space):
@@ -139,16 +144,15 @@ def _scheduler(space: Space):
     return tune.schedulers.ASHAScheduler(max_t=1000, grace_period=2, reduction_factor=2)
 
 
-def _tune_folder(root: str) -> str:
-    return storage.join(root, "tune")
-
-
-def _trial(config: Mapping[str, Any], *, options: Options, task: str, tracker: Tracker, execution: Any) -> None:
+def _trial(config: Mapping[str, Any], *, options: Options, task: str, tracker: Tracker, execution: Execution) -> None:
     """One trial, a light process: the training itself runs on Ray Train's workers."""
-    flow = replace(
-        options.flow(), execution=execution, callbacks=lambda folder: [*tracker.callbacks(folder), TuneReportCallback()]
-    )
-    recipe = options.recipe(task, **config["point"])
-    stage = flow.stage_two(recipe, flow.task(task), seed=0)
+
+    def callbacks(folder: str) -> list[Any]:
+        """ASHA compares evaluations of stage two: stage one's may be found, and then it has none."""
+        two = folder.rstrip("/").split("/")[-2] == "stage_two"
+        return [*tracker.callbacks(folder), *([TuneReportCallback()] if two else [])]
+
+    flow = replace(options.flow(), execution=execution, callbacks=callbacks)
+    stage = flow.stage_two(options.recipe(task, **config["point"]), flow.task(task), seed=0)
     records = make([stage], execution.root, watch=lambda made, record: tracker.close(made, execution.root, record))
     tune.report({"dev": records[stage.fingerprint]["facts"]["dev"]})

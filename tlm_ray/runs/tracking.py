@@ -3,6 +3,7 @@
 Tracking only watches. If the server is away, one line says so and the work goes on; every number is in the records.
 """
 
+import hashlib
 import logging
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import mlflow
 from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from ray.train.v2.api.callback import UserCallback
 
@@ -30,7 +32,7 @@ QUIET = {
 
 
 def default_uri() -> str:
-    """Return MLFLOW_TRACKING_URI, or a local SQLite store beside the script."""
+    """Return MLFLOW_TRACKING_URI, or a SQLite store in the working folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
@@ -71,7 +73,7 @@ class Tracker:
         except Exception as error:
             self.alive = False
             console.print(
-                f"[yellow]tracking[/] {self.uri}: {str(error).splitlines()[0]}; "
+                f"[yellow]tracking[/] {storage.shown(f'{self.uri}: {_first_line(error)}')}; "
                 "going on without it, all numbers are in the records"
             )
             return None
@@ -80,27 +82,31 @@ class Tracker:
         """Open the child run of a training (again, if it was interrupted) and return what follows it step by step."""
         with self.lock:
             child = self._try(self._child, folder)
-        return [StepLogger(self.uri, child)] if child else []
+        return [StepLogger(self.uri, *child)] if child else []
 
-    def _child(self, folder: str) -> str:
+    def _child(self, folder: str) -> tuple[str, int]:
+        """Return the training's run and the last step that it has."""
         uri = storage.join(folder, CHILD)
+        store = hashlib.sha256(self.uri.encode()).hexdigest()  # a URI may hold a password
         known = storage.read_json(uri) if storage.exists(uri) else {}
-        if known.get("uri") == self.uri:
-            child = known["run"]
-            self.client.update_run(child, status="RUNNING")
-        else:
+        child, logged = self._reopened(known["run"]) if known.get("store") == store else ("", 0)
+        if not child:
             stage, fingerprint = folder.rstrip("/").split("/")[-2:]
-            tags = {
-                "mlflow.parentRunId": self.parent,
-                "stage": stage,
-                "fingerprint": fingerprint,
-            } | _commit()
-            child = self.client.create_run(
-                self.experiment, run_name=f"{stage} {fingerprint[:8]}", tags=tags
-            ).info.run_id
-            storage.write_json(uri, {"uri": self.uri, "run": child})
+            tags = {"mlflow.parentRunId": self.parent, "stage": stage, "fingerprint": fingerprint} | _commit()
+            name = f"{stage} {fingerprint[:8]}"
+            child = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+            storage.write_json(uri, {"store": store, "run": child})
         self.children[folder] = child
-        return child
+        return child, logged
+
+    def _reopened(self, child: str) -> tuple[str, int]:
+        """Take an interrupted training's run up again; ("", 0) if it was deleted."""
+        try:
+            self.client.update_run(child, status="RUNNING")
+        except MlflowException:
+            return "", 0
+        steps = [metric.step for metric in self.client.get_metric_history(child, "learning_rate")]
+        return child, max(steps, default=0)
 
     def close(self, stage: Stage, root: str, record: Mapping[str, Any]) -> None:
         """Complete the child run of a training that was made now: its recipe and its totals."""
@@ -136,8 +142,8 @@ class Tracker:
 class StepLogger(UserCallback):
     """Logs a training's history as it grows; runs in Ray Train's controller, on the driver's node."""
 
-    def __init__(self, uri: str, run: str):
-        self.uri, self.run, self.logged, self.alive = uri, run, 0, True
+    def __init__(self, uri: str, run: str, logged: int):
+        self.uri, self.run, self.logged, self.alive = uri, run, logged, True
 
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
         """Send the entries since the last report."""
@@ -153,6 +159,10 @@ class StepLogger(UserCallback):
                 MlflowClient(self.uri).log_batch(self.run, metrics=points[start : start + BATCH])
         except Exception:
             self.alive = False
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _metrics(values: Mapping[str, float], *, step: int) -> list[Metric]:

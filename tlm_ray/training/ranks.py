@@ -1,5 +1,6 @@
 """One worker of a training under Ray Train: opens the blocks, resumes, trains, reports, exports."""
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -145,7 +146,8 @@ class _Ticker:
     def __call__(self, progress: Progress) -> None:
         if time.monotonic() - self.last > NOTE_EVERY_S:
             self.last = time.monotonic()
-            storage.write_json(self.uri, progress.history[-1] | {"seconds": progress.seconds})
+            with contextlib.suppress(OSError):  # the note is for eyes only
+                storage.write_json(self.uri, progress.history[-1] | {"seconds": progress.seconds})
 
 
 def _report(progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None) -> None:

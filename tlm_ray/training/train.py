@@ -146,8 +146,8 @@ def _fit(
                 ) from error
         except train.TrainingFailedError as error:
             raise TrainingStopped(
-                f"{config['folder']}: training failed after {compute.max_failures} restarts; run again to continue at "
-                f"its last checkpoint. Cause: {_cause(error)}"
+                f"{config['folder']}: training failed ({_cause(error)}); lost workers are replaced up to "
+                f"{compute.max_failures} times. Run again to continue at its last checkpoint"
             ) from error
     facts = result.return_value  # type: ignore[attr-defined]  # Ray's annotations are those of Train V1
     if "stopped" in facts:
@@ -177,7 +177,8 @@ def _shown(folder: str, steps: int) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        storage.delete(storage.join(folder, NOTE))
+        with contextlib.suppress(OSError):  # a note left behind is worth no training
+            storage.delete(storage.join(folder, NOTE))
 
 
 def _show(folder: str, steps: int, done: threading.Event) -> None:
@@ -215,7 +216,7 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
             storage_filesystem=filesystem,
             callbacks=callbacks,  # type: ignore[arg-type]
             failure_config=train.FailureConfig(  # type: ignore[call-arg]
-                max_failures=compute.max_failures, controller_failure_limit=3
+                max_failures=compute.max_failures, controller_failure_limit=-1
             ),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
             logging_config=train.LoggingConfig(log_level="ERROR"),
@@ -225,4 +226,4 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
 
 def _cause(error: BaseException) -> str:
     found = [str(e) for e in getattr(error, "worker_failures", {}).values()] or [str(error)]
-    return found[0].strip().splitlines()[-1]
+    return (found[0].strip() or type(error).__name__).splitlines()[-1]
