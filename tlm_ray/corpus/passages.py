@@ -41,7 +41,7 @@ def cut_passages(folder: str, corpus: Corpus, *, passage_tokens: int, workers: i
 
 
 class _Cutter:
-    """Cuts one corpus file; a part that is already there was written whole."""
+    """Cuts one corpus file into one part."""
 
     def __init__(self, folder: str, column: str, passage_tokens: int):
         self.folder, self.column, self.passage_tokens = folder, column, passage_tokens

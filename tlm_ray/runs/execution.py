@@ -17,7 +17,8 @@ from tlm_ray.training.train import Compute
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How stages are made and where they lie; none of it changes a result beyond rounding.
+    """How stages are made and where they lie; none of it changes a selection, nor a training beyond rounding (and the
+    draws of dropout, where a recipe has it).
 
     root: location of all results. shards: parts that the corpus is searched in, 0 for one a CPU worker and 50,000
     passages. workers: CPU workers of the data stages. compute: what one training runs on. side_by_side: trainings at

@@ -60,8 +60,8 @@ def _check_request(execution: Execution, nodes: list[dict]) -> None:
         has = {name: sum(node["Resources"].get(name, 0.0) for node in nodes) for name in compute.resources}
         raise ValueError(
             f"train_workers {compute.workers} with {asked} each: the cluster has "
-            f"{', '.join(f'{amount:g} {name}' for name, amount in has.items())}, room for {room}; lower --train-workers "
-            "or --train-resources, or add --autoscaling if the cluster adds nodes on demand"
+            f"{', '.join(f'{amount:g} {name}' for name, amount in has.items())}, room for {room}; lower "
+            "--train-workers or --train-resources, or add --autoscaling if the cluster adds nodes on demand"
         )
 
 

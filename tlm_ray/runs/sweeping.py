@@ -97,7 +97,7 @@ def sweep(space: Space, options: Options, task: str, *, name: str) -> list[dict[
 
 
 def _tuner(trial: Any, trials: Sequence[tuple[Recipe, Stage]], space: Space, execution: Execution) -> tune.Tuner:
-    """Trials are light and wait on the head's node, where a SQLite tracker is; they take no CPU from what they wait for."""
+    """Trials wait on the head's node, where a SQLite tracker is, and take no CPU from the trainings they wait for."""
     return tune.Tuner(
         tune.with_resources(trial, tune.PlacementGroupFactory([{"node:__internal_head__": 0.001}])),
         param_space={"point": tune.grid_search([_point(recipe) for recipe, _ in trials])},

@@ -71,7 +71,7 @@ class Training:
         evaluate: Evaluate | None = None,
         keep_best: bool = False,
     ):
-        self.model = model.to(rank.device)
+        self.model = model.on(rank.device)
         self.batches, self.schedule, self.rank = batches, schedule, rank
         self.rho2, self.weighting, self.evaluate, self.keep_best = (
             rho2,
@@ -123,7 +123,7 @@ class Training:
             group["lr"] = self.schedule.rate(step)
         loss.backward()
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad(set_to_none=True)
         self.progress.tokens += batch.real_tokens
         self._note(batch, mlm.detach(), task.detach())
 

@@ -92,6 +92,15 @@ class JointModel(nn.Module):
         }
         return cls(AutoModelForSequenceClassification.from_pretrained(str(folder), **options))
 
+    def on(self, device: str) -> "JointModel":
+        """Move to a device, and take the attention that is fastest there.
+
+        On a CPU the backward pass of torch's flash attention is 9 ms of a 53 ms step of the tiny recipe a layer; plain
+        matrix products make the step 38 ms.
+        """
+        self.classifier.set_attn_implementation("eager" if torch.device(device).type == "cpu" else "sdpa")
+        return self.to(device)
+
     def forward(
         self,
         inputs: dict[str, torch.Tensor],
