@@ -138,6 +138,17 @@ def test_a_run_cut_off_after_a_deletion_trusts_nothing_of_before(kitchen, flow):
     assert sorted(kitchen.make(*ends_of(flow))) == sorted(TRAININGS)
 
 
+def test_without_overlap_data_stages_go_first_and_a_failed_one_stops_only_its_own(kitchen, flow):
+    lost = kitchen.stage("lost", kitchen.stage("corpus"))
+    other = kitchen.stage("train-lost", lost, lane="train")
+    kitchen.faults["corpus"] = ValueError("no text")
+    with pytest.raises(ValueError, match="no text"):
+        kitchen.make(other, *ends_of(flow), overlap=False)
+    assert kitchen.has(flow["metrics-0"]) and kitchen.has(flow["metrics-1"]) and "lost" not in kitchen.made
+    first_training = min(kitchen.made.index(name) for name in TRAININGS)
+    assert {"task", "passages", "neighbours", "blocks", "corpus"} == set(kitchen.made[:first_training])
+
+
 def test_a_failure_lets_the_others_finish_and_raises_the_first_error(kitchen, flow):
     kitchen.faults["one-0"] = RuntimeError("no memory left")
     with pytest.raises(RuntimeError, match="no memory left"):

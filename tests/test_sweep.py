@@ -13,7 +13,9 @@ from test_jobs import REPOSITORY, arguments, environment
 
 from tlm_ray import recipe_for
 from tlm_ray.runs.options import Options
+from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.sweeping import Space, best_recipe, recipes
+from tlm_ray.training.schedules import Schedule
 
 GRID = ["--ks", "2", "5", "--rho1s", "1", "--rho2s", "20", "--methods", "bm25", "random"]
 
@@ -53,16 +55,23 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
     trials = json.loads((tmp_path / "out" / "sweep.json").read_text())["trials"]
     assert len(trials) == 4 and all(0 <= trial["dev"] <= 100 for trial in trials)
     (line,) = re.findall(r"^recipe = .*", output, re.M)
-    made: dict = {}
-    exec(line, {"replace": replace, "recipe_for": recipe_for, **names()}, made)
     best = max(trials, key=lambda trial: trial["dev"])
-    assert made["recipe"].k == best["k"] or best["dev"] in [t["dev"] for t in trials if t["k"] == made["recipe"].k]
+    flow = options(data, tmp_path).flow()
+    stage = flow.stage_two(built(line), flow.task("topics"), 0)
+    assert stage.fingerprint[:12] in [t["fingerprint"] for t in trials if t["dev"] == best["dev"]]
 
 
-def names() -> dict:
-    from tlm_ray.training.schedules import Schedule
+def options(data: Path, root: Path) -> Options:
+    """Return what the command line of `arguments` says, as far as it identifies a stage."""
+    places = {"task_root": str(data / "tasks"), "corpus": str(data / "corpus"), "root": str(root / "tlm")}
+    return Options(tasks=["topics"], steps=8, steps_two=4, precision="fp32", **places)
 
-    return {"Schedule": Schedule}
+
+def built(line: str) -> Recipe:
+    """Run a printed recipe."""
+    names: dict = {"replace": replace, "recipe_for": recipe_for, "Schedule": Schedule}
+    exec(line, names)
+    return names["recipe"]
 
 
 def test_points_that_come_to_the_same_training_are_one_trial():
@@ -74,10 +83,10 @@ def test_points_that_come_to_the_same_training_are_one_trial():
 
 def test_the_best_recipe_is_python_that_makes_it():
     trials = [
-        {"k": 5, "rho1": 3, "rho2": 20.0, "method": "random", "dev": 41.0},
-        {"k": 9, "rho1": 1, "rho2": 5.0, "method": "bm25", "dev": 50.0},
-        {"k": 7, "rho1": 1, "rho2": 5.0, "method": "bm25", "dev": None},
+        {"k": 5, "rho1": 3, "rho2": 20.0, "method": "random", "depth": 12, "dev": 41.0},
+        {"k": 9, "rho1": 1, "rho2": 5.0, "method": "bm25", "depth": 12, "dev": 50.0},
+        {"k": 7, "rho1": 1, "rho2": 5.0, "method": "bm25", "depth": 12, "dev": None},
     ]
-    made: dict = {}
-    exec(best_recipe(trials, Options(), "docstrings"), {"replace": replace, "recipe_for": recipe_for}, made)
-    assert (made["recipe"].k, made["recipe"].rho1, made["recipe"].rho2, made["recipe"].method) == (9, 1, 5.0, "bm25")
+    recipe = built(best_recipe(trials, Options(steps=40, precision="fp32"), "docstrings"))
+    assert (recipe.k, recipe.rho1, recipe.rho2, recipe.method, recipe.depth) == (9, 1, 5.0, "bm25", 12)
+    assert (recipe.stage_one.steps, recipe.precision) == (40, "fp32")
