@@ -1,5 +1,6 @@
 """Work spread over the cluster's CPUs: a class applied to a list of items by a pool of Ray Data actors."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +40,14 @@ def each(
         .iter_rows()
     )
     started = reported = time.monotonic()
-    for done, row in enumerate(rows, 1):
-        now = time.monotonic()
-        if now - reported > REPORT_EVERY_S and done < len(items):
-            left = (now - started) / done * (len(items) - done)
-            console.print(f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim")
-            reported = now
-        yield row
+    with _as_raised():
+        for done, row in enumerate(rows, 1):
+            now = time.monotonic()
+            if now - reported > REPORT_EVERY_S and done < len(items):
+                left = (now - started) / done * (len(items) - done)
+                console.print(f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim")
+                reported = now
+            yield row
 
 
 class _Each:
@@ -71,4 +73,19 @@ def on_worker(
     needs = dict(resources or {"CPU": 1.0})
     named = {"num_cpus": needs.pop("CPU", 0.0), "num_gpus": needs.pop("GPU", 0.0), "memory": needs.pop("memory", None)}
     remote = ray.remote(max_retries=3)(function).options(resources=needs, **named)
-    return ray.get(remote.remote(*arguments, **options))
+    with _as_raised():
+        return ray.get(remote.remote(*arguments, **options))
+
+
+@contextlib.contextmanager
+def _as_raised() -> Iterator[None]:
+    """Raise what a worker raised about its input, rather than Ray's account of where it happened."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        cause: BaseException = error
+        while (inner := getattr(cause, "cause", None) or cause.__cause__) is not None:
+            cause = inner
+        if isinstance(cause, ValueError | OSError) and not isinstance(cause, ray.exceptions.RayError):
+            raise cause from error
+        raise
