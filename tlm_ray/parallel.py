@@ -1,6 +1,5 @@
 """Work spread over the cluster's CPUs: a class applied to a list of items by a pool of Ray Data actors."""
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from rich.console import Console
 
 console = Console(stderr=False, highlight=False, soft_wrap=True)
 REPORT_EVERY_S = 5.0
+FAILED = "failed"  # a column of every result
 
 
 def each(
@@ -40,14 +40,15 @@ def each(
         .iter_rows()
     )
     started = reported = time.monotonic()
-    with _as_raised():
-        for done, row in enumerate(rows, 1):
-            now = time.monotonic()
-            if now - reported > REPORT_EVERY_S and done < len(items):
-                left = (now - started) / done * (len(items) - done)
-                console.print(f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim")
-                reported = now
-            yield row
+    for done, row in enumerate(rows, 1):
+        if row.pop(FAILED):
+            raise ValueError(row["message"])
+        now = time.monotonic()
+        if now - reported > REPORT_EVERY_S and done < len(items):
+            left = (now - started) / done * (len(items) - done)
+            console.print(f"  {title}: {done} of {len(items)} parts, about {left:.0f} s left", style="dim")
+            reported = now
+        yield row
 
 
 class _Each:
@@ -59,7 +60,11 @@ class _Each:
         self.worker = worker(*resolved)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        result = self.worker(self.items[int(batch["item"][0])])
+        """Return the worker's result; what it says about its input travels as a value, not as Ray's account of it."""
+        try:
+            result = {FAILED: False} | self.worker(self.items[int(batch["item"][0])])
+        except (ValueError, OSError) as error:
+            result = {FAILED: True, "message": str(error)}
         return {name: [value] for name, value in result.items()}
 
 
@@ -73,19 +78,9 @@ def on_worker(
     needs = dict(resources or {"CPU": 1.0})
     named = {"num_cpus": needs.pop("CPU", 0.0), "num_gpus": needs.pop("GPU", 0.0), "memory": needs.pop("memory", None)}
     remote = ray.remote(max_retries=3)(function).options(resources=needs, **named)
-    with _as_raised():
-        return ray.get(remote.remote(*arguments, **options))
-
-
-@contextlib.contextmanager
-def _as_raised() -> Iterator[None]:
-    """Raise what a worker raised about its input, rather than Ray's account of where it happened."""
     try:
-        yield
-    except ray.exceptions.RayError as error:
-        cause: BaseException = error
-        while (inner := getattr(cause, "cause", None) or cause.__cause__) is not None:
-            cause = inner
-        if isinstance(cause, ValueError | OSError) and not isinstance(cause, ray.exceptions.RayError):
-            raise cause from error
+        return ray.get(remote.remote(*arguments, **options))
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, ValueError | OSError):
+            raise error.cause from error
         raise
