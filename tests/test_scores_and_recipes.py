@@ -139,7 +139,7 @@ def test_an_unknown_scale_lists_the_known_ones(scale):
 
 
 BAD = [
-    ({"k": 21}, r"k 21: must lie between 0 and depth \(20\).*raise --depth"),
+    ({"k": 21, "depth": 20}, r"k 21: must lie between 0 and depth \(20\).*raise --depth"),
     ({"k": -1}, "k -1: must lie between 0 and depth"),
     ({"rho1": -1}, "rho1 -1: must be a whole number of 0 or more, the general batches"),
     ({"rho1": 0.5}, "rho1 0.5: must be a whole number"),
@@ -162,8 +162,8 @@ def test_a_recipe_that_cannot_be_is_refused(changes, message):
 
 
 def test_depth_is_k_unless_given_and_lets_k_shrink():
-    assert TINY_RECIPE.depth == TINY_RECIPE.k == 20
-    assert replace(TINY_RECIPE, k=0).depth == 20
+    assert TINY_RECIPE.depth == TINY_RECIPE.k
+    assert replace(TINY_RECIPE, k=0).depth == TINY_RECIPE.depth
     assert replace(TINY_RECIPE, k=50, depth=500).depth == 500
     assert replace(TINY_RECIPE, k=50, depth=0).depth == 50
     assert replace(TINY_RECIPE, k=0, depth=0).depth == 1
