@@ -177,7 +177,9 @@ def test_gpu_pods_tolerate_the_taint_of_gpu_nodes() -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_launcher_accepts_the_file(name: str) -> None:
-    validate_config(prepare_config(load(name)))
+    config = prepare_config(load(name))
+    validate_config(config)
+    assert {"retrieval", "training"} <= set(config["available_node_types"])
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -68,8 +68,9 @@ def test_a_second_job_is_refused_with_host_and_process(folder):
 
 
 def test_two_stages_do_not_lock_each_other(tmp_path):
-    with locked(str(tmp_path / "one")), locked(str(tmp_path / "two")):
-        pass
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    with locked(folders[0]), locked(folders[1]):
+        assert all(storage.exists(lock_file(folder)) for folder in folders)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
@@ -96,7 +97,7 @@ def test_the_lock_of_a_process_of_this_host_that_is_gone_is_free_at_once(folder,
 def test_a_process_that_was_given_the_number_of_a_dead_one_does_not_hold_its_lock(folder, child):
     write_lock(folder, pid=child.pid, started="an earlier start")
     with locked(folder):
-        pass
+        assert storage.read_json(lock_file(folder))["pid"] == os.getpid()
 
 
 def test_a_fresh_lock_of_another_host_holds_whatever_runs_here(folder, child):
