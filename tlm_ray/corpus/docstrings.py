@@ -1,7 +1,7 @@
 """The embedded data: prose from the docstrings of installed packages, and a task made of it.
 
 No network is needed. The corpus is the prose of `PACKAGES`, which the project's own dependencies
-bring; the task asks which of `LIBRARIES` a paragraph comes from, with their names masked. Files
+bring; the task asks which of `LIBRARIES` a paragraph comes from, with library names masked. Files
 are parsed, never imported: 300 MB of source take 30 s of one core, half of that in `ast`.
 """
 
@@ -18,19 +18,14 @@ import pyarrow as pa
 
 from tlm_ray import storage
 
+# A narrow task in a broad corpus: 23 % of the corpus is of these libraries, 70 % of what BM25 chooses for the task.
 LIBRARIES = (
     "matplotlib",
-    "mlflow",
     "networkx",
     "numpy",
     "pandas",
-    "ray",
     "scikit-learn",
-    "scipy",
     "sqlalchemy",
-    "sympy",
-    "torch",
-    "transformers",
 )
 PACKAGES = (
     *LIBRARIES,  # fixed, so that an unrelated package beside them changes nothing
@@ -54,6 +49,7 @@ PACKAGES = (
     "huggingface-hub",
     "jinja2",
     "joblib",
+    "mlflow",
     "mpmath",
     "narwhals",
     "numba",
@@ -64,14 +60,19 @@ PACKAGES = (
     "pydantic",
     "pygments",
     "pyparsing",
+    "ray",
     "requests",
     "rich",
+    "scipy",
+    "sympy",
+    "torch",
+    "transformers",
     "tyro",
     "urllib3",
     "werkzeug",
 )
 LARGE = ("transformers", "torch", "ray", "sympy", "mlflow", "scipy")  # two thirds of the source
-SPLIT_ROWS = {"train": 84, "dev": 50, "test": 100}  # of each library: 1,008, 600 and 1,200 rows
+SPLIT_ROWS = {"train": 84, "dev": 50, "test": 200}  # of each library: 504, 300 and 1,200 rows
 PASSAGE_WORDS, TASK_WORDS = (8, 250), (18, 80)  # least and most
 RUN_WORDS = 8  # a run of this many words is in one task text only: boilerplate is not knowledge
 MASK = "the library"
@@ -294,7 +295,7 @@ def _table(rows: Iterable[tuple[str, str]], second: str) -> pa.Table:
 def docstring_corpus_and_task(tables: dict[str, pa.Table], *, seed: int = 0) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Return the corpus (text, source) and the task's train, dev and test tables (text, label).
 
-    `tables` are `read_package`'s by name. The task has 84 / 50 / 100 rows of each of `LIBRARIES`,
+    `tables` are `read_package`'s by name. The task has 84 / 50 / 200 rows of each of `LIBRARIES`,
     of 18 to 80 words, names masked, no run of 8 words twice, chosen by sha256 of seed and text.
     The corpus keeps each other passage that shares no such run with them (97 % of 180,000), near
     copies once. ValueError if a library is too small.

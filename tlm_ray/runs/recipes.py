@@ -152,15 +152,15 @@ TINY_RECIPE = Recipe(
     scale="tiny",
     geometry=TINY,
     vocabulary=8_000,
-    k=5,
+    k=10,
     rho1=7,
     rho2=20,
     precision="bf16",
     stage_one=Schedule(
-        steps=2_500, batch_rows=32, learning_rate=1e-3, warmup_steps=250, weight_decay=0.01, evaluate_every=500
+        steps=2_000, batch_rows=32, learning_rate=1e-3, warmup_steps=200, weight_decay=0.01, evaluate_every=500
     ),
     stage_two=Schedule(
-        steps=300, batch_rows=32, learning_rate=2e-3, warmup_steps=30, weight_decay=0.0, evaluate_every=50
+        steps=200, batch_rows=32, learning_rate=1e-3, warmup_steps=20, weight_decay=0.0, evaluate_every=50
     ),
 )
 
