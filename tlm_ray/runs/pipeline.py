@@ -45,7 +45,7 @@ class Flow:
         """The embedded corpus and task, made of the docstrings of installed packages."""
         return Stage(
             name="documents",
-            version=1,
+            version=2,
             parameters={"packages": docstrings.installed_packages(), "seed": 0},
             make=lambda folder, _: _write_docstrings(folder, workers=self.execution.workers),
         )
