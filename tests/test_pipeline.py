@@ -97,7 +97,7 @@ def test_bm25_text_speaks_of_the_querys_topic(built):
 GOLDEN = {
     ("passages", 1): ("part-00000.parquet", "7f6827249182dd2a"),
     ("statistics", 1): ("statistics.arrow", "86a8a09c0ce3d747"),
-    ("neighbours", 1): (SELECTION, "31268a34715443f8"),
+    ("neighbours", 2): (SELECTION, "8f4bbb31a328182c"),
     ("tokenizer", 1): ("tokenizer/tokenizer.json", "d3f057043082c4f8"),
     ("blocks", 1): ("general.arrow", "dcec2b0037110ebd"),
 }

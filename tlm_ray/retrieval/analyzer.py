@@ -28,15 +28,20 @@ class Analyzer:
         if self.stemmer is not None and self.stemmer not in Stemmer.algorithms():
             raise ValueError(f"stemmer {self.stemmer!r}: allowed are None, {', '.join(Stemmer.algorithms())}")
 
+    @property
+    def changes_words(self) -> bool:
+        """Whether a term may differ from its word."""
+        return self.stopwords is not None or self.stemmer is not None
+
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeats included."""
-        words = WORD.findall(text.lower())
-        if self.stopwords is not None:
-            dropped = STOPWORDS[self.stopwords]
-            words = [word for word in words if word not in dropped]
-        if self.stemmer is not None:
-            words = self._snowball.stemWords(words)
-        return words
+        return [term for term in self.fold(WORD.findall(text.lower())) if term is not None]
+
+    def fold(self, words: list[str]) -> list[str | None]:
+        """Return the term of each lower-cased word, None for a stop word."""
+        dropped = STOPWORDS[self.stopwords] if self.stopwords is not None else frozenset()
+        terms = self._snowball.stemWords(words) if self.stemmer is not None else words
+        return [None if word in dropped else term for word, term in zip(words, terms, strict=True)]
 
     @cached_property
     def _snowball(self) -> Stemmer.Stemmer:

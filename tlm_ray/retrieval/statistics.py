@@ -4,12 +4,14 @@ Per-shard statistics changed 14 % of the top 50 at 8 shards, so these are collec
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from tlm_ray.retrieval.analyzer import Analyzer
+from tlm_ray.retrieval.bags import BagReader, Bags
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,17 @@ class Statistics:
     frequencies: dict[str, int] = field(repr=False)
 
     @classmethod
-    def collect(cls, texts: Iterable[str | None] | pa.Array, analyzer: Analyzer) -> "Statistics":
+    def collect(cls, texts: Sequence[str | None] | pa.Array, analyzer: Analyzer) -> "Statistics":
         """Count a sequence of texts or an Arrow string array; a null is an empty passage."""
-        frequencies: Counter[str] = Counter()
-        passages = terms = 0
-        for text in texts.to_pylist() if isinstance(texts, (pa.Array, pa.ChunkedArray)) else texts:
-            found = analyzer.terms(text or "")
-            passages += 1
-            terms += len(found)
-            frequencies.update(set(found))
-        return cls(passages, terms, dict(frequencies))
+        reader = BagReader(analyzer)
+        return cls.of(reader, reader.read(texts))
+
+    @classmethod
+    def of(cls, reader: BagReader, bags: Bags) -> "Statistics":
+        """Count bags that a reader made."""
+        frequencies = np.bincount(bags.terms, minlength=len(reader)).tolist()
+        counted = {term: count for term, count in zip(reader.terms().to_pylist(), frequencies, strict=True) if count}
+        return cls(len(bags.sizes), int(bags.lengths.sum()), counted)
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Merge the statistics of two disjoint sets of passages."""

@@ -140,7 +140,7 @@ class Flow:
             )
         return Stage(
             name="neighbours",
-            version=1,
+            version=2,
             parameters={
                 "method": recipe.method,
                 "depth": recipe.depth,
