@@ -127,6 +127,12 @@ def test_a_new_task_has_the_k_of_the_papers_rule(rows, k):
     assert recipe_for("ag", "small", train_rows=rows).k == 50  # the paper's own task keeps its own
 
 
+@pytest.mark.parametrize(("rows", "steps"), [(0, 200), (640, 200), (1_688, 527), (4_169, 1_000), (10**6, 1_000)])
+def test_the_tiny_stage_two_passes_ten_times_over_the_rows_within_bounds(rows, steps):
+    two = recipe_for("mine", "tiny", train_rows=rows).stage_two
+    assert (two.steps, two.warmup_steps, two.evaluate_every) == (steps, steps // 10, steps // 4)
+
+
 def test_the_tiny_recipe_is_for_any_task():
     assert recipe_for("mine", "tiny") == recipe_for("ag", "tiny") == TINY_RECIPE
     assert TINY_RECIPE.uses_general

@@ -114,7 +114,7 @@ class Options:
 
     def _train_rows(self, task: str) -> int:
         """Count a task's training rows, which decide the recipe of a task that the paper does not have."""
-        if self.scale == "tiny" or task == EMBEDDED:
+        if task == EMBEDDED and not self.task_root:
             return 0
         return len(task_once(task, storage.absolute(self.task_root) if self.task_root else "").splits["train"])
 

@@ -166,14 +166,18 @@ TINY_RECIPE = Recipe(
 
 
 def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
-    """Return the paper's recipe of a task at a scale, or the tiny one that a laptop trains in a minute.
+    """Return the paper's recipe of a task at a scale, or the tiny one that a laptop trains in two minutes.
 
     A task that is not the paper's gets the settings that the paper's rule gives its size: K = 5000 below 5,000
     training rows, 50 above 100,000, else 500, doubled at large (section 4.1), with the rho1 and rho2 of the paper's
-    task of that kind.
+    task of that kind. The tiny recipe's stage two passes ten times over the training rows, in 200 to 1,000 steps:
+    with 200 for ChemProt's 4,169 rows, TLM scored 28 and task data only 52.
     """
     if scale == "tiny":
-        return TINY_RECIPE
+        two = TINY_RECIPE.stage_two
+        steps = min(max(two.steps, 10 * train_rows // two.batch_rows), 1_000)
+        longer = replace(two, steps=steps, warmup_steps=steps // 10, evaluate_every=steps // 4)
+        return replace(TINY_RECIPE, stage_two=longer)
     if scale not in TABLE_B1:
         raise ValueError(f"scale {scale!r}: allowed are tiny, {', '.join(TABLE_B1)}")
     name = ALIASES.get(task.lower(), task.lower())
