@@ -7,50 +7,86 @@ false alarm among 10^9 windows against 10^7 evaluation windows about a one in 2,
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
 
-from tlm_ray.retrieval.analyzer import Analyzer
+from tlm_ray.retrieval.lexicon import Lexicon, as_strings
 
 RUN_WORDS = 13
 # Odd multipliers of a polynomial hash, one a place in the window; fixed, so that results do not depend on a process.
 PLACES = np.random.Generator(np.random.Philox(13)).integers(0, 2**63, RUN_WORDS, dtype=np.uint64) * 2 + 1
-WORDS = Analyzer()
+SIEVE_BITS = 24  # 16 MB of flags by a hash's high bits turn most windows away before they are looked up
 
 
 class Contamination:
     """The runs of words that passages must not share: built from dev and test texts, then asked shard by shard."""
 
     def __init__(self, texts: Sequence[str]):
-        self.words: dict[str, int] = {}
-        rows = [[self.words.setdefault(word, len(self.words)) for word in WORDS.terms(text)] for text in texts]
-        self.whole = {tuple(row) for row in rows if row and len(row) < RUN_WORDS}
-        self.runs = np.unique(_runs(*_flat(rows))[0])
+        lexicon = Lexicon()
+        numbers, lengths = lexicon.read(as_strings(texts))
+        self.words = lexicon.words()
+        ends = np.cumsum(lengths)
+        hashes = np.empty(len(numbers), np.uint64)
+        runs, whole = _hash_texts(numbers, ends - lengths, ends, hashes)
+        self.runs, self.whole = np.unique(hashes[:runs]), np.unique(hashes[len(hashes) - whole :])
 
-    def find(self, texts: Sequence[str | None]) -> np.ndarray:
+    def find(self, texts: Sequence[str | None] | pa.Array) -> np.ndarray:
         """Return bool (len(texts),): True where a passage equals an evaluation text or shares a run with one."""
-        rows = [[self.words.get(word, -1) for word in WORDS.terms(text or "")] for text in texts]
-        leaks = np.array([tuple(row) in self.whole for row in rows], np.bool_)
-        hashes, passage = _runs(*_flat(rows))
-        if len(self.runs) and len(hashes):
-            place = np.minimum(np.searchsorted(self.runs, hashes), len(self.runs) - 1)
-            leaks[passage[self.runs[place] == hashes]] = True
+        texts, lexicon = as_strings(texts), Lexicon()
+        numbers, lengths = lexicon.read(texts)
+        known = pc.index_in(lexicon.words(), value_set=self.words).fill_null(-1).to_numpy()
+        leaks = np.zeros(len(texts), np.bool_)
+        sieve = np.zeros(1 << SIEVE_BITS, np.bool_)
+        sieve[self.runs >> np.uint64(64 - SIEVE_BITS)] = True
+        ends = np.cumsum(lengths)
+        _find(known[numbers], ends - lengths, ends, sieve, self.runs, self.whole, leaks)
         return leaks
 
 
-def _flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    numbers = np.fromiter((number for row in rows for number in row), np.int64)
-    return numbers, np.array([len(row) for row in rows], np.int64)
+@njit(nogil=True, cache=True)
+def _hash(numbers, start, stop):
+    """Hash a run of up to 13 word numbers."""
+    total = np.uint64(stop - start)
+    for i in range(start, stop):
+        mixed = (np.uint64(numbers[i]) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        total += (mixed ^ mixed >> np.uint64(29)) * PLACES[i - start]
+    return total
 
 
-def _runs(numbers: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of each 13-word window without an unknown word, and the row that it lies in."""
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    windows = max(0, len(numbers) - RUN_WORDS + 1)
-    known = np.concatenate([[0], np.cumsum(numbers >= 0)])
-    whole = (row[:windows] == row[RUN_WORDS - 1 :]) & (known[RUN_WORDS:] - known[:windows] == RUN_WORDS)
-    at = np.flatnonzero(whole)
-    hashes = np.zeros(len(at), np.uint64)
-    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    for place, factor in enumerate(PLACES):
-        hashes += mixed[at + place] * factor
-    return hashes, row[at]
+@njit(nogil=True, cache=True)
+def _hash_texts(numbers, starts, ends, hashes):
+    """Write the hashes of all runs from the front and those of texts shorter than a run from the back; count both."""
+    runs = whole = 0
+    for text in range(len(starts)):
+        start, end = starts[text], ends[text]
+        if start < end < start + RUN_WORDS:
+            whole += 1
+            hashes[len(hashes) - whole] = _hash(numbers, start, end)
+        for stop in range(start + RUN_WORDS, end + 1):
+            hashes[runs] = _hash(numbers, stop - RUN_WORDS, stop)
+            runs += 1
+    return runs, whole
+
+
+@njit(nogil=True, cache=True)
+def _find(numbers, starts, ends, sieve, runs, whole, leaks):
+    """Mark the texts that hold one of the runs or are one of the whole texts; -1 is a word that no run has."""
+    for text in range(len(starts)):
+        start, end = starts[text], ends[text]
+        known = 0
+        for i in range(start, end):
+            known = known + 1 if numbers[i] >= 0 else 0
+            if known >= RUN_WORDS:
+                key = _hash(numbers, i + 1 - RUN_WORDS, i + 1)
+                if sieve[key >> np.uint64(64 - SIEVE_BITS)] and _holds(runs, key):
+                    leaks[text] = True
+                    break
+        if known == end - start and 0 < known < RUN_WORDS:
+            leaks[text] = _holds(whole, _hash(numbers, start, end))
+
+
+@njit(nogil=True, cache=True)
+def _holds(keys, key):
+    place = np.searchsorted(keys, key)
+    return place < len(keys) and keys[place] == key

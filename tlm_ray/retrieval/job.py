@@ -163,7 +163,7 @@ class _Searcher:
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
         files = {name: storage.join(self.work, f"{name}-{item['shard']:05d}.arrow") for name in ("shard", "dropped")}
         if not storage.exists(files["shard"]):  # written last
-            texts = self.store.read(item["start"], item["stop"])["text"].to_pylist()
+            texts = self.store.read(item["start"], item["stop"])["text"]
             leaks = self.contamination.find(texts)
             index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics)
             top = search(index, self.queries, k=min(self.depth, len(texts)), allowed=~leaks)

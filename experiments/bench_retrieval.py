@@ -1,0 +1,191 @@
+"""Retrieval side by side with other libraries: text to index and exact top-k search, one thread against one thread.
+
+    pip install -e '.[bench]'
+    python experiments/bench_retrieval.py                                    # embedded data
+    python experiments/bench_retrieval.py --corpus data/corpus --task-root data/tasks --tasks sciie imdb
+    python experiments/bench_retrieval.py --json                             # the last line is one JSON object
+
+All run in turns in this process; a ratio is a rival's time over ours in the same turn, and the table shows the median
+of the turns. All search by the same words: lower-cased, no stop words removed. Peak memory is what a process of its own
+needs beside the texts.
+"""
+
+import json
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rivals import SPARSE, Bm25s, SparseProduct, Tantivy
+
+from tlm_ray import plain_errors
+from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packages, read_package
+from tlm_ray.corpus.documents import read_columns
+from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.tasks import read_task
+from tlm_ray.retrieval import Index, TopK, index_passages, search
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What to measure on."""
+
+    corpus: str = ""
+    """passages: file, folder, glob or URI; the default is embedded"""
+    column: str = "text"
+    """the corpus' text column"""
+    task_root: str = ""
+    """folder of named tasks"""
+    tasks: list[str] = field(default_factory=list)
+    """tasks whose training texts are the queries; the default is embedded"""
+    ks: list[int] = field(default_factory=lambda: [50, 500, 5000])
+    """passages a query"""
+    queries: int = 200
+    """queries of each task, evenly over its rows"""
+    turns: int = 5
+    """turns a measurement"""
+    json: bool = False
+    """print one JSON object as the last line"""
+
+
+def main() -> None:
+    options = tyro.cli(Bench, description=__doc__)
+    texts, queries = load(options)
+    rows = index_rows(texts, options.turns)
+    index, rivals = index_passages(texts), make_rivals(texts.to_pylist())
+    for task, own in queries.items():
+        for k in options.ks:
+            rows += search_rows(index, rivals, f"{task}, K {k}", own, k, options.turns)
+    show(rows, f"{len(texts):,} passages, {texts.nbytes / 1e6:.0f} MB")
+    if options.json:
+        print(json.dumps({"passages": len(texts), "rows": rows}))
+
+
+def load(options: Bench) -> tuple[pa.Array, dict[str, list[str]]]:
+    """Return the passages and, by name of the task, some of its training texts."""
+    if options.corpus:
+        corpus = open_corpus(options.corpus, column=options.column)
+        batches = [batch for file in corpus.files for batch in read_columns(file.uri, [options.column])]
+        texts = pa.chunked_array([batch[options.column].cast(pa.large_string()) for batch in batches])
+        tasks = {name: read_task(name, task_root=options.task_root).train_texts for name in options.tasks}
+    else:
+        table, task = docstring_corpus_and_task({name: read_package(name) for name in installed_packages()})
+        texts, tasks = table["text"].cast(pa.large_string()), {"docstrings": task["train"]["text"].to_pylist()}
+    steps = {name: max(1, len(own) // options.queries) for name, own in tasks.items()}
+    return texts.combine_chunks(), {name: own[:: steps[name]][: options.queries] for name, own in tasks.items()}
+
+
+def index_rows(texts: pa.Array, turns: int) -> list[Row]:
+    """Text to index: seconds, and peak memory."""
+    as_list = texts.to_pylist()
+    sides: dict[str, Callable[[], Any]] = {
+        "tlm_ray": lambda: index_passages(texts),
+        "bm25s": lambda: Bm25s().index(as_list),
+        "tantivy": lambda: Tantivy().index(as_list),
+    }
+    rows = measure("text to index", sides, turns)
+    ours = peak_bytes(index_passages, texts)
+    indexers: list[Any] = [Bm25s().index, Tantivy().index]
+    for row, work in zip(rows, indexers, strict=True):
+        row["memory"] = peak_bytes(work, as_list) / ours
+    return rows
+
+
+def make_rivals(texts: list[str]) -> list[Any]:
+    """Index the texts by the same words with every rival."""
+    others: list[Any] = [Bm25s(), *map(SparseProduct, SPARSE)]
+    tantivy = Tantivy()
+    tantivy.index_words(texts)
+    for rival in others:
+        rival.index(texts)
+    return [*others, tantivy]
+
+
+def search_rows(index: Index, rivals: list[Any], work: str, queries: list[str], k: int, turns: int) -> list[Row]:
+    """Search with every rival, after holding our result against bm25s'."""
+    prepared = {rival.name: rival.prepare(queries) for rival in rivals}
+    check_equal(search(index, queries, k=k), *rivals[0].search(prepared["bm25s"], k))
+    sides: dict[str, Callable[[], Any]] = {"tlm_ray": lambda: search(index, queries, k=k)}
+    sides |= {rival.name: lambda rival=rival: rival.search(prepared[rival.name], k) for rival in rivals}
+    rows = measure(work, sides, turns)
+    two = measure(
+        work, {"1 thread": sides["tlm_ray"], "2 threads": lambda: search(index, queries, k=k, threads=2)}, turns
+    )
+    for row in rows:
+        row["threads"] = 1 / two[0]["ratio"]
+    return rows
+
+
+def measure(work: str, sides: dict[str, Callable[[], Any]], turns: int) -> list[Row]:
+    """Run all sides in turns after a first call of each; a row for each side but the first."""
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(turns + 1):
+        for name, run in sides.items():
+            started = time.perf_counter()
+            run()
+            if turn:  # the first compiles and warms
+                taken[name].append(time.perf_counter() - started)
+    ours, *others = sides
+    return [
+        {
+            "work": work,
+            "rival": name,
+            "ours_s": statistics.median(taken[ours]),
+            "theirs_s": statistics.median(taken[name]),
+            "ratio": statistics.median(b / a for a, b in zip(taken[ours], taken[name], strict=True)),
+        }
+        for name in others
+    ]
+
+
+def check_equal(ours: TopK, ids: np.ndarray, scores: np.ndarray) -> None:
+    """Raise AssertionError unless scores agree, and ids wherever neighbouring scores are apart."""
+    np.testing.assert_allclose(ours.scores, scores, rtol=1e-5, atol=1e-5)
+    gaps = np.diff(scores, axis=1, prepend=np.inf, append=-np.inf)
+    apart = np.minimum(-gaps[:, :-1], -gaps[:, 1:]) > 1e-4 * np.maximum(1, scores)
+    assert (ours.ids == ids)[apart].all(), "ids differ where scores are apart"
+
+
+def peak_bytes(work: Callable[[Any], Any], texts: Any) -> int:
+    """Return what `work(texts)` adds to the peak memory of a fresh process that holds the texts."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_report_peak, args=(work, texts, sender))
+    child.start()
+    peak = receiver.recv()
+    child.join()
+    return peak
+
+
+def _report_peak(work: Callable[[Any], Any], texts: Any, sender: Any) -> None:
+    work(texts[:1000])  # compiled
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    work(texts)
+    sender.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+
+
+def show(rows: list[Row], title: str) -> None:
+    """Print the rows as a table."""
+    table = Table(title=title, box=None, header_style="dim")
+    for heading in ("work", "against", "ours, s", "theirs, s", "faster", "memory", "2 threads"):
+        table.add_column(heading, justify="left" if heading in ("work", "against") else "right")
+    for row in rows:
+        extra = [f"{row[name]:.1f}x" if name in row else "" for name in ("memory", "threads")]
+        times = [f"{row[name]:.3f}" for name in ("ours_s", "theirs_s")]
+        table.add_row(row["work"], row["rival"], *times, f"{row['ratio']:.1f}x", *extra)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()
