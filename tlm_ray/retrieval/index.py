@@ -41,6 +41,21 @@ class Index:
     rows: np.ndarray = field(repr=False)
     most: np.ndarray = field(repr=False)
 
+    def postings(self, term: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the passages of a term, ascending, and their weights."""
+        if self.row[term] >= 0:
+            passages = np.flatnonzero(self.rows[self.row[term]]).astype(np.int32)
+            return passages, self.rows[self.row[term]][passages]
+        mine = slice(self.start[term], self.start[term + 1])
+        return self.passages[mine], self.weights[mine]
+
+    def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return all postings as lists: passages, weights and where each term starts, int64 (terms + 1,)."""
+        every = [self.postings(term) for term in range(len(self.terms))]
+        start = np.cumsum([0, *(len(passages) for passages, _ in every)])
+        passages, weights = zip(*every, strict=True) if every else ((self.passages,), (self.weights,))
+        return np.concatenate(passages), np.concatenate(weights), start
+
 
 def index_passages(
     texts: Sequence[str | None] | pa.Array | pa.ChunkedArray,
