@@ -195,6 +195,28 @@ def test_ties_across_shards_are_broken_by_passage_id(shards):
     assert found.ids.tolist() == [[*range(0, 40, 2), *range(40, 45)]] * 2
 
 
+@pytest.mark.parametrize("k", [1, 20, 300])
+def test_a_floor_that_other_shards_have_reached_does_not_show(k):
+    total = Statistics.collect(REAL, Analyzer())
+    found, offsets = [], []
+    for part, offset in zip(*cut(REAL, 9), strict=True):
+        scores = np.concatenate([np.zeros((len(QUERIES), k), np.float32), *(top.scores for top in found)], axis=1)
+        floor = np.sort(scores, axis=1)[:, -k]
+        found.append(search(index_passages(part, statistics=total), QUERIES, k=k, floor=floor))
+        offsets.append(offset)
+    assert same(merge(found, offsets=offsets, k=k), search(index_passages(REAL), QUERIES, k=k))
+    assert sum((top.ids >= 0).sum() for top in found) < sum(
+        (search(index_passages(part, statistics=total), QUERIES, k=k).ids >= 0).sum() for part in cut(REAL, 9)[0]
+    )
+
+
+def test_a_floor_keeps_the_passages_that_lie_on_it():
+    index = index_passages(["a b", "a b", "c"] * 20)
+    scores = search(index, ["a", "c"], k=60).scores
+    found = search(index, ["a", "c"], k=60, floor=scores[:, 0].copy())
+    assert (found.ids >= 0).sum(axis=1).tolist() == [40, 20]
+
+
 def test_a_word_in_every_passage_still_counts():
     found = search(index_passages(["a", "a b", "a a"]), ["a"], k=3)
     assert sorted(found.ids[0].tolist()) == [0, 1, 2]
@@ -260,6 +282,14 @@ def test_a_mask_of_another_shape_is_refused(allowed):
 def test_numbers_below_one_are_refused(real, name, value):
     with pytest.raises(ValueError, match=f"{name} {value}: must be a whole number of 1 or more"):
         search(real, ["a"], **({"k": 1} | {name: value}))
+
+
+def test_an_index_of_the_queries_terms_alone_finds_the_same(real):
+    for analyzer in (Analyzer(), Analyzer("english", "english")):
+        terms = pa.array(sorted({term for query in QUERIES for term in analyzer.terms(query)} | {"unknownterm"}))
+        small = index_passages(REAL, analyzer=analyzer, only=terms)
+        assert set(small.terms.to_pylist()) < set(terms.to_pylist())
+        assert same(search(small, QUERIES, k=30), search(index_passages(REAL, analyzer=analyzer), QUERIES, k=30))
 
 
 def test_statistics_that_lack_a_term_are_refused():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import njit
 
 from tlm_ray.retrieval.analyzer import Analyzer
@@ -62,23 +63,31 @@ def index_passages(
     *,
     analyzer: Analyzer | None = None,
     statistics: Statistics | None = None,
+    only: pa.Array | None = None,
 ) -> Index:
     """Index the passages of one shard for BM25 with k1 1.2, b 0.75 and Lucene's idf.
 
     texts: a list of str or an Arrow string array; a null is an empty passage. statistics: those of the whole corpus;
-    None means that this shard is the whole corpus. ValueError if the statistics lack a term of the texts.
+    None means that this shard is the whole corpus. only: Arrow strings, the terms to keep, which are all that queries
+    of a corpus that is read once have; None keeps every term. ValueError if the statistics lack a term of the texts.
     """
     analyzer = analyzer or Analyzer()
     reader = BagReader(analyzer)
     bags = reader.read(texts)
-    statistics = statistics or Statistics.of(reader, bags)
     terms = reader.terms()
-    return _index(analyzer, bags, terms, _idf(terms, statistics), statistics)
+    statistics = statistics or Statistics.of(reader, bags)
+    if only is None:
+        return _index(analyzer, bags, np.arange(len(terms)), terms, statistics)
+    kept = pc.index_in(terms, value_set=only).is_valid().to_numpy(zero_copy_only=False)
+    number = np.where(kept, np.cumsum(kept) - 1, -1)
+    return _index(analyzer, bags, number, terms.filter(kept), statistics)
 
 
-def _index(analyzer: Analyzer, bags: Bags, terms: pa.Array, idf: np.ndarray, statistics: Statistics) -> Index:
-    size = len(bags.sizes)
-    frequency = np.bincount(bags.terms, minlength=len(terms))
+def _index(analyzer: Analyzer, bags: Bags, number: np.ndarray, terms: pa.Array, statistics: Statistics) -> Index:
+    """Index bags; number: for each term of the bags that of the index, or -1."""
+    size, idf = len(bags.sizes), _idf(terms, statistics)
+    number = number.astype(np.int32)
+    frequency = _frequencies(bags.terms, number, len(terms))
     row = np.where(frequency * DENSE > size, 0, -1).astype(np.int32)
     row[row == 0] = np.arange(np.count_nonzero(row == 0))
     start = np.concatenate([[0], np.cumsum(np.where(row < 0, frequency, 0))])
@@ -86,7 +95,8 @@ def _index(analyzer: Analyzer, bags: Bags, terms: pa.Array, idf: np.ndarray, sta
     rows = np.zeros((np.count_nonzero(row >= 0), size), np.float32)
     most = np.zeros(len(terms), np.float32)
     norm = K1 * (1 - B + B * bags.lengths / statistics.mean_terms)
-    _fill(bags.terms, bags.counts, bags.sizes, norm, idf, start[:-1].copy(), row, passages, weights, rows, most)
+    end = start[:-1].copy()
+    _fill(bags.terms, bags.counts, bags.sizes, number, norm, idf, end, row, passages, weights, rows, most)
     limit = float(np.log1p((statistics.passages - 0.5) / 1.5)) if statistics.passages else 1.0
     return Index(analyzer, size, limit, terms, start, passages, weights, row, rows, most)
 
@@ -104,13 +114,25 @@ def _idf(terms: pa.Array, statistics: Statistics) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _fill(terms, counts, sizes, norm, idf, end, row, passages, weights, rows, most):
+def _frequencies(terms, number, size):
+    """Count the passages of each term of the index."""
+    counted = np.zeros(size, np.int64)
+    for term in terms:
+        if number[term] >= 0:
+            counted[number[term]] += 1
+    return counted
+
+
+@njit(nogil=True, cache=True)
+def _fill(terms, counts, sizes, number, norm, idf, end, row, passages, weights, rows, most):
     """Turn bags, passage by passage, into postings and rows, term by term. end[t]: where t's next posting goes."""
     at = 0
     for passage in range(len(sizes)):
         for _ in range(sizes[passage]):
-            term, count = terms[at], counts[at]
+            term, count = number[terms[at]], counts[at]
             at += 1
+            if term < 0:
+                continue
             weight = np.float32(idf[term] * (count / (count + norm[passage])))
             if weight > most[term]:
                 most[term] = weight

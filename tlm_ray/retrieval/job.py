@@ -19,6 +19,7 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.retrieval.analyzer import Analyzer
+from tlm_ray.retrieval.bags import BagReader
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.index import index_passages
 from tlm_ray.retrieval.kernel import search
@@ -129,18 +130,20 @@ def find_neighbours(
 
 def distinct_queries(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray]:
     """Return one text for each distinct bag of terms, and the row of its first occurrence."""
-    first: dict[tuple[str, ...], int] = {}
-    for row, text in enumerate(texts):
-        bag = tuple(sorted(analyzer.terms(text)))
-        if not bag:
-            raise ValueError(f"training row {row}: {text!r} has no word to search by; mend it or take it out")
-        first.setdefault(bag, row)
+    bags = BagReader(analyzer).read(texts)
+    ends = np.cumsum(bags.sizes)
+    first: dict[bytes, int] = {}
+    for row, (start, end) in enumerate(zip(ends - bags.sizes, ends, strict=True)):
+        if start == end:
+            raise ValueError(f"training row {row}: {texts[row]!r} has no word to search by; mend it or take it out")
+        order = start + np.argsort(bags.terms[start:end])
+        first.setdefault(bags.terms[order].tobytes() + bags.counts[order].tobytes(), row)
     rows = np.array(list(first.values()), np.int64)
     return [texts[row] for row in rows], rows
 
 
 class _Searcher:
-    """Searches one shard with all queries; what it shares with other shards it gets once."""
+    """Searches one shard after another with all queries; what it shares with other workers it gets once."""
 
     def __init__(
         self,
@@ -152,25 +155,49 @@ class _Searcher:
         queries: list[str],
         contamination: Contamination,
     ):
-        self.store, self.work, self.analyzer, self.depth = (
-            PassageStore.open(passages),
-            work,
-            analyzer,
-            depth,
-        )
+        self.store, self.work, self.analyzer = PassageStore.open(passages), work, analyzer
         self.statistics, self.queries, self.contamination = statistics, queries, contamination
+        reader = BagReader(analyzer)
+        reader.read(queries)
+        self.terms = reader.terms()
+        self.best = np.zeros((len(queries), depth), np.float32)  # scores of the shards that this worker searched
 
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
         files = {name: storage.join(self.work, f"{name}-{item['shard']:05d}.arrow") for name in ("shard", "dropped")}
         if not storage.exists(files["shard"]):  # written last
             texts = self.store.read(item["start"], item["stop"])["text"]
             leaks = self.contamination.find(texts)
-            index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics)
-            top = search(index, self.queries, k=min(self.depth, len(texts)), allowed=~leaks)
+            index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics, only=self.terms)
+            top = search(index, self.queries, k=self.best.shape[1], allowed=~leaks, floor=self.best.min(axis=1))
+            self._remember(top.scores)
             storage.write_table(files["dropped"], pa.table({"passage": item["start"] + np.flatnonzero(leaks)}))
-            ids = np.where(top.ids >= 0, top.ids + item["start"], -1)
-            storage.write_table(files["shard"], pa.table({"id": ids.ravel(), "score": top.scores.ravel()}))
+            storage.write_table(files["shard"], _to_lists(top, offset=item["start"]))
         return {"shard": item["shard"], "file": files["shard"], "dropped": files["dropped"]}
+
+    def _remember(self, scores: np.ndarray) -> None:
+        """Keep each query's best scores so far: passages of later shards below the last of them are of no use."""
+        depth = self.best.shape[1]
+        for start in range(0, len(scores), QUERIES_MERGED):
+            rows = slice(start, start + QUERIES_MERGED)
+            both = np.concatenate([self.best[rows], scores[rows]], axis=1)
+            self.best[rows] = np.partition(both, depth, axis=1)[:, depth:]
+
+
+def _to_lists(top: TopK, *, offset: int) -> pa.Table:
+    """Return a table of a list of ids and a list of scores a query, without the places that no passage took."""
+    found = top.ids >= 0
+    ends = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+    columns = {"id": top.ids[found] + offset, "score": top.scores[found]}
+    return pa.table({name: pa.LargeListArray.from_arrays(ends, values) for name, values in columns.items()})
+
+
+def _from_lists(table: pa.Table) -> TopK:
+    """Return what `_to_lists` wrote, or a slice of it, as wide as its longest list."""
+    lengths = pc.list_value_length(table["id"]).to_numpy()
+    places = np.arange(max(1, lengths.max(initial=0))) < lengths[:, None]
+    ids, scores = np.full(places.shape, -1, np.int64), np.zeros(places.shape, np.float32)
+    ids[places], scores[places] = (pc.list_flatten(table[name]).to_numpy() for name in ("id", "score"))
+    return TopK(ids, scores)
 
 
 def _merge_files(files: Sequence[str], queries: int, depth: int) -> TopK:
@@ -178,12 +205,7 @@ def _merge_files(files: Sequence[str], queries: int, depth: int) -> TopK:
     tables = [storage.read_table(file) for file in files]
     runs = []
     for start in range(0, queries, QUERIES_MERGED):
-        stop = min(start + QUERIES_MERGED, queries)
-        parts = []
-        for table in tables:
-            k = len(table) // queries
-            cut = table.slice(start * k, (stop - start) * k)
-            parts.append(TopK(cut["id"].to_numpy().reshape(-1, k), cut["score"].to_numpy().reshape(-1, k)))
+        parts = [_from_lists(table.slice(start, QUERIES_MERGED)) for table in tables]
         runs.append(merge(parts, offsets=[0] * len(parts), k=depth))
     return TopK(np.concatenate([run.ids for run in runs]), np.concatenate([run.scores for run in runs]))
 

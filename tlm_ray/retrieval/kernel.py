@@ -37,11 +37,14 @@ def search(
     k: int,
     threads: int = 1,
     allowed: np.ndarray | None = None,
+    floor: np.ndarray | None = None,
 ) -> TopK:
     """Return the k best passages of each query among those that share a term with it.
 
     queries: texts, analysed like the passages. allowed: optional bool (index.size,), False leaves a passage out.
-    threads changes the time only. ValueError if k or threads is below 1.
+    floor: optional float32 (queries,), scores that k passages of other shards have reached; a passage below may be
+    left out, because it cannot be among the k best of all. threads changes the time only. ValueError if k or threads
+    is below 1.
     """
     for name, value in (("k", k), ("threads", threads)):
         if value < 1:
@@ -52,6 +55,8 @@ def search(
         )
     blocked = np.zeros(index.size, np.bool_) if allowed is None else ~allowed
     start, terms, factors, unit = _encode(index, queries)
+    # a float32 score holds 24 of a sum's 31 bits: what may be rounded up comes off
+    least = np.zeros(len(queries), np.int64) if floor is None else (floor * unit * (1 - 2.0**-22)).astype(np.int64)
     ids = np.full((len(queries), k), -1, np.int64)
     scores = np.zeros((len(queries), k), np.float32)
     postings = (index.start, index.passages, index.weights, index.row, index.rows, index.most)
@@ -61,7 +66,18 @@ def search(
     def work(part: int) -> None:
         mine = slice(bounds[part], bounds[part + 1])
         own = start[bounds[part] : bounds[part + 1] + 1]
-        _search(own, terms, factors, unit[mine], *postings, blocked, min(k, index.size), ids[mine], scores[mine])
+        _search(
+            own,
+            terms,
+            factors,
+            unit[mine],
+            least[mine],
+            *postings,
+            blocked,
+            min(k, index.size),
+            ids[mine],
+            scores[mine],
+        )
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(parts)))
@@ -89,7 +105,7 @@ def _points(weight, factor):
 
 
 @njit(nogil=True, cache=True)
-def _search(starts, terms, factors, unit, start, passages, weights, row, rows, most, blocked, k, ids, scores):
+def _search(starts, terms, factors, unit, least, start, passages, weights, row, rows, most, blocked, k, ids, scores):
     size = len(blocked)
     sums = np.zeros(WINDOW, np.int32)
     racing = np.empty(WINDOW, np.int32)
@@ -106,10 +122,11 @@ def _search(starts, terms, factors, unit, start, passages, weights, row, rows, m
         mine, factor = mine[order], factors[starts[query] : starts[query + 1]][order]
         below = np.cumsum(limits[order])  # what terms 0 to i add at most
         at = start[mine]
-        found, bar, first = 0, np.uint64(0), 0
+        found, first, is_full = 0, 0, False
+        bar = np.uint64(max(1, least[query])) << np.uint64(32)  # no id makes a key of this score smaller
         for left in range(0, size, WINDOW):
             width = min(WINDOW, size - left)
-            need = max(1, int(bar >> np.uint64(32)))
+            need = int(bar >> np.uint64(32))
             if below[count - 1] < need:
                 break
             while first < count - 1 and below[first] < need * SHARE:
@@ -138,9 +155,9 @@ def _search(starts, terms, factors, unit, start, passages, weights, row, rows, m
                     keys[found] = key
                     found += 1
             sums[:width] = 0
-            if found >= 2 * k or (bar == 0 and found > k):
+            if found >= 2 * k or (found > k and not is_full):
                 bar = _keep_largest(keys, found, k)
-                found = k
+                found, is_full = k, True
         if found > k:
             _keep_largest(keys, found, k)
             found = k
