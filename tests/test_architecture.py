@@ -49,7 +49,18 @@ PATHS_ALLOWED = {
     "tlm_ray.training.ranks": ["tempfile"],
 }  # fmt: skip
 PURE = {
-    "retrieval": ["analyzer", "statistics", "index", "kernel", "topk", "contamination"],
+    "retrieval": [
+        "analyzer",
+        "lexicon",
+        "bags",
+        "statistics",
+        "index",
+        "kernel",
+        "topk",
+        "contamination",
+        "saved",
+        "rake",
+    ],
     "training": ["batches", "masking", "blocks", "model", "objectives", "loop", "checkpoints", "prediction"],
     "runs": ["recipes", "stages"],
 }

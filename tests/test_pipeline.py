@@ -14,6 +14,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.retrieval.job import DROPPED, SELECTION
+from tlm_ray.retrieval.rake import key_phrases
 from tlm_ray.runs.execution import make
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -49,9 +50,10 @@ def test_selection_is_the_same_bytes_for_any_number_of_shards_and_workers(built,
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
-def test_scores_are_those_of_bm25s_on_one_global_index(built):
+@pytest.mark.parametrize("method", ["bm25", "rake"])
+def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
     flow, task = built
-    recipe, root = small_recipe(), flow.execution.root
+    recipe, root = small_recipe(method=method), flow.execution.root
     store = PassageStore.open(flow.passages(recipe).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
     selection = storage.read_table(str(made(flow, flow.neighbours(recipe, task)) / SELECTION))
@@ -61,6 +63,7 @@ def test_scores_are_those_of_bm25s_on_one_global_index(built):
     options = {"stopwords": None, "token_pattern": r"\w+", "show_progress": False}
     model.index(bm25s.tokenize(texts, **options), show_progress=False)
     queries = load_task(task.folder(root)).train_texts
+    queries = [key_phrases(text) for text in queries] if method == "rake" else queries
     words = bm25s.tokenize(queries, return_ids=False, **options)
     for row in selection.to_pylist():
         expected = model.get_scores(words[row["query"]])

@@ -23,6 +23,7 @@ from tlm_ray.retrieval.bags import BagReader
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.index import index_passages
 from tlm_ray.retrieval.kernel import search
+from tlm_ray.retrieval.rake import key_phrases
 from tlm_ray.retrieval.statistics import Statistics
 from tlm_ray.retrieval.topk import Best, TopK, best_ranks, merge
 
@@ -88,6 +89,7 @@ def find_neighbours(
     statistics: str,
     task: Task,
     *,
+    method: str,
     depth: int,
     analyzer: Analyzer,
     shards: int,
@@ -95,12 +97,14 @@ def find_neighbours(
 ) -> dict[str, Any]:
     """Retrieve the `depth` best passages of each training text and unite them, each with its best rank.
 
-    Passages that equal or share a 13-word run with a dev or test text are left out before anything is ranked. Writes
-    the selection (passage, text, rank, score, query, source; sorted by rank, then passage) and the ids left out.
-    ValueError names the first training row without any word to search by.
+    method: "bm25" searches with whole texts, "rake" with their key phrases. Passages that equal or share a 13-word run
+    with a dev or test text are left out before anything is ranked. Writes the selection (passage, text, rank, score,
+    query, source; sorted by rank, then passage) and the ids left out. ValueError names the first training row without
+    any word to search by.
     """
     store = PassageStore.open(passages)
-    queries, rows = distinct_queries(task.train_texts, analyzer)
+    texts = [key_phrases(text) for text in task.train_texts] if method == "rake" else task.train_texts
+    queries, rows = distinct_queries(texts, analyzer)
     total = Statistics.from_table(storage.read_table(storage.join(statistics, STATISTICS)))
     ranges = Shards.of(len(store), shards=shards, workers=workers)
     work = storage.join(folder, f"shards-{ranges.count}")

@@ -156,6 +156,7 @@ class Flow:
                 inputs["passages"],
                 inputs["statistics"],
                 load_task(inputs["task"]),
+                method=recipe.method,
                 depth=recipe.depth,
                 analyzer=recipe.analyzer,
                 shards=run.shards,
