@@ -1,0 +1,150 @@
+"""A page of what was retrieved for a task: how much, from where, and case by case with matching terms marked."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tlm_ray.retrieval.analyzer import WORD, Analyzer
+
+SHOWN = 5  # passages of a case
+SOURCES = 8
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1d2127;--dim:#667;--line:#dcdfe4;--back:#fff;--mark:#ffe9a8;--bar:#2a78c2}
+@media(prefers-color-scheme:dark){
+:root{--ink:#e4e6ea;--dim:#9aa2ad;--line:#383d45;--back:#15181c;--mark:#6b5510;--bar:#5aa2e0}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back)}
+body{max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem;margin:0 0 .2rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}p{margin:.3rem 0}
+.dim,th{color:var(--dim);font-weight:400}.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25rem .9rem .25rem 0;text-align:right}
+td:first-child,th:first-child{text-align:left}tr{border-bottom:1px solid var(--line)}
+.bar{display:inline-block;height:.6rem;background:var(--bar);vertical-align:middle;margin-right:.4rem;border-radius:2px}
+article{border-top:1px solid var(--line);padding:.9rem 0}blockquote{margin:0 0 .6rem;font-weight:600}
+li{margin:.4rem 0}mark{background:var(--mark);color:inherit;border-radius:2px;padding:0 1px}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieved:
+    """What one method retrieved. selection: a neighbours stage's table; dropped: passages left out as leaks."""
+
+    method: str
+    selection: pa.Table
+    dropped: int
+
+
+def cases_page(
+    task: str, queries: Sequence[str], retrieved: Sequence[Retrieved], *, analyzer: Analyzer, cases: int
+) -> str:
+    """Return an HTML page that needs no other file.
+
+    queries: the task's training texts, by row. cases: queries shown, evenly over those that chose a passage.
+    """
+    parts = [
+        f"<h1>What was retrieved for {escape(task)}</h1>",
+        f'<p class="dim">{len(queries):,} queries. A passage that several found counts once, with its best rank.</p>',
+        "<h2>Amounts</h2>" + _amounts(retrieved),
+        "<h2>Passages at each K</h2>" + _depths(retrieved),
+        "<h2>Shared by two methods</h2>" + _overlap(retrieved) if len(retrieved) > 1 else "",
+        "<h2>Sources</h2>" + _sources(retrieved),
+        "<h2>Cases</h2>" + _cases(queries, retrieved, analyzer, cases),
+    ]
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(task)}: retrieved</title>'
+    view = '<meta name="viewport" content="width=device-width">'
+    return f"{head}{view}<style>{STYLE}</style><body>{''.join(parts)}</body></html>"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _amounts(retrieved: Sequence[Retrieved]) -> str:
+    rows = []
+    for one in retrieved:
+        texts = one.selection["text"].to_pylist()
+        words = np.array([len(text.split()) for text in texts] or [0])
+        low, middle, high = np.percentile(words, [5, 50, 95])
+        size = sum(len(text.encode()) for text in texts) / 1e6
+        amounts = (f"{len(texts):,}", f"{size:.2f}", f"{middle:.0f} ({low:.0f} to {high:.0f})", f"{one.dropped:,}")
+        rows.append((escape(one.method), *amounts))
+    return _table(["method", "passages", "MB", "words, median (5 to 95 %)", "left out: dev or test text"], rows)
+
+
+def _depths(retrieved: Sequence[Retrieved]) -> str:
+    depth = max((int(np.max(one.selection["rank"].to_numpy(), initial=0)) + 1 for one in retrieved), default=1)
+    steps = [k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if k < depth] + [depth]
+    rows = [
+        (escape(one.method), *(f"{np.count_nonzero(one.selection['rank'].to_numpy() < k):,}" for k in steps))
+        for one in retrieved
+    ]
+    return _table(["method", *(f"K {k:,}" for k in steps)], rows)
+
+
+def _overlap(retrieved: Sequence[Retrieved]) -> str:
+    chosen = {one.method: set(one.selection["passage"].to_pylist()) for one in retrieved}
+    rows = [
+        (escape(a), *("–" if a == b else f"{100 * len(own & chosen[b]) / max(1, len(own)):.1f} %" for b in chosen))
+        for a, own in chosen.items()
+    ]
+    return _table(["of the passages of", *(f"also in {name}" for name in chosen)], rows)
+
+
+def _sources(retrieved: Sequence[Retrieved]) -> str:
+    shares = {one.method: Counter(one.selection["source"].to_pylist()) for one in retrieved}
+    total: Counter[str] = sum(shares.values(), Counter())
+    rows = []
+    for name, _ in total.most_common(SOURCES):
+        cells = []
+        for counts in shares.values():
+            share = counts[name] / max(1, counts.total())
+            cells.append(f'<span class="bar" style="width:{6 * share:.2f}rem"></span>{100 * share:.1f} %')
+        rows.append((escape(str(name)), *cells))
+    return _table(["source", *map(str, shares)], rows)
+
+
+def _cases(queries: Sequence[str], retrieved: Sequence[Retrieved], analyzer: Analyzer, cases: int) -> str:
+    by_query: dict[str, dict[int, list[dict]]] = {}
+    for one in retrieved:
+        chosen = by_query.setdefault(one.method, {})
+        for row in one.selection.to_pylist():  # by rank
+            chosen.setdefault(row["query"], []).append(row)
+    rows = sorted({query for chosen in by_query.values() for query in chosen if query >= 0})
+    picked = [rows[len(rows) * i // cases] for i in range(min(cases, len(rows)))] if len(rows) > cases else rows
+    return "".join(_case(row, queries[row], by_query, analyzer) for row in picked)
+
+
+def _case(row: int, query: str, by_query: Mapping[str, Mapping[int, list[dict]]], analyzer: Analyzer) -> str:
+    terms = set(analyzer.terms(query))
+    parts = [f'<article><p class="dim">training row {row:,}</p><blockquote>{escape(query)}</blockquote>']
+    for method, chosen in by_query.items():
+        found = chosen.get(row, [])
+        if not found:
+            continue
+        items = "".join(_hit(hit, terms, analyzer) for hit in found[:SHOWN])
+        more = f", {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        parts.append(f'<p>{escape(method)} <span class="dim">{len(found)} passages{more}</span></p><ol>{items}</ol>')
+    return "".join(parts) + "</article>"
+
+
+def _hit(hit: Mapping[str, Any], terms: set[str], analyzer: Analyzer) -> str:
+    facts = f"rank {hit['rank']}, score {hit['score']:.2f}, {escape(str(hit['source']))}"
+    return f'<li><span class="dim">{facts}</span><br>{mark(hit["text"], terms, analyzer)}</li>'
+
+
+def mark(text: str, terms: set[str], analyzer: Analyzer) -> str:
+    """Return a text as HTML with the words marked that are among the terms."""
+    pieces, end = [], 0
+    for match in re.finditer(WORD, text):
+        if terms.intersection(analyzer.terms(match.group())):
+            pieces += [escape(text[end : match.start()]), f"<mark>{escape(match.group())}</mark>"]
+            end = match.end()
+    return "".join(pieces) + escape(text[end:])
