@@ -13,6 +13,7 @@ from small import small_flow, small_recipe
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task
+from tlm_ray.retrieval import dsir
 from tlm_ray.retrieval.job import DROPPED, SELECTION
 from tlm_ray.retrieval.rake import key_phrases
 from tlm_ray.runs.execution import make
@@ -73,17 +74,36 @@ def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
         assert better <= row["rank"] < better + ties
 
 
-def test_random_text_is_as_much_as_bm25_text_at_every_k(built):
+@pytest.mark.parametrize("method", ["random", "dsir"])
+def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
     flow, task = built
-    tables = {
-        method: storage.read_table(str(made(flow, flow.neighbours(small_recipe(method=method), task)) / SELECTION))
-        for method in ("bm25", "random")
-    }
-    ranks = {method: np.sort(table["rank"].to_numpy()) for method, table in tables.items()}
-    np.testing.assert_array_equal(ranks["bm25"], ranks["random"])
-    assert pc.count_distinct(tables["random"]["passage"]).as_py() == len(tables["random"])
-    shared = set(tables["random"]["passage"].to_pylist()) & set(tables["bm25"]["passage"].to_pylist())
-    assert len(shared) < len(tables["bm25"])
+    bm25, drawn = (
+        storage.read_table(str(made(flow, flow.neighbours(small_recipe(method=name), task)) / SELECTION))
+        for name in ("bm25", method)
+    )
+    np.testing.assert_array_equal(np.sort(bm25["rank"].to_numpy()), drawn["rank"].to_numpy())
+    assert pc.count_distinct(drawn["passage"]).as_py() == len(drawn)
+    assert set(drawn["passage"].to_pylist()) != set(bm25["passage"].to_pylist())
+
+
+def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corpus(built, data, tmp_path):
+    flow, task = built
+    recipe, root = small_recipe(method="dsir"), flow.execution.root
+    store = PassageStore.open(flow.passages(recipe).folder(root))
+    texts = store.read(0, len(store))["text"].to_pylist()
+    drawn = made(flow, flow.neighbours(recipe, task)) / SELECTION
+    ratio = dsir.log_ratio(dsir.count_buckets(load_task(task.folder(root)).train_texts), dsir.count_buckets(texts))
+    weights = dsir.log_weights(texts, ratio) + dsir.gumbel(np.arange(len(texts)), seed=0)
+    dropped = storage.read_table(str(made(flow, flow.neighbours(small_recipe(), task)) / DROPPED))["passage"].to_numpy()
+    weights[dropped] = -np.inf
+    selection = storage.read_table(str(drawn))
+    expected = np.argsort(-weights)[: len(selection)]
+    by_score = selection.sort_by([("score", "descending")])
+    assert by_score["passage"].to_pylist() == expected.tolist()
+    assert selection["rank"].to_pylist() == sorted(by_score["rank"].to_pylist())
+
+    other = small_flow(data, tmp_path, shards=7, workers=1)
+    assert (made(other, other.neighbours(recipe, other.task("topics"))) / SELECTION).read_bytes() == drawn.read_bytes()
 
 
 def test_bm25_text_speaks_of_the_querys_topic(built):

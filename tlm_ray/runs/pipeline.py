@@ -17,7 +17,7 @@ from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import cut_passages
 from tlm_ray.corpus.tasks import Task, load_task, read_task, write_task
 from tlm_ray.report.flops import encoder_parameters, training_flops
-from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, find_neighbours
+from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, find_neighbours, resample
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
@@ -120,24 +120,8 @@ class Flow:
     def neighbours(self, recipe: Recipe, task: Stage) -> Stage:
         """The passages that the method chose for the task's training texts, ranked."""
         run = self.execution
-        if recipe.method == "random":
-            return Stage(
-                name="neighbours",
-                version=1,
-                parameters={"method": "random", "seed": 0},
-                inputs={
-                    "passages": self.passages(recipe),
-                    "bm25": self.neighbours(replace(recipe, method="bm25"), task),
-                },
-                make=lambda folder, inputs: draw_random(
-                    folder,
-                    inputs["passages"],
-                    inputs["bm25"],
-                    seed=0,
-                    shards=run.shards,
-                    workers=run.workers,
-                ),
-            )
+        if recipe.method in ("random", "dsir"):
+            return self._drawn(recipe, task)
         return Stage(
             name="neighbours",
             version=2,
@@ -162,6 +146,28 @@ class Flow:
                 shards=run.shards,
                 workers=run.workers,
             ),
+        )
+
+    def _drawn(self, recipe: Recipe, task: Stage) -> Stage:
+        """As many passages as BM25 chose, drawn at random or by importance for the task."""
+        run = self.execution
+        options: dict[str, Any] = {"seed": 0, "shards": run.shards, "workers": run.workers}
+        inputs = {
+            "passages": self.passages(recipe),
+            "bm25": self.neighbours(replace(recipe, method="bm25"), task),
+        }
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            if recipe.method == "random":
+                return draw_random(folder, inputs["passages"], inputs["bm25"], **options)
+            return resample(folder, inputs["passages"], inputs["bm25"], load_task(inputs["task"]), **options)
+
+        return Stage(
+            name="neighbours",
+            version=1,
+            parameters={"method": recipe.method, "seed": 0},
+            inputs=inputs if recipe.method == "random" else inputs | {"task": task},
+            make=make,
         )
 
     def tokenizer(self, recipe: Recipe, task: Stage) -> Stage:
