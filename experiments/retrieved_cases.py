@@ -15,6 +15,7 @@ from tlm_ray import Options, make, plain_errors, ray_options, storage
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.retrieval.job import SELECTION
+from tlm_ray.retrieval.rake import key_phrases
 from tlm_ray.runs.experiment import fitted
 
 
@@ -37,15 +38,16 @@ def main() -> None:
     stages = {method: flow.neighbours(replace(recipe, method=method), task) for method in options.methods}
     root = flow.execution.root
     records = make(list(stages.values()), root)
+    queries = load_task(task.folder(root)).train_texts
     retrieved = [
         Retrieved(
             method=method,
             selection=storage.read_table(storage.join(stage.folder(root), SELECTION)),
-            dropped=records[stage.fingerprint]["facts"].get("contaminated", 0),
+            searched=[key_phrases(query) for query in queries] if method == "rake" else queries,
+            dropped=max(record["facts"].get("contaminated", 0) for record in records.values()),  # the same for all
         )
         for method, stage in stages.items()
     ]
-    queries = load_task(task.folder(root)).train_texts
     page = cases_page(options.tasks[0], queries, retrieved, analyzer=recipe.analyzer, cases=options.cases)
     uri = storage.join(storage.absolute(options.out), "retrieved_cases.html")
     storage.write_bytes(uri, page.encode())

@@ -1,7 +1,7 @@
 """Other libraries' exact top-k search, each as its users would write it: for `bench_retrieval.py` alone.
 
 `index` takes texts and makes what is searched; `prepare` turns queries into what the library searches with, which is
-not timed; `search` returns ids, and scores where the library has them, of shape (queries, k).
+not timed; `search` returns what the library returns.
 """
 
 import re

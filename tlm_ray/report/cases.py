@@ -33,10 +33,15 @@ li{margin:.4rem 0}mark{background:var(--mark);color:inherit;border-radius:2px;pa
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieved:
-    """What one method retrieved. selection: a neighbours stage's table; dropped: passages left out as leaks."""
+    """What one method retrieved.
+
+    selection: a neighbours stage's table. searched: the text that each training row searched with. dropped: passages
+    left out because they would leak a dev or test text.
+    """
 
     method: str
     selection: pa.Table
+    searched: Sequence[str]
     dropped: int
 
 
@@ -112,26 +117,31 @@ def _sources(retrieved: Sequence[Retrieved]) -> str:
 
 
 def _cases(queries: Sequence[str], retrieved: Sequence[Retrieved], analyzer: Analyzer, cases: int) -> str:
-    by_query: dict[str, dict[int, list[dict]]] = {}
+    by_query: list[tuple[Retrieved, dict[int, list[dict]]]] = []
     for one in retrieved:
-        chosen = by_query.setdefault(one.method, {})
+        chosen: dict[int, list[dict]] = {}
         for row in one.selection.to_pylist():  # by rank
             chosen.setdefault(row["query"], []).append(row)
-    rows = sorted({query for chosen in by_query.values() for query in chosen if query >= 0})
-    picked = [rows[len(rows) * i // cases] for i in range(min(cases, len(rows)))] if len(rows) > cases else rows
+        by_query.append((one, chosen))
+    rows = sorted({query for _, chosen in by_query for query in chosen if query >= 0})
+    picked = [rows[len(rows) * i // cases] for i in range(cases)] if len(rows) > cases else rows
     return "".join(_case(row, queries[row], by_query, analyzer) for row in picked)
 
 
-def _case(row: int, query: str, by_query: Mapping[str, Mapping[int, list[dict]]], analyzer: Analyzer) -> str:
-    terms = set(analyzer.terms(query))
+def _case(
+    row: int, query: str, by_query: Sequence[tuple[Retrieved, Mapping[int, list[dict]]]], analyzer: Analyzer
+) -> str:
     parts = [f'<article><p class="dim">training row {row:,}</p><blockquote>{escape(query)}</blockquote>']
-    for method, chosen in by_query.items():
+    for one, chosen in by_query:
         found = chosen.get(row, [])
         if not found:
             continue
+        terms = set(analyzer.terms(one.searched[row]))
         items = "".join(_hit(hit, terms, analyzer) for hit in found[:SHOWN])
         more = f", {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        parts.append(f'<p>{escape(method)} <span class="dim">{len(found)} passages{more}</span></p><ol>{items}</ol>')
+        parts.append(
+            f'<p>{escape(one.method)} <span class="dim">{len(found)} passages{more}</span></p><ol>{items}</ol>'
+        )
     return "".join(parts) + "</article>"
 
 

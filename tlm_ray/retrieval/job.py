@@ -174,9 +174,9 @@ class _Searcher:
             leaks = self.contamination.find(texts)
             index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics, only=self.terms)
             top = search(index, self.queries, k=self.best.shape[1], allowed=~leaks, floor=self.best.min(axis=1))
-            self._remember(top.scores)
             storage.write_table(files["dropped"], pa.table({"passage": item["start"] + np.flatnonzero(leaks)}))
             storage.write_table(files["shard"], _to_lists(top, offset=item["start"]))
+            self._remember(top.scores)  # last: were a shard counted twice, later ones would lose passages
         return {"shard": item["shard"], "file": files["shard"], "dropped": files["dropped"]}
 
     def _remember(self, scores: np.ndarray) -> None:

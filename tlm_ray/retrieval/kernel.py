@@ -1,8 +1,9 @@
 """Exact search of one shard: what a query's terms add to each passage is summed up, the k best are kept.
 
 - Sums are whole numbers. A weight is scaled by a power of two that depends on the query and the corpus alone and
-  rounded; integers add up to the same bits in any order, so shards, threads, windows and skipping cannot show. 31 bits
-  for the largest possible sum leave rounding below that of float32 sums.
+  rounded; integers add up to the same bits in any order, so shards, threads, windows and skipping cannot show. The
+  largest possible sum has 31 bits, so a sum is off by at most half of 2^-31 of it a term. Ranks are by the sum rounded
+  to float32, which is the score, so that a merge of shards orders as a shard does.
 - Passages are worked on in windows whose sums stay in the first-level cache.
 - MaxScore (Turtle and Flood 1995): terms that together cannot lift a passage to the k-th best score so far are not
   added up, but looked up for the passages that the others leave in the race.
@@ -55,8 +56,7 @@ def search(
         )
     blocked = np.zeros(index.size, np.bool_) if allowed is None else ~allowed
     start, terms, factors, unit = _encode(index, queries)
-    # a float32 score holds 24 of a sum's 31 bits: what may be rounded up comes off
-    least = np.zeros(len(queries), np.int64) if floor is None else (floor * unit * (1 - 2.0**-22)).astype(np.int64)
+    least = np.zeros(len(queries), np.int64) if floor is None else (floor * unit).astype(np.int64)
     ids = np.full((len(queries), k), -1, np.int64)
     scores = np.zeros((len(queries), k), np.float32)
     postings = (index.start, index.passages, index.weights, index.row, index.rows, index.most)
@@ -126,7 +126,8 @@ def _search(starts, terms, factors, unit, least, start, passages, weights, row, 
         bar = np.uint64(max(1, least[query])) << np.uint64(32)  # no id makes a key of this score smaller
         for left in range(0, size, WINDOW):
             width = min(WINDOW, size - left)
-            need = int(bar >> np.uint64(32))
+            best_score = int(bar >> np.uint64(32))
+            need = max(1, best_score - (best_score >> 24) - 1)  # the least sum that may round up to it
             if below[count - 1] < need:
                 break
             while first < count - 1 and below[first] < need * SHARE:
@@ -137,7 +138,7 @@ def _search(starts, terms, factors, unit, least, start, passages, weights, row, 
                     _add_row(sums, rows[row[mine[i]], left : left + width], factor[i])
                 else:
                     at[i] = _add_list(sums, passages, weights, at[i], start[mine[i] + 1], left, width, factor[i])
-            left_over = _gather(sums, width, max(1, need - slack), racing)
+            left_over = _gather(sums, width, need - slack, racing)
             for i in range(first - 1, -1, -1):
                 reach = need - (below[i - 1] if i > 0 else 0)
                 if row[mine[i]] >= 0:
@@ -150,7 +151,8 @@ def _search(starts, terms, factors, unit, least, start, passages, weights, row, 
                     )
             for c in range(left_over):
                 passage = left + racing[c]
-                key = np.uint64(sums[racing[c]]) << np.uint64(32) | np.uint64(0xFFFFFFFF - passage)
+                score = np.uint64(np.float32(sums[racing[c]]))
+                key = score << np.uint64(32) | np.uint64(0xFFFFFFFF - passage)
                 if key > bar and not blocked[passage]:
                     keys[found] = key
                     found += 1

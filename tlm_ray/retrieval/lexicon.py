@@ -59,7 +59,7 @@ class Lexicon:
         return self._slots, self._bytes, self._ends
 
     def _read_lowered(self, text: str, tokens: np.ndarray, lengths: np.ndarray, state: np.ndarray) -> None:
-        """Read one text that Python has lower-cased; what that makes longer than half its bytes cannot be words."""
+        """Read one text that Python has lower-cased: of at most one word for two of its bytes, so `tokens` has room."""
         data, offsets = _buffers(pa.array([text.lower()], pa.large_string()))
         inner = np.array([0, state[1], state[2]], np.int64)
         length = np.zeros(1, np.int64)
@@ -87,17 +87,20 @@ def as_strings(texts) -> pa.Array:
         texts = texts.combine_chunks() if texts.num_chunks != 1 else texts.chunk(0)
     if not isinstance(texts, pa.Array):
         texts = pa.array(list(texts), pa.large_string())
-    return texts.cast(pa.large_string()) if pa.types.is_null(texts.type) else texts
+    plain = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
+    return texts if plain else texts.cast(pa.large_string())
 
 
 def _buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 bytes of an Arrow string array and its int64 offsets, without copying the bytes."""
     texts.validate(full=True)
+    if not len(texts):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     if texts.null_count:
         texts = texts.fill_null("")
     large = pa.types.is_large_string(texts.type)
     _, offsets, data = texts.buffers()
-    ends = np.frombuffer(offsets, np.int64 if large else np.int32) if offsets and len(texts) else np.zeros(1, np.int64)
+    ends = np.frombuffer(offsets, np.int64 if large else np.int32)
     ends = ends[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     return np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8), ends
 

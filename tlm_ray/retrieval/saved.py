@@ -3,7 +3,7 @@
 folder/terms.arrow      term, start, row, most: one line a term
 folder/postings.arrow   passages, weights
 folder/rows.arrow       weights of the frequent terms, row after row
-folder/record.json      format, analyzer, size, the sha256 of each file
+folder/record.json      format, analyzer, size, idf_limit, the sha256 of each file
 """
 
 from dataclasses import asdict
