@@ -50,13 +50,12 @@ class Tantivy:
 
     def index(self, texts: Sequence[str], tokenizer: str = "default") -> None:
         builder = tantivy.SchemaBuilder()
-        builder.add_unsigned_field("id", stored=False, fast=True)
         builder.add_text_field("body", stored=False, tokenizer_name=tokenizer, index_option="freq")
         self.schema = builder.build()
         index = tantivy.Index(self.schema)
         writer = index.writer(heap_size=1 << 30, num_threads=1)
-        for i, text in enumerate(texts):
-            writer.add_document(tantivy.Document(id=i, body=text))
+        for text in texts:
+            writer.add_document(tantivy.Document(body=text))
         writer.commit()
         writer.wait_merging_threads()
         index.reload()
