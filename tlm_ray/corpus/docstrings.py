@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tlm_ray import storage
 
-# A narrow task in a broad corpus: 23 % of the corpus is of these libraries, 70 % of what BM25 chooses for the task.
+# A narrow task in a broad corpus: 23 % of it is of these libraries, but 72 % of what BM25 finds at K = 5, 62 % at 20.
 LIBRARIES = (
     "matplotlib",
     "networkx",

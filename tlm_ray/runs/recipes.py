@@ -172,7 +172,7 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
     A task that is not the paper's gets the settings that the paper's rule gives its size: K = 5000 below 5,000
     training rows, 50 above 100,000, else 500, doubled at large (section 4.1), with the rho1 and rho2 of the paper's
     task of that kind. The tiny recipe's stage two passes ten times over the training rows, in 200 to 1,000 steps:
-    with 200 for ChemProt's 4,169 rows, TLM scored 28 and task data only 52.
+    with 200 for SciERC's 3,219 rows TLM scored 28, with 1,000 it scored 34 (macro-F1, two seeds).
     """
     if scale == "tiny":
         two = TINY_RECIPE.stage_two
