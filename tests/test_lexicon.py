@@ -54,7 +54,7 @@ def test_words_are_numbered_once_in_order_of_appearance_however_they_arrive():
     texts = [f"word{i % 997} Word{i} {'long' * (i % 7)}{i % 89}" for i in range(40_000)]
     whole, parts = Lexicon(), Lexicon()
     numbers, _ = whole.read(as_strings(texts))
-    pieces = [parts.read(as_strings(texts[i : i + 1_111]))[0] for i in range(0, len(texts), 1_111)]
+    pieces = [parts.read(as_strings(texts[i : i + 1_111]))[0].copy() for i in range(0, len(texts), 1_111)]
     assert np.concatenate(pieces).tolist() == numbers.tolist()
     assert whole.words().to_pylist() == list(dict.fromkeys(word for text in texts for word in words(text)))
     assert whole.words(len(whole) - 2).to_pylist() == whole.words().to_pylist()[-2:]

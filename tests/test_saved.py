@@ -47,7 +47,7 @@ def test_the_analyzer_comes_back(folder):
     assert same(search(found, ["dogs the"], k=5), search(found, ["dog"], k=5))
 
 
-@pytest.mark.parametrize("name", ["terms.arrow", "postings.arrow", "rows.arrow"])
+@pytest.mark.parametrize("name", ["terms.arrow", "postings.arrow", "coarse.arrow", "exact.arrow"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "swap"])
 def test_damage_is_named(folder, name, damage):
     file = folder / name
@@ -75,7 +75,7 @@ def test_a_folder_without_a_record_holds_no_index(folder):
 @pytest.mark.parametrize("record", [[], {}, {"format": 99}])
 def test_another_format_is_refused(folder, record):
     storage.write_json(str(folder / "record.json"), record)
-    with pytest.raises(ValueError, match="not the record of an index of format 1"):
+    with pytest.raises(ValueError, match="not the record of an index of format 2"):
         read_index(str(folder))
 
 
@@ -95,7 +95,7 @@ def test_an_interrupted_write_leaves_no_index(folder, monkeypatch):
 def test_postings_are_those_of_the_texts(texts):
     index = index_passages(texts)
     for t, term in enumerate(index.terms.to_pylist()):
-        passages, weights = index.postings(t)
+        passages, weights = index.weights(t)
         assert passages.tolist() == [i for i, text in enumerate(texts) if term in text.split()]
         assert (weights > 0).all()
 

@@ -14,7 +14,8 @@ from numba import njit
 from tlm_ray.retrieval.analyzer import Analyzer
 from tlm_ray.retrieval.lexicon import Lexicon, as_strings
 
-CHUNK_BYTES = 1 << 24  # of text read at once: its words take up to twice that
+CHUNK_BYTES = 1 << 21  # of text read at once, so that its words stay in the second-level cache
+BYTES_A_TERM = 6  # of text for each term of a bag, about 10 in English; room that is left over takes no memory
 STOPPED = -1  # the term of a stop word
 
 
@@ -31,11 +32,13 @@ class Bags:
     sizes: np.ndarray
     lengths: np.ndarray
 
-    @classmethod
-    def join(cls, parts: Sequence["Bags"]) -> "Bags":
-        """Put bags of the same reader behind one another."""
-        columns = ("terms", "counts", "sizes", "lengths")
-        return cls(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+    def start(self) -> np.ndarray:
+        """Return where each text's terms start, and the end: int64 (texts + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
+
+    def mean_terms(self) -> float:
+        """Return the texts' mean length in terms; 1 without any term, where it divides nothing."""
+        return float(self.lengths.sum() / len(self.lengths)) if self.lengths.any() else 1.0
 
 
 class BagReader:
@@ -46,11 +49,25 @@ class BagReader:
         self._lexicon = Lexicon()
         self._numbers: dict[str, int] = {}  # of terms; unused where each word is a term
         self._term_of_word = np.zeros(0, np.int32)
-        self._place = np.zeros(0, np.int64)  # of each term's latest occurrence among the bags
+        self._place = np.zeros(0, np.int32)  # of each term's latest occurrence among the bags
+        self._counts = np.zeros(0, np.int32)
 
     def read(self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> Bags:
         """Return the bags of texts; a null is an empty bag."""
-        return Bags.join([self._read(part) for part in _chunks(as_strings(texts))])
+        texts = as_strings(texts)
+        terms, counts = np.empty((2, texts.nbytes // BYTES_A_TERM), np.int32)
+        sizes, lengths = np.empty(len(texts), np.int32), np.empty(len(texts), np.int64)
+        at = done = 0
+        for part in _chunks(texts):
+            found = self._read(part)
+            rows = slice(done, done := done + len(part))
+            sizes[rows], lengths[rows] = found.sizes, found.lengths
+            end = at + len(found.terms)
+            if end > len(terms):
+                terms, counts = _grown(terms, at, 2 * end), _grown(counts, at, 2 * end)
+            terms[at:end], counts[at:end] = found.terms, found.counts
+            at = end
+        return Bags(terms[:at], counts[:at], sizes, lengths)
 
     def terms(self) -> pa.Array:
         """Return all terms so far; number t is the t-th."""
@@ -60,16 +77,19 @@ class BagReader:
         return len(self._numbers) if self.analyzer.changes_words else len(self._lexicon)
 
     def _read(self, texts: pa.Array) -> Bags:
+        """Return a few texts' bags, which the next call overwrites."""
         terms, lengths = self._lexicon.read(texts)
         if self.analyzer.changes_words:
             self._fold_new_words()
             terms = self._term_of_word[terms]
-        grown = len(self) - len(self._place)
-        self._place = np.concatenate([self._place, np.full(grown, -1)]) if grown else self._place
-        self._place.fill(-1)
-        counts, sizes = np.empty(len(terms), np.int32), np.empty(len(texts), np.int32)
-        size = _gather(terms, lengths, self._place, counts, sizes)
-        return Bags(terms[:size].copy(), counts[:size].copy(), sizes, lengths)
+        if len(self._place) < len(self):
+            self._place = np.empty(2 * len(self), np.int32)
+        self._place[: len(self)] = -1
+        if len(self._counts) < len(terms):
+            self._counts = np.empty(2 * len(terms), np.int32)
+        sizes = np.empty(len(texts), np.int32)
+        size = _gather(terms, lengths, self._place, self._counts, sizes)
+        return Bags(terms[:size], self._counts[:size], sizes, lengths)
 
     def _fold_new_words(self) -> None:
         new = self._lexicon.words(len(self._term_of_word)).to_pylist()
@@ -81,10 +101,16 @@ class BagReader:
 
 
 def _chunks(texts: pa.Array) -> Iterator[pa.Array]:
-    """Cut an array into parts of about CHUNK_BYTES, so that memory beside the bags stays bounded."""
+    """Cut an array into parts of about CHUNK_BYTES."""
     rows = max(1, int(len(texts) * CHUNK_BYTES / max(1, texts.nbytes)))
     for start in range(0, max(1, len(texts)), rows):
         yield texts[start : start + rows]
+
+
+def _grown(values: np.ndarray, used: int, room: int) -> np.ndarray:
+    grown = np.empty(room, values.dtype)
+    grown[:used] = values[:used]
+    return grown
 
 
 @njit(nogil=True, cache=True)

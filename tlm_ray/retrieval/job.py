@@ -6,7 +6,6 @@ shards that are missing, and the number of shards and workers cannot show in the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +31,7 @@ STATISTICS = "statistics.arrow"
 SELECTION = "selection.arrow"
 DROPPED = "dropped.arrow"
 SHARD_PASSAGES = 50_000  # a shard's postings take about 40 MB
+FILES_MERGED = 16  # statistics in memory at once
 QUERIES_MERGED = 1024  # queries whose shards' best are in memory at once
 
 
@@ -60,7 +60,10 @@ def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards
     work = storage.join(folder, f"shards-{ranges.count}")
     arguments = (passages, work, analyzer)
     made = parallel.each(ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms")
-    total = reduce(lambda a, b: a + b, (Statistics.from_table(storage.read_table(row["file"])) for row in made))
+    files, total = [row["file"] for row in made], Statistics.merge([])
+    for i in range(0, len(files), FILES_MERGED):
+        some = [Statistics.from_table(storage.read_table(file)) for file in files[i : i + FILES_MERGED]]
+        total = Statistics.merge([total, *some])
     storage.write_table(storage.join(folder, STATISTICS), total.to_table())
     storage.delete(work)
     return {

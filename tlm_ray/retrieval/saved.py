@@ -1,9 +1,10 @@
 """An index on disk: Arrow files that memory maps, and a record, written last, that holds their digests.
 
-folder/terms.arrow      term, start, row, most: one line a term
-folder/postings.arrow   passages, weights
-folder/rows.arrow       weights of the frequent terms, row after row
-folder/record.json      format, analyzer, size, idf_limit, the sha256 of each file
+folder/terms.arrow      term, idf, start, row, most: one line a term
+folder/postings.arrow   the lists, one after the other
+folder/coarse.arrow     the frequent terms' rows, one after the other
+folder/exact.arrow      their weights, passage by passage
+folder/record.json      format, analyzer, size, idf_limit, rows, the sha256 of each file
 """
 
 from dataclasses import asdict
@@ -17,18 +18,16 @@ from tlm_ray import storage
 from tlm_ray.retrieval.analyzer import Analyzer
 from tlm_ray.retrieval.index import K1, B, Index
 
-FORMAT = 1
+FORMAT = 2
 RECORD = "record.json"
 
 
 def write_index(index: Index, folder: str) -> None:
     """Write an index to a folder on any filesystem; it is there once its record is."""
-    terms = {"term": index.terms, "start": index.start[:-1], "row": index.row, "most": index.most}
-    tables = {
-        "terms.arrow": pa.table(terms),
-        "postings.arrow": pa.table({"passages": index.passages, "weights": index.weights}),
-        "rows.arrow": pa.table({"weights": index.rows.ravel()}),
-    }
+    terms = {"term": index.terms, "idf": index.idf, "start": index.start[:-1], "row": index.row, "most": index.most}
+    arrays = {"postings": index.postings, "coarse": index.coarse, "exact": index.exact}
+    tables = {"terms.arrow": pa.table(terms)}
+    tables |= {f"{name}.arrow": pa.table({name: array.ravel()}) for name, array in arrays.items()}
     storage.delete(storage.join(folder, RECORD))
     for name, table in tables.items():
         storage.write_table(storage.join(folder, name), table)
@@ -37,6 +36,7 @@ def write_index(index: Index, folder: str) -> None:
         "analyzer": asdict(index.analyzer),
         "size": index.size,
         "idf_limit": index.idf_limit,
+        "rows": len(index.coarse),
         "digests": {name: storage.digest(storage.join(folder, name)) for name in tables},
     }
     storage.write_json(storage.join(folder, RECORD), record)
@@ -49,18 +49,21 @@ def read_index(folder: str) -> Index:
     """
     record = _read_record(folder)
     tables = {name: storage.read_table(storage.join(folder, name)) for name in record["digests"]}
-    terms, postings, rows = tables["terms.arrow"], tables["postings.arrow"], tables["rows.arrow"]
+    terms, size = tables["terms.arrow"], record["size"]
+    postings, coarse, exact = (tables[f"{name}.arrow"][name] for name in ("postings", "coarse", "exact"))
+    rows = record["rows"]
     return Index(
         analyzer=Analyzer(**record["analyzer"]),
-        size=record["size"],
+        size=size,
         idf_limit=record["idf_limit"],
         terms=terms["term"].combine_chunks(),
-        start=np.append(_array(terms["start"], np.int64), len(postings)),
-        passages=_array(postings["passages"], np.int32),
-        weights=_array(postings["weights"], np.float32),
-        row=_array(terms["row"], np.int32),
-        rows=_array(rows["weights"], np.float32).reshape(-1, record["size"]) if len(rows) else np.zeros((0, 0), "f4"),
-        most=_array(terms["most"], np.float32),
+        idf=_array(terms["idf"]),
+        start=np.append(_array(terms["start"]), len(postings)),
+        postings=_array(postings),
+        row=_array(terms["row"]),
+        coarse=_array(coarse).reshape(rows, size),
+        exact=_array(exact).reshape(size, rows),
+        most=_array(terms["most"]),
     )
 
 
@@ -78,8 +81,8 @@ def _read_record(folder: str) -> dict[str, Any]:
     return record
 
 
-def _array(column: pa.ChunkedArray, dtype: Any) -> np.ndarray:
-    return (column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()).astype(dtype, copy=False)
+def _array(column: pa.ChunkedArray) -> np.ndarray:
+    return column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
 
 
 def export_bm25s(index: Index, folder: str) -> None:

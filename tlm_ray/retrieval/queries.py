@@ -1,0 +1,52 @@
+"""Queries as bags of numbered terms: read once, searched with in every shard."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tlm_ray.retrieval.analyzer import Analyzer
+from tlm_ray.retrieval.bags import BagReader
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries' distinct terms and how often each occurs.
+
+    terms: Arrow strings, of all queries. start: int64 (queries + 1,); query q has the term numbers
+    `numbers[start[q]:start[q + 1]]`, int32, and their `counts`, int32. lengths: int64 (queries,) terms of each,
+    repeats and terms that no passage has included.
+    """
+
+    terms: pa.Array = field(repr=False)
+    start: np.ndarray = field(repr=False)
+    numbers: np.ndarray = field(repr=False)
+    counts: np.ndarray = field(repr=False)
+    lengths: np.ndarray = field(repr=False)
+
+    @classmethod
+    def read(cls, texts: Sequence[str] | pa.Array, analyzer: Analyzer) -> "Queries":
+        """Read texts as the analyzer sees them."""
+        reader = BagReader(analyzer)
+        bags = reader.read(texts)
+        return cls(reader.terms(), bags.start(), bags.terms, bags.counts, bags.lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def in_terms(self, terms: pa.Array) -> "Queries":
+        """Return the same queries in the numbers of other terms, without those that are not among them."""
+        if terms is self.terms:
+            return self
+        number = pc.index_in(self.terms, value_set=terms).fill_null(-1).to_numpy()[self.numbers]
+        known = number >= 0
+        start = np.concatenate([[0], np.cumsum(known)])[self.start]
+        return Queries(terms, start, number[known], self.counts[known], self.lengths)
+
+    def part(self, mine: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the starts, numbers and counts of some queries alone."""
+        start = self.start[mine.start : mine.stop + 1]
+        inner = slice(start[0], start[-1])
+        return start - start[0], self.numbers[inner], self.counts[inner]
