@@ -14,8 +14,8 @@ import tyro
 from tlm_ray import Options, make, plain_errors, ray_options, storage
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.report.cases import Retrieved, cases_page
-from tlm_ray.retrieval.job import SELECTION
 from tlm_ray.retrieval.rake import key_phrases
+from tlm_ray.retrieval.selection import SELECTION
 from tlm_ray.runs.experiment import fitted
 
 

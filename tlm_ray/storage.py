@@ -260,10 +260,11 @@ def write_parquet(uri: str, table: pa.Table) -> None:
         pq.write_table(table, stream, compression="zstd")
 
 
-def table_to_bytes(table: pa.Table) -> bytes:
-    """Return an Arrow table as IPC bytes, to travel between processes."""
+def table_to_bytes(table: pa.Table, *, compression: str | None = None) -> bytes:
+    """Return an Arrow table as IPC bytes, to travel between processes; compression: None, "lz4" or "zstd"."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 

@@ -53,12 +53,12 @@ class Index:
         """Return the passages of a term, int32 ascending, and what it adds to their scores, float32."""
         if self.row[term] >= 0:
             column = self.exact[:, self.row[term]]
-            passages = np.flatnonzero(column)
+            passages = np.flatnonzero(column).astype(np.int32)
             weights = column[passages]
         else:
             mine = self.postings[self.start[term] : self.start[term + 1] - 1]
-            passages, weights = mine >> np.uint64(32), mine & np.uint64(0xFFFFFFFF)
-        return passages.astype(np.int32), (weights * (self.idf[term] / WHOLE)).astype(np.float32)
+            passages, weights = (mine >> np.uint64(32)).astype(np.int32), mine.astype(np.uint32)
+        return passages, (weights * (self.idf[term] / WHOLE)).astype(np.float32)
 
     def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return all postings as lists: passages, weights and where each term starts, int64 (terms + 1,)."""
@@ -102,7 +102,9 @@ def index_passages(
         )
     norm = K1 * (1 - B + B * bags.lengths / mean_terms)
     limit = float(np.log1p((passages - 0.5) / 1.5)) if passages else 1.0
-    return Index(analyzer, len(bags.sizes), limit, terms, _idf(frequency, passages), *_arrange(bags, number, found, norm))
+    return Index(
+        analyzer, len(bags.sizes), limit, terms, _idf(frequency, passages), *_arrange(bags, number, found, norm)
+    )
 
 
 def _idf(frequency: np.ndarray, passages: int) -> np.ndarray:

@@ -50,7 +50,7 @@ class Lexicon:
         lengths = np.zeros(len(texts), np.int64)
         state = np.array([0, 0, self._size], np.int64)  # next text, tokens so far, words so far
         while state[0] < len(texts):
-            stopped_for_context = _read(data, offsets, _table(), *self._room(), tokens, lengths, state)
+            stopped_for_context = _read(data, offsets, _table(), self._room(), tokens, lengths, state)
             if stopped_for_context:
                 self._read_lowered(texts[int(state[0])].as_py(), tokens, lengths, state)
             elif state[0] < len(texts):
@@ -73,7 +73,7 @@ class Lexicon:
         inner = np.array([0, state[1], state[2]], np.int64)
         length = np.zeros(1, np.int64)
         while inner[0] < 1:
-            _read(data, offsets, _table(), *self._room(), tokens, length, inner)
+            _read(data, offsets, _table(), self._room(), tokens, length, inner)
             if inner[0] < 1:
                 self._grow(int(offsets[1]))
         lengths[state[0]] = length[0]
@@ -138,8 +138,9 @@ def _table() -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _read(data, offsets, table, slots, pool, ends, keys, sizes, letters, tokens, lengths, state):
+def _read(data, offsets, table, room, tokens, lengths, state):
     """Read texts from number state[0] on until the end, a full table (False) or a capital with a context (True)."""
+    slots, pool, ends, keys, sizes, letters = room
     at, words = state[1], state[2]
     shift = _shift(len(slots))
     for text in range(state[0], len(offsets) - 1):
@@ -165,7 +166,7 @@ def _read(data, offsets, table, slots, pool, ends, keys, sizes, letters, tokens,
 def _find(data, i, end, table, keys, sizes, letters):
     """Find a text's words, lower-cased: their keys, their sizes, and the letters of those of more than 8 bytes one
     behind the other; return how many there are, or CONTEXT."""
-    count, used = 0, 0
+    count = used = np.int64(0)
     safe = np.uint64(max(0, len(data) - 8))  # 8 bytes can be loaded up to here
     while i < end:
         key, bits, is_plain = np.uint64(0), np.uint64(0), False
@@ -175,7 +176,7 @@ def _find(data, i, end, table, keys, sizes, letters):
             size = np.int64(bits >> np.uint64(3))
             i += np.uint64(size + 1)
         else:
-            start, size = i, 0
+            start, size = i, np.int64(0)
             while is_plain and bits == 64:
                 store_8_bytes(letters, used + size, key)
                 size += 8

@@ -3,10 +3,10 @@
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import extending, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
+intrinsic: Any = extending.intrinsic  # its own type wants the first parameter from every caller
 BYTE, NUMBER, WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 READ, KEEP, DATA = NUMBER(0), NUMBER(3), NUMBER(1)  # of LLVM's prefetch: for reading, in all caches, not code
 

@@ -58,6 +58,8 @@ class Options:
     """general batches a task batch, instead of the recipe's"""
     rho2: float | None = None
     """weight of the MLM loss in task batches, instead of the recipe's"""
+    encoder: str = ""
+    """hub name or local folder whose embeddings the method "dense" compares, instead of the recipe's"""
     steps: int | None = None
     """steps of stage one, instead of the recipe's"""
     steps_two: int | None = None
@@ -121,7 +123,9 @@ class Options:
     def recipe(self, task: str, **changes: Any) -> Recipe:
         """Return a task's recipe with the changes of the command line."""
         recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale, train_rows=self._train_rows(task))
+        encoder = storage.absolute(self.encoder) if self.encoder and storage.exists(self.encoder) else self.encoder
         asked: dict[str, Any] = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2, "precision": self.precision}
+        asked["encoder"] = encoder
         asked = {name: value for name, value in asked.items() if value not in (None, "")} | changes
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             if steps is not None:

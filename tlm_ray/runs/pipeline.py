@@ -17,7 +17,10 @@ from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import cut_passages
 from tlm_ray.corpus.tasks import Task, load_task, read_task, write_task
 from tlm_ray.report.flops import encoder_parameters, training_flops
-from tlm_ray.retrieval.job import SELECTION, collect_statistics, draw_random, find_neighbours, resample
+from tlm_ray.retrieval.counting import collect_statistics
+from tlm_ray.retrieval.drawn import draw_random, resample
+from tlm_ray.retrieval.neighbours import find_neighbours
+from tlm_ray.retrieval.selection import SELECTION
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
@@ -105,7 +108,7 @@ class Flow:
         run = self.execution
         return Stage(
             name="statistics",
-            version=1,
+            version=2,
             parameters={"analyzer": recipe.analyzer},
             inputs={"passages": self.passages(recipe)},
             make=lambda folder, inputs: collect_statistics(
@@ -124,11 +127,12 @@ class Flow:
             return self._drawn(recipe, task)
         return Stage(
             name="neighbours",
-            version=2,
+            version=3,
             parameters={
                 "method": recipe.method,
                 "depth": recipe.depth,
                 "analyzer": recipe.analyzer,
+                **({"encoder": _source(recipe.encoder)} if recipe.method == "dense" else {}),
             },
             inputs={
                 "passages": self.passages(recipe),
@@ -143,8 +147,10 @@ class Flow:
                 method=recipe.method,
                 depth=recipe.depth,
                 analyzer=recipe.analyzer,
+                encoder=recipe.encoder,
                 shards=run.shards,
                 workers=run.workers,
+                gpus=run.compute.resources.get("GPU", 0),
             ),
         )
 

@@ -10,7 +10,7 @@ from tlm_ray import storage
 from tlm_ray.retrieval.analyzer import Analyzer
 from tlm_ray.training.schedules import WEIGHTINGS, Geometry, Schedule
 
-METHODS = ("bm25", "rake", "dsir", "random")
+METHODS = ("bm25", "rake", "dense", "dsir", "random")
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -19,7 +19,8 @@ class Recipe:
     """One way to train TLM on a task.
 
     k: passages kept a query (0: task data only). depth: passages retrieved a query, k at most; one retrieval serves
-    every smaller k. method: bm25, rake (bm25 with key phrases for queries), dsir (importance resampling) or random.
+    every smaller k. method: bm25, rake (bm25 with key phrases for queries), dense (embeddings of `encoder`, a hub name
+    or local folder), dsir (importance resampling) or random.
     rho1: general batches a task batch, an integer; rho2: weight of the MLM loss in a task batch; weighting: see
     tlm_ray.training.objectives. tokenizer: "trained" (a WordPiece of `vocabulary` entries from the selected and task
     text) or a hub name or local folder. passage_tokens, block_tokens, task_tokens: lengths of a passage, a general
@@ -37,6 +38,7 @@ class Recipe:
     rho2: float
     method: str = "bm25"
     depth: int = 0
+    encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
     weighting: str = "released"
     tokenizer: str = "trained"
     analyzer: Analyzer = Analyzer()  # noqa: RUF009 - frozen

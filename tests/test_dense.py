@@ -1,0 +1,69 @@
+"""Dense retrieval: the largest cosines of mean-pooled embeddings, whatever the shards."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from small import small_flow, small_recipe
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from tlm_ray import storage
+from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.retrieval.dense import BATCH, Dense, Encoder
+from tlm_ray.retrieval.selection import SELECTION
+from tlm_ray.runs.execution import make
+from tlm_ray.training.tokenizer import train_wordpiece
+
+TEXTS = [f"passage {i} speaks of {'tide ' * (i % 7)}and comet {i % 13}" for i in range(3 * BATCH + 5)] + ["", None]
+QUERIES = ["the tide", "comet 12", ""]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> str:
+    """A small BERT with random weights and its tokenizer, as a hub repository holds them."""
+    folder = tmp_path_factory.mktemp("encoder")
+    train_wordpiece([text or "" for text in TEXTS], vocabulary=200).save_pretrained(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=200, max_position_embeddings=64, **size)).save_pretrained(folder)
+    return str(folder)
+
+
+def test_an_embedding_is_the_mean_of_the_last_layer_of_length_one(encoder):
+    tokens = AutoTokenizer.from_pretrained(encoder)("passage 3 speaks", return_tensors="pt")
+    states = BertModel.from_pretrained(encoder).eval()(**tokens).last_hidden_state[0].mean(0)
+    (found,) = Encoder(encoder).embed(["passage 3 speaks", "padding " * 20])
+    torch.testing.assert_close(found[0], states / states.norm(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(2))
+
+
+@pytest.mark.parametrize("k", [1, 10, len(TEXTS), 5_000])
+def test_the_largest_cosines_are_found(encoder, k):
+    vectors, queries = (torch.cat(list(Encoder(encoder).embed(texts))).numpy() for texts in (TEXTS, QUERIES))
+    expected = 1 + queries @ vectors.T
+    allowed = np.arange(len(TEXTS)) % 10 != 3
+    texts = pa.array(TEXTS, pa.string())
+    found = Dense(QUERIES, encoder).search(texts, k=k, allowed=allowed, floor=np.zeros(3, np.float32))
+    for ids, scores, row in zip(found.ids, found.scores, expected, strict=True):
+        count = min(k, allowed.sum())
+        assert (ids[count:] == -1).all() and allowed[ids[:count]].all()
+        np.testing.assert_allclose(scores[:count], np.sort(row[allowed])[::-1][:count], rtol=1e-5)
+        np.testing.assert_allclose(scores[:count], row[ids[:count]], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_shards_do_not_show(encoder, data, tmp_path):
+    recipe, made = small_recipe(method="dense", encoder=encoder), []
+    for shards, workers in ((1, 1), (7, 2)):
+        flow = small_flow(data, tmp_path / str(shards), shards=shards, workers=workers)
+        stage = flow.neighbours(recipe, flow.task("topics"))
+        make([stage], flow.execution.root)
+        made.append((Path(stage.folder(flow.execution.root)) / SELECTION).read_bytes())
+    assert made[0] == made[1]
+    selection = storage.read_table(str(Path(stage.folder(flow.execution.root)) / SELECTION))
+    store = PassageStore.open(flow.passages(recipe).folder(flow.execution.root))
+    assert selection["text"].to_pylist() == store.read(0, len(store))["text"].take(selection["passage"]).to_pylist()
+    another = flow.neighbours(small_recipe(method="dense", encoder="another"), flow.task("topics"))
+    assert another.fingerprint != stage.fingerprint

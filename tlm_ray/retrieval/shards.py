@@ -1,0 +1,28 @@
+"""The ranges of passage ids that a corpus is worked on in."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+SHARD_PASSAGES = 50_000  # a shard's postings take about 50 MB
+MOST_PASSAGES = 2**32  # an id and a score fit a key of 64 bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """Equal ranges of passage ids; an execution setting."""
+
+    passages: int
+    count: int
+
+    @classmethod
+    def of(cls, passages: int, *, shards: int, workers: int) -> "Shards":
+        """Cut into `shards` ranges; 0 means one of about 50,000 passages, at least one a worker."""
+        if passages >= MOST_PASSAGES:
+            raise ValueError(f"corpus of {passages:,} passages: at most {MOST_PASSAGES - 1:,}; search it in two halves")
+        count = shards or max(workers, -(-passages // SHARD_PASSAGES))
+        return cls(passages=passages, count=max(1, min(count, passages)))
+
+    def items(self) -> list[dict[str, int]]:
+        """List the ranges as items for `parallel.each`."""
+        bounds = [self.passages * i // self.count for i in range(self.count + 1)]
+        return [{"shard": i, "start": a, "stop": b, "passages": b - a} for i, (a, b) in enumerate(pairwise(bounds))]
