@@ -31,7 +31,7 @@ from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packa
 from tlm_ray.corpus.documents import read_columns
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.tasks import read_task
-from tlm_ray.retrieval import Index, TopK, index_passages, search
+from tlm_ray.retrieval import Index, Queries, TopK, index_passages, search
 
 Row = dict[str, Any]
 
@@ -54,6 +54,8 @@ class Bench:
     """queries of each task, evenly over its rows"""
     turns: int = 5
     """turns a measurement"""
+    index: bool = True
+    """measure text to index too"""
     json: bool = False
     """print one JSON object as the last line"""
 
@@ -61,7 +63,7 @@ class Bench:
 def main() -> None:
     options = tyro.cli(Bench, description=__doc__)
     texts, queries = load(options)
-    rows = index_rows(texts, options.turns)
+    rows = index_rows(texts, options.turns) if options.index else []
     index, rivals = index_passages(texts), make_rivals(texts.to_pylist())
     for task, own in queries.items():
         for k in options.ks:
@@ -117,13 +119,12 @@ def make_rivals(texts: list[str]) -> list[Any]:
 def search_rows(index: Index, rivals: list[Any], work: str, queries: list[str], k: int, turns: int) -> list[Row]:
     """Search with every rival, after holding our result against bm25s'."""
     prepared = {rival.name: rival.prepare(queries) for rival in rivals}
-    check_equal(search(index, queries, k=k), *rivals[0].search(prepared["bm25s"], k))
-    sides: dict[str, Callable[[], Any]] = {"tlm_ray": lambda: search(index, queries, k=k)}
+    own = Queries.read(queries, index.analyzer).in_terms(index.terms)
+    check_equal(search(index, own, k=k), *rivals[0].search(prepared["bm25s"], k))
+    sides: dict[str, Callable[[], Any]] = {"tlm_ray": lambda: search(index, own, k=k)}
     sides |= {rival.name: lambda rival=rival: rival.search(prepared[rival.name], k) for rival in rivals}
     rows = measure(work, sides, turns)
-    two = measure(
-        work, {"1 thread": sides["tlm_ray"], "2 threads": lambda: search(index, queries, k=k, threads=2)}, turns
-    )
+    two = measure(work, {"1 thread": sides["tlm_ray"], "2 threads": lambda: search(index, own, k=k, threads=2)}, turns)
     for row in rows:
         row["threads"] = 1 / two[0]["ratio"]
     return rows

@@ -98,8 +98,16 @@ def test_bags_count_the_analyzers_terms(texts, stopwords, stemmer):
     for text, a, b, length in zip(texts, ends - bags.sizes, ends, bags.lengths, strict=True):
         terms = analyzer.terms(text)
         expected = {term: terms.count(term) for term in dict.fromkeys(terms)}
-        assert {names[t]: c for t, c in zip(bags.terms[a:b], bags.counts[a:b], strict=True)} == expected
+        assert {names[t]: c for t, c in zip(bags.terms[a:b], bags.counts()[a:b], strict=True)} == expected
         assert length == len(terms)
+
+
+@pytest.mark.parametrize("count", [1, 254, 255, 256, 70_000])
+def test_a_term_may_occur_any_number_of_times(count):
+    reader = BagReader(Analyzer())
+    bags = reader.read(["x y", "a " * count + "b", "b " * 300])
+    assert bags.counts().tolist() == [1, 1, count, 1, 300]
+    assert bags.lengths.tolist() == [2, count + 1, 300]
 
 
 def test_bags_do_not_depend_on_how_much_is_read_at_once(monkeypatch):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import bm25s
@@ -13,7 +14,8 @@ from small import small_flow, small_recipe
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task
-from tlm_ray.retrieval import dsir
+from tlm_ray.retrieval import Analyzer, dsir
+from tlm_ray.retrieval.neighbours import find_neighbours
 from tlm_ray.retrieval.rake import key_phrases
 from tlm_ray.retrieval.selection import DROPPED, SELECTION
 from tlm_ray.runs.execution import make
@@ -118,7 +120,7 @@ def test_bm25_text_speaks_of_the_querys_topic(built):
 # The data stages' bytes on the small data. If one changes, its stage makes something else than before: raise the
 # stage's version in tlm_ray/runs/pipeline.py, then put the new digest here.
 GOLDEN = {
-    ("passages", 1): ("part-00000.parquet", "7f6827249182dd2a"),
+    ("passages", 2): ("part-00000.parquet", "7f6827249182dd2a"),
     ("statistics", 2): ("statistics.arrow", "4bbf412bc33ded0d"),
     ("neighbours", 3): (SELECTION, "620282b9588dd6e0"),
     ("tokenizer", 1): ("tokenizer/tokenizer.json", "d3f057043082c4f8"),
@@ -144,6 +146,26 @@ def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
     with pytest.raises(ValueError, match=r"^corpus file '.*a\.txt' changed while it was read"):
         make([changing.passages(small_recipe())], changing.execution.root)
     assert flow.passages(small_recipe()).fingerprint != changing.passages(small_recipe()).fingerprint
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "foreign"])
+def test_a_damaged_part_of_the_passages_is_named_and_never_searched(built, tmp_path, damage):
+    flow, task = built
+    folder = tmp_path / "passages"
+    shutil.copytree(flow.passages(small_recipe()).folder(flow.execution.root), folder)
+    part = folder / "part-00001.parquet"
+    data = bytearray(part.read_bytes())
+    if damage == "flip":
+        data[200] ^= 1
+    part.write_bytes({"truncate": data[: len(data) // 2], "foreign": b"PAR1 but not really"}.get(damage, data))
+    statistics = made(flow, flow.statistics(small_recipe()))
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=rf"file '{part}' cannot be read .*; delete its folder to make it anew"):
+        find_neighbours(
+            str(out), str(folder), str(statistics), load_task(task.folder(flow.execution.root)), method="bm25",
+            depth=5, analyzer=Analyzer(), encoder="", shards=3, workers=2,
+        )  # fmt: skip
+    assert not (out / SELECTION).exists()
 
 
 def tmp_path_with(data: Path, corpus: Path) -> Path:

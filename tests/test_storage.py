@@ -1,5 +1,6 @@
 """Locations: the same promises on a local disk, an S3 store of moto and the hub's filesystem."""
 
+import errno
 import hashlib
 import itertools
 import logging
@@ -338,3 +339,19 @@ def test_a_folder_of_the_hub_is_copied_for_reading(hub):
     with storage.folder_for_reading("hf://datasets/someone/data") as copy:
         assert copy != hub
         assert [path.relative_to(copy) for path in copy.rglob("*")] == [Path("config.json")]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named_with_the_file(tmp_path, code):
+    told = pytest.raises(OSError, match=r"no space left to write it; free some.*'.*made\.bin'")
+    with told as raised, storage.open_output(str(tmp_path / "made.bin")):
+        raise OSError(code, "what the system says")
+    assert raised.value.errno == code
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"ARROW1 and no more", b"something else"])
+def test_a_file_that_is_no_table_is_named(tmp_path, content):
+    (tmp_path / "table.arrow").write_bytes(content)
+    with pytest.raises(ValueError, match=r"file '.*table\.arrow' cannot be read .*; delete its folder"):
+        storage.read_table(str(tmp_path / "table.arrow"))

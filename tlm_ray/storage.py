@@ -5,6 +5,7 @@ atomic where the filesystem can rename: a reader sees a whole file or none.
 """
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import io
@@ -214,9 +215,11 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
             yield stream
         if local:  # an object store shows an object when its upload is complete
             os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):  # closing the stream has published a part in an object store
             filesystem.delete_file(temporary)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(error.errno, "no space left to write it; free some, then run the same again", uri) from error
         raise
 
 
@@ -246,12 +249,18 @@ def write_table(uri: str, table: pa.Table) -> None:
 
 
 def read_table(uri: str) -> pa.Table:
-    """Read an Arrow IPC file; memory-mapped, so nothing is copied, where it is local."""
+    """Read an Arrow IPC file; memory-mapped, so nothing is copied, where it is local.
+
+    ValueError names a file that is none or not whole.
+    """
     filesystem, path = open_filesystem(uri)
-    if isinstance(filesystem, pafs.LocalFileSystem):
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()
-    with filesystem.open_input_file(path) as stream:
-        return pa.ipc.open_file(stream).read_all()
+    try:
+        if isinstance(filesystem, pafs.LocalFileSystem):
+            return pa.ipc.open_file(pa.memory_map(path)).read_all()
+        with filesystem.open_input_file(path) as stream:
+            return pa.ipc.open_file(stream).read_all()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"file {uri!r} cannot be read ({error}); delete its folder to make it anew") from error
 
 
 def write_parquet(uri: str, table: pa.Table) -> None:

@@ -51,7 +51,7 @@ class _Cutter:
         name = f"part-{item['part']:05d}.parquet"
         counts = {"passages": 0, "documents": 0, "empty_rows": 0, "text_bytes": 0}
         with storage.open_output(storage.join(self.folder, name)) as stream:
-            with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
+            with pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
                 for batch in read_columns(file.uri, [self.column]):
                     writer.write_table(self._cut(batch, file, counts), row_group_size=ROW_GROUP)
             check_unchanged(file)
@@ -95,8 +95,15 @@ class PassageStore:
 
     def _read_part(self, name: str, low: int, high: int, columns: list[str]) -> pa.Table:
         """Read the row groups of a part that hold rows low to high, and cut them to these rows."""
-        filesystem, path = storage.open_filesystem(storage.join(self.folder, name))
-        with pq.ParquetFile(path, filesystem=filesystem) as file:
+        uri = storage.join(self.folder, name)
+        try:
+            return self._read_groups(uri, low, high, columns)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"file {uri!r} cannot be read ({error}); delete its folder to make it anew") from error
+
+    def _read_groups(self, uri: str, low: int, high: int, columns: list[str]) -> pa.Table:
+        filesystem, path = storage.open_filesystem(uri)
+        with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
             groups, first, before = [], 0, None
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows

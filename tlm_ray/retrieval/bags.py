@@ -16,6 +16,7 @@ from tlm_ray.retrieval.lexicon import Lexicon, as_strings
 
 CHUNK_BYTES = 1 << 21  # of text read at once, so that its words stay in the second-level cache
 BYTES_A_TERM = 6  # of text for each term of a bag, about 10 in English; room that is left over takes no memory
+MANY = 255
 STOPPED = -1  # the term of a stop word
 
 
@@ -23,14 +24,22 @@ STOPPED = -1  # the term of a stop word
 class Bags:
     """The bags of some texts, one after the other.
 
-    terms, counts: int32, a term number and its occurrences in the text. sizes: int32 (texts,) distinct terms of each
-    text. lengths: int64 (texts,) terms of each text, repeats included.
+    terms: int32, term numbers. few: uint8, how often each occurs in its text, MANY where that is as often or more
+    often; many: int32, how often those do, in their order. sizes: int32 (texts,) distinct terms of each text. lengths:
+    int64 (texts,) terms of each text, repeats included.
     """
 
     terms: np.ndarray
-    counts: np.ndarray
+    few: np.ndarray
+    many: np.ndarray
     sizes: np.ndarray
     lengths: np.ndarray
+
+    def counts(self) -> np.ndarray:
+        """Return how often each term occurs in its text, int32."""
+        counts = self.few.astype(np.int32)
+        counts[self.few == MANY] = self.many
+        return counts
 
     def start(self) -> np.ndarray:
         """Return where each text's terms start, and the end: int64 (texts + 1,)."""
@@ -55,19 +64,20 @@ class BagReader:
     def read(self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> Bags:
         """Return the bags of texts; a null is an empty bag."""
         texts = as_strings(texts)
-        terms, counts = np.empty((2, texts.nbytes // BYTES_A_TERM), np.int32)
+        room = texts.nbytes // BYTES_A_TERM
+        terms, few, many = np.empty(room, np.int32), np.empty(room, np.uint8), []
         sizes, lengths = np.empty(len(texts), np.int32), np.empty(len(texts), np.int64)
         at = done = 0
         for part in _chunks(texts):
-            found = self._read(part)
             rows = slice(done, done := done + len(part))
-            sizes[rows], lengths[rows] = found.sizes, found.lengths
-            end = at + len(found.terms)
+            own_terms, own_counts, lengths[rows] = self._read(part, sizes[rows])
+            end = at + len(own_terms)
             if end > len(terms):
-                terms, counts = _grown(terms, at, 2 * end), _grown(counts, at, 2 * end)
-            terms[at:end], counts[at:end] = found.terms, found.counts
+                terms, few = _grown(terms, at, 2 * end), _grown(few, at, 2 * end)
+            terms[at:end], few[at:end] = own_terms, np.minimum(own_counts, MANY)
+            many.append(own_counts[own_counts >= MANY])
             at = end
-        return Bags(terms[:at], counts[:at], sizes, lengths)
+        return Bags(terms[:at], few[:at], np.concatenate(many), sizes, lengths)
 
     def terms(self) -> pa.Array:
         """Return all terms so far; number t is the t-th."""
@@ -76,8 +86,9 @@ class BagReader:
     def __len__(self) -> int:
         return len(self._numbers) if self.analyzer.changes_words else len(self._lexicon)
 
-    def _read(self, texts: pa.Array) -> Bags:
-        """Return a few texts' bags, which the next call overwrites."""
+    def _read(self, texts: pa.Array, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Write the sizes of some texts' bags; return their terms and counts, which the next call overwrites, and the
+        texts' lengths."""
         terms, lengths = self._lexicon.read(texts)
         if self.analyzer.changes_words:
             self._fold_new_words()
@@ -87,9 +98,8 @@ class BagReader:
         self._place[: len(self)] = -1
         if len(self._counts) < len(terms):
             self._counts = np.empty(2 * len(terms), np.int32)
-        sizes = np.empty(len(texts), np.int32)
         size = _gather(terms, lengths, self._place, self._counts, sizes)
-        return Bags(terms[:size], self._counts[:size], sizes, lengths)
+        return terms[:size], self._counts[:size], lengths
 
     def _fold_new_words(self) -> None:
         new = self._lexicon.words(len(self._term_of_word)).to_pylist()

@@ -38,13 +38,13 @@ def distinct_queries(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str
     ValueError names the first row without any term.
     """
     bags = BagReader(analyzer).read(texts)
-    start = bags.start()
+    start, counts = bags.start(), bags.counts()
     first: dict[bytes, int] = {}
     for row in range(len(texts)):
         mine = slice(start[row], start[row + 1])
         if mine.start == mine.stop:
             raise ValueError(f"training row {row}: {texts[row]!r} has no word to search by; mend it or take it out")
         order = np.argsort(bags.terms[mine])
-        first.setdefault(bags.terms[mine][order].tobytes() + bags.counts[mine][order].tobytes(), row)
+        first.setdefault(bags.terms[mine][order].tobytes() + counts[mine][order].tobytes(), row)
     rows = np.array(list(first.values()), np.int64)
     return [texts[row] for row in rows], rows

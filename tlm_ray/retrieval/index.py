@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numba import njit
 
 from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.retrieval.bags import BagReader, Bags
+from tlm_ray.retrieval.bags import MANY, BagReader, Bags
 from tlm_ray.retrieval.statistics import Statistics
 
 K1, B = 1.2, 0.75  # Lucene's defaults, which the released code used
@@ -122,7 +122,9 @@ def _arrange(bags: Bags, number: np.ndarray, found: np.ndarray, norm: np.ndarray
     postings = np.empty(start[-1], np.uint64)
     coarse, exact = np.zeros((dense.sum(), size), np.uint8), np.zeros((size, dense.sum()), np.uint32)
     most = np.zeros(len(found), np.uint32)
-    _fill(bags.terms, bags.counts, bags.sizes, number, norm, start[:-1].copy(), postings, row, coarse, exact, most)
+    _fill(
+        bags.terms, bags.few, bags.many, bags.sizes, number, norm, start[:-1].copy(), postings, row, coarse, exact, most
+    )
     return start, postings, row, coarse, exact, most
 
 
@@ -137,12 +139,15 @@ def _frequencies(terms, number, size):
 
 
 @njit(nogil=True, cache=True)
-def _fill(terms, counts, sizes, number, norm, end, postings, row, coarse, exact, most):
+def _fill(terms, few, many, sizes, number, norm, end, postings, row, coarse, exact, most):
     """Turn bags, passage by passage, into lists and rows, term by term. end[t]: where t's next posting goes."""
-    at = 0
+    at = at_many = 0
     for passage in range(len(sizes)):
         for _ in range(sizes[passage]):
-            term, count = number[terms[at]], np.float64(counts[at])
+            term, count = number[terms[at]], np.float64(few[at])
+            if few[at] == MANY:
+                count = np.float64(many[at_many])
+                at_many += 1
             at += 1
             if term < 0:
                 continue

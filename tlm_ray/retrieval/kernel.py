@@ -41,7 +41,6 @@ KEYS_AHEAD = 8
 BINS = 1024  # of the histogram by which keys are cut
 SCORE_BITS = 31
 FRACTION_BITS = 32  # of a product of weight and factor, which has SCORE_BITS more
-BATCHES_A_THREAD = 2  # queries differ in cost
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
@@ -77,23 +76,24 @@ def search(
     unit = np.exp2(SCORE_BITS - np.frexp(np.maximum(1, queries.lengths) * index.idf_limit)[1])
     least = np.zeros(len(queries), np.int64) if floor is None else (floor * unit).astype(np.int64)
     top = TopK(np.full((len(queries), k), -1, np.int64), np.zeros((len(queries), k), np.float32))
-    batch = min(BATCH, BATCH_KEYS // max(1, index.size))
-    batch = max(1, batch if threads == 1 else min(batch, -(-len(queries) // (threads * BATCHES_A_THREAD))))
+    batch = max(1, min(BATCH, BATCH_KEYS // max(1, index.size)))
+    batches = threads * -(-len(queries) // (threads * batch))
+    by_length = np.argsort(queries.lengths, kind="stable")  # every batch gets short and long ones: they end together
     postings = (index.start, index.postings, index.row, index.coarse, index.exact, index.most)
 
-    def work(first: int) -> None:
-        mine = slice(first, first + batch)
-        start, terms, counts = queries.part(mine)
+    def work(number: int) -> None:
+        mine = by_length[number::batches]
+        start, terms, counts = queries.take(mine)
         scale = np.repeat(unit[mine], np.diff(start)) * (2.0**FRACTION_BITS / WHOLE)
         factors = np.maximum(1, np.rint(counts * index.idf[terms] * scale)).astype(np.uint64)
         keys, found = _search(start, terms, factors, least[mine], *postings, blocked, min(k, index.size))
-        for q in range(len(found)):
+        for q, row in enumerate(mine):
             best = np.sort(keys[q, : found[q]])[::-1][:k]
-            top.ids[first + q, : len(best)] = LOW - (best & LOW)
-            top.scores[first + q, : len(best)] = (best >> HALF) / unit[first + q]
+            top.ids[row, : len(best)] = LOW - (best & LOW)
+            top.scores[row, : len(best)] = (best >> HALF) / unit[row]
 
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, range(0, len(queries), batch)))
+        list(pool.map(work, range(batches)))
     return top
 
 

@@ -31,7 +31,7 @@ class Queries:
         """Read texts as the analyzer sees them."""
         reader = BagReader(analyzer)
         bags = reader.read(texts)
-        return cls(reader.terms(), bags.start(), bags.terms, bags.counts, bags.lengths)
+        return cls(reader.terms(), bags.start(), bags.terms, bags.counts(), bags.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -45,8 +45,9 @@ class Queries:
         start = np.concatenate([[0], np.cumsum(known)])[self.start]
         return Queries(terms, start, number[known], self.counts[known], self.lengths)
 
-    def part(self, mine: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the starts, numbers and counts of some queries alone."""
-        start = self.start[mine.start : mine.stop + 1]
-        inner = slice(start[0], start[-1])
-        return start - start[0], self.numbers[inner], self.counts[inner]
+        sizes = np.diff(self.start)[rows]
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], sizes)
+        return start, self.numbers[places], self.counts[places]

@@ -60,7 +60,7 @@ class Flow:
         if self.corpus is None:
             return Stage(
                 name="passages",
-                version=1,
+                version=2,
                 parameters={"passage_tokens": tokens},
                 inputs={"documents": self.documents()},
                 make=lambda folder, inputs: cut_passages(
@@ -72,7 +72,7 @@ class Flow:
         corpus = self.corpus
         return Stage(
             name="passages",
-            version=1,
+            version=2,
             parameters={"passage_tokens": tokens, "column": corpus.column, "corpus": corpus.digest},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
             cost={"bytes": corpus.size},
