@@ -104,7 +104,7 @@ def recombine(options: Millions) -> None:
         count = min(PART, options.passages - first)
         rng = np.random.Generator(np.random.Philox(part))
         drawn = [some.take(rng.integers(0, len(some), count)) for some in (fronts, backs)]
-        made = pc.binary_join_element_wise(*drawn, "")
+        made = pc.binary_join_element_wise(*drawn, pa.scalar("", pa.large_string()))
         size += pc.sum(pc.binary_length(made)).as_py()
         table = pa.table({"text": made.cast(pa.string()), "source": pa.array(["recombined"] * count)}, SCHEMA)
         name = f"part-{part:05d}.parquet"
