@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,11 @@ def test_the_main_table_as_a_submitted_job(data, tmp_path, head):
     wait_until_up(head)
     command = ["python", "experiments/main_table.py", *arguments(data, tmp_path)]
     submit = [f"{BIN}/ray", "job", "submit", "--address", head, "--working-dir", ".", "--", *command]
-    done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
+    for _ in range(30):  # the dashboard answers before the agent that starts jobs does
+        done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
+        if "No available agent to submit job" not in done.stderr:
+            break
+        time.sleep(2)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rows(tmp_path) == THREE_ROWS
     (job,) = JobSubmissionClient(head).list_jobs()
