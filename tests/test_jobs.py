@@ -82,7 +82,9 @@ def head(tmp_path):
     folder = tempfile.mkdtemp(
         prefix="ray-", dir="/tmp"
     )  # a socket's path may have 107 bytes, pytest's folders have more
-    ports = {"port": free_port(), "dashboard-port": free_port(), "ray-client-server-port": free_port()}
+    # the agent's own port, 52365, lies among those that the system gives out: taken, the agent never answers
+    served = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port")
+    ports = {name: free_port() for name in served}
     command = [
         f"{BIN}/ray", "start", "--head", "--block", "--num-cpus=2", "--dashboard-host=127.0.0.1",
         "--disable-usage-stats", f"--temp-dir={folder}", *(f"--{name}={port}" for name, port in ports.items()),
@@ -101,7 +103,7 @@ def test_the_main_table_as_a_submitted_job(data, tmp_path, head):
     wait_until_up(head)
     command = ["python", "experiments/main_table.py", *arguments(data, tmp_path)]
     submit = [f"{BIN}/ray", "job", "submit", "--address", head, "--working-dir", ".", "--", *command]
-    for _ in range(30):  # the dashboard answers before the agent that starts jobs does
+    for _ in range(10):  # the dashboard answers before the agent that starts jobs does
         done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
         if "No available agent to submit job" not in done.stderr:
             break

@@ -79,6 +79,20 @@ def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data,
     assert (floor <= whole.scores[:, -1]).all()
 
 
+def test_a_shard_that_is_handed_out_again_costs_later_shards_nothing(passages, data, tmp_path):
+    store = PassageStore.open(passages)
+    texts = store.read(0, len(store))["text"].to_pylist()
+    queries = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()[:20]
+    work, total = str(tmp_path), Statistics.collect(texts, Analyzer())
+    worker = ShardWorker(Bm25, passages, work, K, queries, Contamination([]), Analyzer(), total)
+    items = Shards(passages=len(store), count=SHARDS).items()
+    for item in [*items[:3], *items[:3], *items[:3], *items]:
+        worker(item)
+    parts = [Lists.from_table(storage.read_table(str(file))) for file in sorted(tmp_path.glob("shard-*.arrow"))]
+    whole = search(index_passages(texts), queries, k=K)
+    assert unite(parts, K).ids.tobytes() == whole.ids.tobytes()
+
+
 def test_shards_cover_every_passage_once():
     for passages, shards, workers in ((10, 0, 3), (10, 20, 1), (120_001, 0, 1), (1, 7, 7)):
         items = Shards.of(passages, shards=shards, workers=workers).items()

@@ -109,7 +109,8 @@ class ShardWorker:
     ):
         self.store, self.work, self.contamination = PassageStore.open(passages), work, contamination
         self.searcher = make(queries, *method_arguments)
-        self.best = np.zeros((len(queries), depth), np.float32)  # scores of the shards that this worker searched
+        self.best = np.zeros((len(queries), depth), np.float32)  # scores of the shards that this worker saw
+        self.seen: set[int] = set()  # a shard that Ray hands out again must not count twice: later ones would lose some
 
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
         depth = self.best.shape[1]
@@ -127,7 +128,9 @@ class ShardWorker:
             storage.write_table(files["dropped"], pa.table({"passage": dropped}))
             storage.write_table(files["shard"], Lists.of(top, offset=low).above(self.best[:, -1]).to_table())
         found = Lists.from_table(storage.read_table(files["shard"]))
-        remember(self.best, found.start, found.scores)  # of later shards, what is below the last is of no use
+        if item["shard"] not in self.seen:
+            remember(self.best, found.start, found.scores)  # of later shards, what is below the last is of no use
+            self.seen.add(item["shard"])
         told = pa.compress(rungs(found, depth).tobytes(), codec="zstd", asbytes=True)
         return {"shard": item["shard"], "dropped": files["dropped"], "rungs": told}
 
