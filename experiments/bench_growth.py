@@ -29,10 +29,11 @@ from tlm_ray import parallel, plain_errors, ray_options, storage
 from tlm_ray.corpus.passages import PARTS, SCHEMA
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Queries, Statistics, index_passages, search
-from tlm_ray.retrieval.bm25 import Bm25, distinct_queries
+from tlm_ray.retrieval.bm25 import Bm25
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.merging import Lists, floors, remember, rungs, unite
 from tlm_ray.retrieval.neighbours import ShardWorker
+from tlm_ray.retrieval.queries import distinct_bags
 from tlm_ray.retrieval.shards import Shards
 
 PARTS_OF_ONE = (1 / 8, 1 / 4, 1 / 2, 1)
@@ -110,7 +111,7 @@ def grow(what: str, amounts: Any, work: Callable[[Any], Any], turns: int) -> lis
     ratios = {
         amount: statistics.median(b / a for a, b in zip(first, own, strict=True)) for amount, own in taken.items()
     }
-    return [(what, f"{a:g}", f"{statistics.median(own):.3f}", f"{ratios[a]:.2f}x") for a, own in taken.items()]
+    return [(what, f"{a}", f"{statistics.median(own):.3f}", f"{ratios[a]:.2f}x") for a, own in taken.items()]
 
 
 def on_ray(texts: pa.Array, queries: list[str], options: Growth) -> list[tuple[str, ...]]:
@@ -118,7 +119,7 @@ def on_ray(texts: pa.Array, queries: list[str], options: Growth) -> list[tuple[s
     ray.init(**ray_options())
     with tempfile.TemporaryDirectory() as folder:
         write_passages(folder, texts)
-        queries, _ = distinct_queries(queries, Analyzer())
+        queries, _ = distinct_bags(queries, Analyzer())
         leaks = Contamination(task.texts("dev") + task.texts("test") if task else [])
         shared = (queries, leaks, Analyzer(), Statistics.collect(texts, Analyzer()))
         items = Shards.of(len(texts), shards=0, workers=WORKERS).items()

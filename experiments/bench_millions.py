@@ -7,6 +7,7 @@ Ray job do; the table shows their rates and the most memory that they and this p
 with the corpus but its files: run it within a memory limit (a control group, a container) to see.
 """
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -30,10 +31,11 @@ from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PARTS, ROW_GROUP, SCHEMA, PassageStore
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Statistics
-from tlm_ray.retrieval.bm25 import Bm25, distinct_queries
+from tlm_ray.retrieval.bm25 import Bm25
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.merging import Lists, floors, rungs, unite
 from tlm_ray.retrieval.neighbours import ShardWorker
+from tlm_ray.retrieval.queries import distinct_bags
 from tlm_ray.retrieval.shards import Shards
 
 PART = 100_000  # passages
@@ -67,7 +69,7 @@ def main() -> None:
     table = Table("work", "s", "passages/s", "MB/s", "GiB at most", box=None, header_style="dim")
     store = PassageStore.open(options.folder)
     task = read_task(options.task, task_root=options.task_root)
-    queries, _ = distinct_queries(task.train_texts, Analyzer())
+    queries, _ = distinct_bags(task.train_texts, Analyzer())
     items = Shards.of(len(store), shards=0, workers=options.workers).items()
     size = storage.read_json(f"{options.folder}/bytes.json")
 
@@ -148,10 +150,8 @@ def _watch(parent: int, done: Any, most: Any) -> None:
         processes = [psutil.Process(parent), *psutil.Process(parent).children(recursive=True)]
         held = 0
         for process in processes:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):  # a process of the pool may end while it is looked at
                 held += process.memory_full_info().pss if process.pid != own else 0
-            except psutil.NoSuchProcess:
-                continue
         most.value = max(most.value, held)
 
 

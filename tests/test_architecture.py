@@ -51,6 +51,7 @@ PATHS_ALLOWED = {
 PURE = {
     "retrieval": [
         "analyzer",
+        "words",
         "lexicon",
         "bags",
         "statistics",

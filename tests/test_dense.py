@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.retrieval.dense import BATCH, Dense, Encoder
+from tlm_ray.retrieval.queries import distinct_texts
 from tlm_ray.retrieval.selection import SELECTION
 from tlm_ray.runs.execution import make
 from tlm_ray.training.tokenizer import train_wordpiece
@@ -65,5 +66,11 @@ def test_shards_do_not_show(encoder, data, tmp_path):
     selection = storage.read_table(str(Path(stage.folder(flow.execution.root)) / SELECTION))
     store = PassageStore.open(flow.passages(recipe).folder(flow.execution.root))
     assert selection["text"].to_pylist() == store.read(0, len(store))["text"].take(selection["passage"]).to_pylist()
+    assert set(stage.inputs) == {"passages", "task"}  # what BM25 counts is of no use to it
     another = flow.neighbours(small_recipe(method="dense", encoder="another"), flow.task("topics"))
     assert another.fingerprint != stage.fingerprint
+
+
+def test_queries_that_differ_in_the_order_of_words_are_two():
+    texts, rows = distinct_texts(["tide and comet", "comet and tide", "tide and comet", ""])
+    assert texts == ["tide and comet", "comet and tide", ""] and rows.tolist() == [0, 1, 3]

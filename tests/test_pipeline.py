@@ -162,8 +162,8 @@ def test_a_damaged_part_of_the_passages_is_named_and_never_searched(built, tmp_p
     out = tmp_path / "out"
     with pytest.raises(ValueError, match=rf"file '{part}' cannot be read .*; delete its folder to make it anew"):
         find_neighbours(
-            str(out), str(folder), str(statistics), load_task(task.folder(flow.execution.root)), method="bm25",
-            depth=5, analyzer=Analyzer(), encoder="", shards=3, workers=2,
+            str(out), str(folder), load_task(task.folder(flow.execution.root)), method="bm25", depth=5,
+            analyzer=Analyzer(), statistics=str(statistics), encoder="", shards=3, workers=2,
         )  # fmt: skip
     assert not (out / SELECTION).exists()
 

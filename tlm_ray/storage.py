@@ -103,6 +103,11 @@ def exists(uri: str) -> bool:
     return filesystem.get_file_info(path).type != pafs.FileType.NotFound
 
 
+def absolute_if_there(name: str) -> str:
+    """Return a folder's location as it is in any working folder; what is not there, such as a hub name, as it is."""
+    return absolute(name) if name and exists(name) else name
+
+
 def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[File]:
     """List a file, a folder (recursively) or a glob, sorted by path; FileNotFoundError if nothing is there.
 

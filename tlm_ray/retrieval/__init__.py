@@ -5,9 +5,10 @@ the number of shards invisible. Free of Ray; `tlm_ray.retrieval.neighbours` runs
 from tlm_ray.retrieval.analyzer import Analyzer
 from tlm_ray.retrieval.index import Index, index_passages
 from tlm_ray.retrieval.kernel import search
+from tlm_ray.retrieval.merging import merge
 from tlm_ray.retrieval.queries import Queries
 from tlm_ray.retrieval.statistics import Statistics
-from tlm_ray.retrieval.topk import TopK, best_ranks, merge
+from tlm_ray.retrieval.topk import TopK, best_ranks
 
 __all__ = [
     "Analyzer",

@@ -14,7 +14,7 @@ from numba import njit
 from tlm_ray.retrieval.analyzer import Analyzer
 from tlm_ray.retrieval.lexicon import Lexicon, as_strings
 
-CHUNK_BYTES = 1 << 21  # of text read at once, so that its words stay in the second-level cache
+CHUNK_BYTES = 1 << 21  # of text read at once, which bounds memory; 0.5 to 16 MB are equally fast
 BYTES_A_TERM = 6  # of text for each term of a bag, about 10 in English; room that is left over takes no memory
 MANY = 255
 STOPPED = -1  # the term of a stop word

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.retrieval.bags import BagReader
 from tlm_ray.retrieval.index import index_passages
 from tlm_ray.retrieval.kernel import search
 from tlm_ray.retrieval.queries import Queries
@@ -23,28 +22,10 @@ class Bm25:
     aligned = 1
 
     def __init__(self, queries: Sequence[str], analyzer: Analyzer, statistics: Statistics):
-        self.analyzer, self.statistics = analyzer, statistics
-        self.queries = Queries.read(queries, analyzer)
+        self.analyzer, self.queries = analyzer, Queries.read(queries, analyzer)
+        self.statistics = statistics.restricted(self.queries.terms)
 
     def search(self, texts: pa.Array, *, k: int, allowed: np.ndarray, floor: np.ndarray) -> TopK:
         """Return the k best passages of a shard for each query."""
         index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics, only=self.queries.terms)
         return search(index, self.queries, k=k, allowed=allowed, floor=floor)
-
-
-def distinct_queries(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray]:
-    """Return one text for each distinct bag of terms, and the row of its first occurrence.
-
-    ValueError names the first row without any term.
-    """
-    bags = BagReader(analyzer).read(texts)
-    start, counts = bags.start(), bags.counts()
-    first: dict[bytes, int] = {}
-    for row in range(len(texts)):
-        mine = slice(start[row], start[row + 1])
-        if mine.start == mine.stop:
-            raise ValueError(f"training row {row}: {texts[row]!r} has no word to search by; mend it or take it out")
-        order = np.argsort(bags.terms[mine])
-        first.setdefault(bags.terms[mine][order].tobytes() + counts[mine][order].tobytes(), row)
-    rows = np.array(list(first.values()), np.int64)
-    return [texts[row] for row in rows], rows

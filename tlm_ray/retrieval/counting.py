@@ -17,7 +17,9 @@ def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards
     ranges = Shards.of(len(PassageStore.open(passages)), shards=shards, workers=workers)
     work = storage.join(folder, f"shards-{ranges.count}")
     arguments = (passages, work, analyzer)
-    made = parallel.each(ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms")
+    made = parallel.each(
+        ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms", size="passages"
+    )
     files, total = [row["file"] for row in made], Statistics.merge([])
     for i in range(0, len(files), FILES_MERGED):
         some = [Statistics.from_table(storage.read_table(file)) for file in files[i : i + FILES_MERGED]]

@@ -37,11 +37,12 @@ def resample(
     store = PassageStore.open(passages)
     ranks, dropped = _ranks_and_dropped(bm25)
     ranges = Shards.of(len(store), shards=shards, workers=workers)
-    counted = parallel.each(ranges.items(), _BucketCounter, arguments=(passages,), workers=workers, title="count words")
+    options: dict[str, Any] = {"workers": workers, "size": "passages"}
+    counted = parallel.each(ranges.items(), _BucketCounter, arguments=(passages,), title="count words", **options)
     corpus = sum((np.frombuffer(row["counts"], np.int64) for row in counted), np.zeros(dsir.BUCKETS, np.int64))
     ratio = dsir.log_ratio(dsir.count_buckets(task.train_texts), corpus)
     arguments = (passages, ray.put(dropped), ray.put(ratio), seed, len(ranks))
-    made = list(parallel.each(ranges.items(), _Weigher, arguments=arguments, workers=workers, title="weigh"))
+    made = list(parallel.each(ranges.items(), _Weigher, arguments=arguments, title="weigh", **options))
     ids, weights = (np.concatenate([np.frombuffer(row[name], kind) for row in made]) for name, kind in DRAWN)
     best = np.lexsort((ids, -weights))[: len(ranks)]
     return _write_drawn(folder, store, ids[best], np.sort(ranks), weights[best], shards=shards, workers=workers)
@@ -64,13 +65,8 @@ class _Weigher:
     """Draws from one shard as many passages as the whole draw needs at most."""
 
     def __init__(self, passages: str, dropped: np.ndarray, ratio: np.ndarray, seed: int, most: int):
-        self.store, self.dropped, self.ratio, self.seed, self.most = (
-            PassageStore.open(passages),
-            dropped,
-            ratio,
-            seed,
-            most,
-        )
+        self.store, self.dropped = PassageStore.open(passages), dropped
+        self.ratio, self.seed, self.most = ratio, seed, most
 
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
         ids = np.arange(item["start"], item["stop"])

@@ -8,7 +8,7 @@
   they share of it is read into the second level once.
 - A frequent term's row is added in steps of one byte, rounded up: vector arithmetic on a quarter of the memory. What
   comes of it is an upper limit of each sum, off by at most the query's `spread`; the passages that may be among the k
-  best are summed up exactly at the end, which are 2 to 10 % more than k (queries of 32 to 580 words).
+  best are summed up exactly at the end, which are up to 10 % more than k (queries of 32 to 580 words).
 - MaxScore (Turtle and Flood 1995): terms that together cannot lift a passage to the k-th best score so far are not
   added up, but looked up for the passages that the others leave in the race.
 - A passage's key is its score above its id, inverted: one comparison of 64 bits decides, ties included. Keys are

@@ -104,6 +104,22 @@ def unite(parts: Sequence[Lists], k: int) -> TopK:
     return top
 
 
+def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
+    """Merge the top-k of shards into the top-k of the whole.
+
+    offsets[i] is the id in the whole of passage 0 of shard i. Exact, because the order of two passages does not depend
+    on the shard they are in; so the result does not depend on how the corpus was cut. ValueError without a part, or an
+    offset for each, and for a k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"k {k!r}: must be a whole number of 1 or more")
+    if len(parts) != len(offsets) or not parts:
+        raise ValueError(
+            f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts"
+        )
+    return unite([Lists.of(part, offset=offset) for part, offset in zip(parts, offsets, strict=True)], k)
+
+
 @njit(nogil=True, cache=True)
 def remember(best, start, scores):
     """Merge each query's new scores into its best so far, float32 (queries, k), both in descending order."""

@@ -15,10 +15,11 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.retrieval.bm25 import Bm25, distinct_queries
+from tlm_ray.retrieval.bm25 import Bm25
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.counting import read_statistics
 from tlm_ray.retrieval.merging import Lists, floors, remember, rung_ranks, rungs, unite
+from tlm_ray.retrieval.queries import distinct_bags, distinct_texts
 from tlm_ray.retrieval.rake import key_phrases
 from tlm_ray.retrieval.selection import DROPPED, write_selection
 from tlm_ray.retrieval.shards import Shards
@@ -43,12 +44,12 @@ class Searcher(Protocol):
 def find_neighbours(
     folder: str,
     passages: str,
-    statistics: str,
     task: Task,
     *,
     method: str,
     depth: int,
     analyzer: Analyzer,
+    statistics: str,
     encoder: str,
     shards: int,
     workers: int,
@@ -56,21 +57,27 @@ def find_neighbours(
 ) -> dict[str, Any]:
     """Retrieve the `depth` best passages of each training text and unite them, each with its best rank.
 
-    method: "bm25" searches with whole texts, "rake" with their key phrases, "dense" with the embeddings of `encoder`.
+    method: "bm25" searches with whole texts and "rake" with their key phrases, both with the analyzer and the corpus'
+    statistics; "dense" with the embeddings of `encoder`, on `gpus` a worker.
     Passages that equal or share a 13-word run with a dev or test text are left out before anything is ranked. Writes
     the selection (passage, text, rank, score, query, source; sorted by rank, then passage) and the ids left out.
     ValueError names the first training row without any word to search by.
     """
-    store = PassageStore.open(passages)
-    texts = [key_phrases(text) for text in task.train_texts] if method == "rake" else task.train_texts
-    queries, rows = distinct_queries(texts, analyzer)
+    store, texts = PassageStore.open(passages), task.train_texts
+    make: Callable[..., Searcher]
+    method_arguments: tuple[Any, ...]
+    if method == "dense":
+        (queries, rows), make, method_arguments = distinct_texts(texts), _dense, (encoder,)
+    else:
+        texts = [key_phrases(text) for text in texts] if method == "rake" else texts
+        queries, rows = distinct_bags(texts, analyzer)
+        make, method_arguments = Bm25, (analyzer, ray.put(read_statistics(statistics)))
     ranges = Shards.of(len(store), shards=shards, workers=workers)
     work = storage.join(folder, f"shards-{ranges.count}")
     shared = (ray.put(queries), ray.put(Contamination(task.texts("dev") + task.texts("test"))))
-    method_arguments = (encoder,) if method == "dense" else (analyzer, ray.put(read_statistics(statistics)))
-    arguments = (_dense if method == "dense" else Bm25, passages, work, depth, *shared, *method_arguments)
-    options: dict[str, Any] = {"workers": workers, "gpus": gpus if method == "dense" else 0, "title": "search"}
-    made = list(parallel.each(ranges.items(), ShardWorker, arguments=arguments, size="passages", **options))
+    arguments = (make, passages, work, depth, *shared, *method_arguments)
+    options: dict[str, Any] = {"workers": workers, "gpus": gpus, "title": "search", "size": "passages"}
+    made = list(parallel.each(ranges.items(), ShardWorker, arguments=arguments, **options))
     made.sort(key=lambda row: row["shard"])
     told = [row["rungs"] for row in made]
     best, merged = _merge(work, told, ranges, queries=len(queries), depth=depth, workers=workers)
@@ -80,7 +87,7 @@ def find_neighbours(
     facts = write_selection(folder, store, united, work=work, ranges=ranges, workers=workers)
     storage.delete(work)
     return {
-        "queries": len(task.train_texts),
+        "queries": len(texts),
         "distinct_queries": len(queries),
         "contaminated": len(dropped),
         **merged,

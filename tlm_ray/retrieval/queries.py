@@ -51,3 +51,29 @@ class Queries:
         start = np.concatenate([[0], np.cumsum(sizes)])
         places = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], sizes)
         return start, self.numbers[places], self.counts[places]
+
+
+def distinct_bags(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray]:
+    """Return one text for each distinct bag of terms, and the row of its first occurrence.
+
+    ValueError names the first row without any term.
+    """
+    bags = BagReader(analyzer).read(texts)
+    start, counts = bags.start(), bags.counts()
+    first: dict[bytes, int] = {}
+    for row in range(len(texts)):
+        mine = slice(start[row], start[row + 1])
+        if mine.start == mine.stop:
+            raise ValueError(f"training row {row}: {texts[row]!r} has no word to search by; mend it or take it out")
+        order = np.argsort(bags.terms[mine])
+        first.setdefault(bags.terms[mine][order].tobytes() + counts[mine][order].tobytes(), row)
+    rows = np.array(list(first.values()), np.int64)
+    return [texts[row] for row in rows], rows
+
+
+def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return each distinct text once, and the row of its first occurrence."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        first.setdefault(text, row)
+    return list(first), np.array(list(first.values()), np.int64)

@@ -49,6 +49,11 @@ class Statistics:
         """Mean passage length in terms; 1 for a corpus without terms, where it divides nothing."""
         return self.terms / self.passages if self.terms else 1.0
 
+    def restricted(self, terms: pa.Array) -> "Statistics":
+        """Return the same totals with the frequencies of some terms alone: looking those up again costs little."""
+        known = pc.is_in(self.frequencies["term"], value_set=terms)
+        return Statistics(self.passages, self.terms, self.frequencies.filter(known).combine_chunks())
+
     def of_terms(self, terms: pa.Array) -> np.ndarray:
         """Return the passages that each of some terms is in, int64; 0 for one that is not known."""
         place = pc.index_in(terms, value_set=self.frequencies["term"]).fill_null(-1).to_numpy()

@@ -1,6 +1,5 @@
-"""The best passages of each query, and the exact merge of several shards' best."""
+"""The best passages of each query, and of all queries together."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,34 +14,6 @@ class TopK:
 
     ids: np.ndarray
     scores: np.ndarray
-
-
-def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
-    """Merge the top-k of shards into the top-k of the whole.
-
-    offsets[i] is the id in the whole of passage 0 of shard i. Exact, because the order of two passages does not depend
-    on the shard they are in; so the result does not depend on how the corpus was cut.
-    """
-    if k < 1:
-        raise ValueError(f"k {k!r}: must be a whole number of 1 or more")
-    if len(parts) != len(offsets) or not parts:
-        raise ValueError(
-            f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts"
-        )
-    ids = [np.where(part.ids >= 0, part.ids + offset, -1) for part, offset in zip(parts, offsets, strict=True)]
-    joined, scores = (
-        np.concatenate(ids, axis=1),
-        np.concatenate([part.scores for part in parts], axis=1),
-    )
-    order = np.lexsort((joined, -scores), axis=1)[:, :k]  # a match scores above 0, so -1 ids come last
-    top = TopK(np.take_along_axis(joined, order, axis=1), np.take_along_axis(scores, order, axis=1))
-    short = k - top.ids.shape[1]
-    if short > 0:
-        top = TopK(
-            np.pad(top.ids, ((0, 0), (0, short)), constant_values=-1),
-            np.pad(top.scores, ((0, 0), (0, short))),
-        )
-    return top
 
 
 @dataclass(frozen=True)

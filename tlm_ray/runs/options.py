@@ -92,7 +92,7 @@ class Options:
         tasks = [storage.absolute(task) if "/" in task and not self.task_root else task for task in self.tasks]
         places: dict[str, str] = {name: getattr(self, name) for name in ("corpus", "task_root", "root", "out")}
         found: dict[str, Any] = {name: storage.absolute(uri) for name, uri in places.items() if uri}
-        return replace(self, tasks=tasks, **found)
+        return replace(self, tasks=tasks, encoder=storage.absolute_if_there(self.encoder), **found)
 
     def flow(self, **more: Any) -> Flow:
         """Open corpus and tasks, which finds what is wrong with them, and return the flow that makes stages."""
@@ -123,9 +123,8 @@ class Options:
     def recipe(self, task: str, **changes: Any) -> Recipe:
         """Return a task's recipe with the changes of the command line."""
         recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale, train_rows=self._train_rows(task))
-        encoder = storage.absolute(self.encoder) if self.encoder and storage.exists(self.encoder) else self.encoder
         asked: dict[str, Any] = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2, "precision": self.precision}
-        asked["encoder"] = encoder
+        asked["encoder"] = storage.absolute_if_there(self.encoder)
         asked = {name: value for name, value in asked.items() if value not in (None, "")} | changes
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             if steps is not None:

@@ -20,7 +20,7 @@ from tlm_ray.report.flops import encoder_parameters, training_flops
 from tlm_ray.retrieval.counting import collect_statistics
 from tlm_ray.retrieval.drawn import draw_random, resample
 from tlm_ray.retrieval.neighbours import find_neighbours
-from tlm_ray.retrieval.selection import SELECTION
+from tlm_ray.runs import work
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
@@ -50,7 +50,7 @@ class Flow:
             name="documents",
             version=2,
             parameters={"packages": docstrings.installed_packages(), "seed": 0},
-            make=lambda folder, _: _write_docstrings(folder, workers=self.execution.workers),
+            make=lambda folder, _: work.write_docstrings(folder, workers=self.execution.workers),
         )
 
     def passages(self, recipe: Recipe) -> Stage:
@@ -125,32 +125,26 @@ class Flow:
         run = self.execution
         if recipe.method in ("random", "dsir"):
             return self._drawn(recipe, task)
+        dense = recipe.method == "dense"
+        needs = {"encoder": _source(recipe.encoder)} if dense else {"analyzer": recipe.analyzer}
+        inputs = {"passages": self.passages(recipe), "task": task}
         return Stage(
             name="neighbours",
             version=3,
-            parameters={
-                "method": recipe.method,
-                "depth": recipe.depth,
-                "analyzer": recipe.analyzer,
-                **({"encoder": _source(recipe.encoder)} if recipe.method == "dense" else {}),
-            },
-            inputs={
-                "passages": self.passages(recipe),
-                "statistics": self.statistics(recipe),
-                "task": task,
-            },
+            parameters={"method": recipe.method, "depth": recipe.depth} | needs,
+            inputs=inputs if dense else inputs | {"statistics": self.statistics(recipe)},
             make=lambda folder, inputs: find_neighbours(
                 folder,
                 inputs["passages"],
-                inputs["statistics"],
                 load_task(inputs["task"]),
                 method=recipe.method,
                 depth=recipe.depth,
                 analyzer=recipe.analyzer,
+                statistics=inputs.get("statistics", ""),
                 encoder=recipe.encoder,
                 shards=run.shards,
                 workers=run.workers,
-                gpus=run.compute.resources.get("GPU", 0),
+                gpus=run.compute.resources.get("GPU", 0) if dense else 0,
             ),
         )
 
@@ -187,7 +181,7 @@ class Flow:
             parameters=parameters,
             inputs={"task": task} | text,
             make=lambda folder, inputs: parallel.on_worker(
-                _make_tokenizer,
+                work.write_tokenizer,
                 folder,
                 dict(inputs),
                 name=recipe.tokenizer,
@@ -203,7 +197,7 @@ class Flow:
             version=1,
             parameters=lengths,
             inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)} | self._text(recipe, task),
-            make=lambda folder, inputs: parallel.on_worker(_make_blocks, folder, dict(inputs), **lengths),
+            make=lambda folder, inputs: parallel.on_worker(work.write_blocks, folder, dict(inputs), **lengths),
         )
 
     def _text(self, recipe: Recipe, task: Stage) -> dict[str, Stage]:
@@ -281,7 +275,7 @@ class Flow:
                 "stage_two": self.stage_two(recipe, task, seed),
             },
             make=lambda folder, inputs: parallel.on_worker(
-                _evaluate,
+                work.write_scores,
                 folder,
                 inputs["blocks"],
                 storage.join(inputs["stage_two"], MODEL),
@@ -326,48 +320,3 @@ def _source(name: str) -> dict[str, Any]:
         for file in storage.list_files(name)
     }
     return {"files": files}
-
-
-def _write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
-    # the largest first, so that no worker is left alone with one at the end
-    packages = sorted(docstrings.installed_packages(), key=lambda name: (name not in docstrings.LARGE, name))
-    items = [{"package": package} for package in packages]
-    made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
-    tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
-    corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))
-    storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
-    for split, table in task.items():
-        storage.write_parquet(storage.join(folder, "task", f"{split}.parquet"), table)
-    return {"documents": len(corpus), "task_rows": sum(len(table) for table in task.values())}
-
-
-class _PackageReader:
-    """Reads one package's docstrings."""
-
-    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        table = docstrings.read_package(item["package"])
-        return {"package": item["package"], "table": storage.table_to_bytes(table)}
-
-
-def _selection(inputs: Mapping[str, str]):
-    return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
-
-
-# These run on a worker of the cluster, and import there what the driver does not need.
-def _make_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
-    from tlm_ray.training.preparation import make_tokenizer
-
-    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
-
-
-def _make_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
-    from tlm_ray.training.preparation import make_blocks
-
-    lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
-    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)
-
-
-def _evaluate(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
-    from tlm_ray.training.evaluation import evaluate
-
-    return evaluate(folder, blocks, model, **options)

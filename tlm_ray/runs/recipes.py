@@ -209,5 +209,5 @@ def baseline(recipe: Recipe, start: str) -> Recipe:
 
     start: a hub name or a local folder that holds an encoder and its tokenizer.
     """
-    start = storage.absolute(start) if storage.exists(start) else start  # workers have another working folder
+    start = storage.absolute_if_there(start)  # workers have another working folder
     return replace(recipe, start=start, tokenizer=start, k=0, rho1=0, rho2=0.0)

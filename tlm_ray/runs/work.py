@@ -1,0 +1,62 @@
+"""What the stages that need no room of their own do: the embedded data, a tokenizer, token blocks, scores.
+
+The last three run on a worker of the cluster, and import there what the driver does not need.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tlm_ray import parallel, storage
+from tlm_ray.corpus import docstrings
+from tlm_ray.corpus.tasks import load_task
+from tlm_ray.retrieval.selection import SELECTION
+
+
+def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
+    """Write the corpus and the task made of the docstrings of installed packages, read package by package."""
+    # the largest first, so that no worker is left alone with one at the end
+    packages = sorted(docstrings.installed_packages(), key=lambda name: (name not in docstrings.LARGE, name))
+    items = [{"package": package} for package in packages]
+    made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
+    tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
+    corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))
+    storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
+    for split, table in task.items():
+        storage.write_parquet(storage.join(folder, "task", f"{split}.parquet"), table)
+    return {"documents": len(corpus), "task_rows": sum(len(table) for table in task.values())}
+
+
+class _PackageReader:
+    """Reads one package's docstrings."""
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        table = docstrings.read_package(item["package"])
+        return {"package": item["package"], "table": storage.table_to_bytes(table)}
+
+
+def write_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
+    """Write the tokenizer of a selection and a task."""
+    from tlm_ray.training.preparation import make_tokenizer
+
+    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
+
+
+def write_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
+    """Write the token blocks of a selection and a task."""
+    from tlm_ray.training.preparation import make_blocks
+
+    lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
+    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)
+
+
+def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
+    """Score a model on dev and test."""
+    from tlm_ray.training.evaluation import evaluate
+
+    return evaluate(folder, blocks, model, **options)
+
+
+def _selection(inputs: Mapping[str, str]) -> pa.Table | None:
+    return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
