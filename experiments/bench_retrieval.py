@@ -6,8 +6,8 @@
     python experiments/bench_retrieval.py --json                             # the last line is one JSON object
 
 All run in turns in this process; a ratio is a rival's time over ours in the same turn, and the table shows the median
-of the turns. All search by the same words: lower-cased, no stop words removed. Peak memory is what a process of its own
-needs beside the texts.
+of the turns. All search by the same words: lower-cased, no stop words removed. The process uses memory that was freed
+again, whoever freed it, as a worker does. Peak memory is what a process of its own needs beside the texts.
 """
 
 import json
@@ -31,6 +31,7 @@ from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packa
 from tlm_ray.corpus.documents import read_columns
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.tasks import read_task
+from tlm_ray.process import keep_memory
 from tlm_ray.retrieval import Index, Queries, TopK, index_passages, search
 
 Row = dict[str, Any]
@@ -62,6 +63,7 @@ class Bench:
 
 def main() -> None:
     options = tyro.cli(Bench, description=__doc__)
+    keep_memory()
     texts, queries = load(options)
     rows = index_rows(texts, options.turns) if options.index else []
     index, rivals = index_passages(texts), make_rivals(texts.to_pylist())

@@ -135,6 +135,7 @@ def test_scores_and_ids_are_those_of_bm25s(real, oracle, k):
 @given(CORPORA, st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 20))
 def test_scores_and_ids_are_those_of_the_formula(texts, queries, k):
     found = search(index_passages(texts), queries, k=k)
+    assert found.ids.shape == (len(queries), k)
     for query, ids, scores in zip(queries, found.ids, found.scores, strict=True):
         check(ids, scores, reference(texts, query), k)
 

@@ -8,6 +8,8 @@ from typing import Any
 import ray
 from rich.console import Console
 
+from tlm_ray.process import keep_memory
+
 console = Console(stderr=False, highlight=False, soft_wrap=True)
 REPORT_EVERY_S = 5.0
 FAILED = "failed"  # a column of every result
@@ -105,6 +107,7 @@ class _Each:
     """Adapts a worker that maps one item to the batches that Ray Data hands out."""
 
     def __init__(self, worker: type, items: list[dict[str, Any]], *arguments: Any):
+        keep_memory()
         resolved = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
         self.items = ray.get(items) if isinstance(items, ray.ObjectRef) else items
         self.worker = worker(*resolved)

@@ -221,7 +221,7 @@ class Flow:
         }
         return Stage(
             name="stage_one",
-            version=1,
+            version=2,
             parameters=parameters,
             inputs={"blocks": self.blocks(recipe, task)},
             make=lambda folder, inputs: train_stage_one(
@@ -242,7 +242,7 @@ class Flow:
         start = {} if recipe.start else {"stage_one": self.stage_one(recipe, task, seed)}
         return Stage(
             name="stage_two",
-            version=1,
+            version=2,
             parameters=parameters | ({"start": _source(recipe.start)} if recipe.start else {}),
             inputs={"blocks": self.blocks(recipe, task)} | start,
             make=lambda folder, inputs: train_stage_two(

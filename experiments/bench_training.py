@@ -1,0 +1,312 @@
+"""Training side by side with the released loop: real tokens a second of both stages, on the same rows and masks.
+
+    python experiments/bench_training.py                                     # embedded data
+    python experiments/bench_training.py --corpus data/corpus --task-root data/tasks --tasks sciie --sizes 4x256 12x768
+
+The released way is rewritten from its description: every row padded to 128 tokens, logits of the whole vocabulary at
+every position, the vocabulary head kept in stage two and multiplied by zero, AdamW without options, fp32, the loss
+fetched each step. Its batches are made ahead and not timed; ours are timed with everything that a training does. Each
+side has a process of its own and they take steps in turns; a ratio is that of real tokens a second in the same turn,
+padding not counted, and the table shows the median of the turns. Memory is what training adds to a process' peak.
+
+Before that, both make the same steps in fp32 without dropout: the first line says how far their losses are apart.
+"""
+
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+import tyro
+from bench_retrieval import Bench, load
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from tlm_ray import plain_errors, storage
+from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packages, read_package
+from tlm_ray.corpus.splitting import split_document
+from tlm_ray.corpus.tasks import read_task
+from tlm_ray.process import tune_torch
+from tlm_ray.training.batches import Batch, Interleave
+from tlm_ray.training.blocks import Blocks, write_general_blocks, write_task_blocks
+from tlm_ray.training.loop import ADAM_BETAS, ADAM_EPSILON, Rank, Training, parameter_groups
+from tlm_ray.training.masking import Masking
+from tlm_ray.training.model import JointModel, bert_config
+from tlm_ray.training.schedules import LOSSES, Geometry, Schedule
+from tlm_ray.training.tokenizer import train_wordpiece
+
+LENGTH, VOCABULARY, RHO1, RHO2 = 128, 30_522, 7, 20.0
+PASSAGES = 20_000
+RELEASED, HEADLESS = "released", "released, no vocabulary head"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Bench):
+    """What to measure on."""
+
+    sizes: list[str] = field(default_factory=lambda: ["4x256", "8x512", "12x768"])
+    """layers x width"""
+    stages: list[str] = field(default_factory=lambda: ["one", "two"])
+    """stages to measure"""
+    precisions: list[str] = field(default_factory=lambda: ["fp32", "bf16"])
+    """of ours"""
+    rows: int = 32
+    """rows a step"""
+    steps: int = 8
+    """steps a turn"""
+    warm: int = 200
+    """steps of ours before the first turn: a product's kernel is made when its shape is first seen"""
+    dropout: float = 0.1
+    """of both"""
+    compare: int = 50
+    """steps whose losses are compared; 0 for none"""
+    device: str = "cpu"
+    """cpu or cuda"""
+    threads: int = 2
+    """of a CPU"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What both ways train on."""
+
+    name: str
+    general: Blocks
+    task: Blocks
+    labels: tuple[str, ...]
+    tokenizer: transformers.PreTrainedTokenizerBase
+
+    def batches(self, stage: str, rows: int) -> Interleave:
+        """Return the batches of a stage."""
+        own: dict[str, Any] = {"general": None, "rho1": 0, "masking": None}
+        if stage == "one":
+            special = tuple(self.tokenizer.all_special_ids)
+            masking = Masking(mask_id=self.tokenizer.mask_token_id, vocabulary=VOCABULARY, special_ids=special)
+            own = {"general": self.general, "rho1": RHO1, "masking": masking}
+        return Interleave(task=self.task, batch_rows=rows, seed=0, pad_id=self.tokenizer.pad_token_id, **own)
+
+
+class Released:
+    """The released loop's steps; head False leaves the vocabulary head out, which its stage two has no use for."""
+
+    def __init__(self, model: JointModel, schedule: Schedule, batches: Interleave, device: str, *, head: bool):
+        model.classifier.set_attn_implementation("sdpa")
+        self.model, self.schedule, self.batches, self.device = model.to(device).train(), schedule, batches, device
+        self.head = head
+        self.optimizer = torch.optim.AdamW(parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON)
+        self.losses: list[dict[str, float]] = []
+
+    def turn(self, steps: range) -> float:
+        """Take steps; return their seconds without those in which rows are padded."""
+        seconds = 0.0
+        for step in steps:
+            batch = self.batches.batch(step)
+            inputs = self.padded(batch)
+            started = time.perf_counter()
+            self.step(step, batch.kind, *inputs)
+            seconds += time.perf_counter() - started
+        return seconds
+
+    def step(self, step: int, kind: str, tokens: Any, attention: Any, targets: Any, labels: Any) -> None:
+        """Take one optimizer step."""
+        classifier: Any = self.model.classifier
+        hidden = classifier.base_model(input_ids=tokens, attention_mask=attention)
+        scores = classifier.classifier(hidden.pooler_output)
+        mlm = task = torch.zeros((), device=self.device)
+        if self.head:
+            head, decoder = self.model.mlm_head()
+            logits = nn.functional.linear(head(hidden.last_hidden_state), decoder.weight, decoder.bias)
+            mlm = nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), reduction="sum")
+            mlm = mlm / (targets >= 0).sum().clamp(min=1)
+        task = nn.functional.cross_entropy(scores, labels) if labels is not None else 0.0 * scores.sum()
+        rho2 = RHO2 if (targets >= 0).any() else 0.0
+        loss = mlm + task if kind == "general" else (rho2 * mlm + task) / (rho2 + 1)
+        loss.backward()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate(step)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.losses.append({f"{kind}_mlm": mlm.item()} | ({"task": task.item()} if kind == "task" else {}))
+
+    def padded(self, batch: Batch) -> tuple[torch.Tensor | None, ...]:
+        """Return a batch's rows padded to LENGTH, and what each place is to be predicted as, -100 for nothing."""
+        rows, width = batch.tokens.shape
+        tokens = np.full((rows, LENGTH), self.batches.pad_id)
+        attention, targets = np.zeros((rows, LENGTH), np.int64), np.full((rows, LENGTH), -100)
+        tokens[:, :width], attention[:, :width] = batch.tokens, batch.attention
+        if batch.masked is not None:
+            targets[np.divmod(batch.masked, width)] = batch.targets
+        arrays = (tokens, attention, targets, batch.labels)
+        return tuple(None if array is None else torch.from_numpy(array).to(self.device) for array in arrays)
+
+
+class Ours:
+    """This package's loop, as a rank of a training runs it."""
+
+    def __init__(self, model: JointModel, schedule: Schedule, batches: Interleave, rank: Rank):
+        self.training = Training(model, batches, schedule, rank, rho2=RHO2)
+
+    def turn(self, steps: range) -> float:
+        """Take steps; return their seconds."""
+        started = time.perf_counter()
+        for step in steps:
+            self.training.step(step)
+        if self.training.rank.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    options = tyro.cli(Options, description=__doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        data = read(options, folder)
+    if options.compare:
+        print(f"losses of {options.compare} steps at most {losses_apart(data, options):.1e} apart")
+    works = [(size, stage) for size in options.sizes for stage in options.stages]
+    rows = [row for size, stage in works for row in measure(data, size, stage, options)]
+    fill = float(data.general.lengths.mean()) / LENGTH
+    show(rows, f"{data.name}: rows fill {fill:.0%} of {LENGTH} tokens; {options.rows} rows a step, {options.device}")
+    if options.json:
+        print(json.dumps({"fill": fill, "rows": rows}))
+
+
+def read(options: Options, folder: str) -> Data:
+    """Cut and tokenise some passages and a task."""
+    if options.corpus:
+        name = options.tasks[0]
+        texts, task = load(options)[0], read_task(name, task_root=options.task_root)
+        passages = texts.take(np.arange(0, len(texts), max(1, len(texts) // PASSAGES))).to_pylist()
+    else:
+        name = "docstrings"
+        corpus, splits = docstring_corpus_and_task({name: read_package(name) for name in installed_packages()})
+        for split, table in splits.items():
+            storage.write_parquet(f"{folder}/task/{split}.parquet", table)
+        task = read_task(f"{folder}/task", metric="accuracy")
+        passages = [p for text in corpus["text"].to_pylist() for p in split_document(text, passage_tokens=LENGTH)]
+        passages = passages[:: max(1, len(passages) // PASSAGES)]
+    tokenizer = train_wordpiece(passages, vocabulary=VOCABULARY)
+    general = write_general_blocks(f"{folder}/g.arrow", passages, [0] * len(passages), tokenizer, block_tokens=LENGTH)
+    rows = write_task_blocks(f"{folder}/t.arrow", task.splits["train"], tokenizer, task_tokens=LENGTH)
+    return Data(name=name, general=general, task=rows, labels=task.labels, tokenizer=tokenizer)
+
+
+def make_released(data: Data, size: str, stage: str, options: Options, schedule: Schedule, *, head: bool) -> Released:
+    """Return the released way with the weights that all start from."""
+    batches = data.batches(stage, options.rows)
+    return Released(make_model(data, size, options), schedule, batches, options.device, head=head)
+
+
+def make_ours(data: Data, size: str, stage: str, options: Options, schedule: Schedule, *, precision: str) -> Ours:
+    """Return our way with the same weights."""
+    model = make_model(data, size, options)
+    model = model if stage == "one" else JointModel(model.classifier)
+    return Ours(model, schedule, data.batches(stage, options.rows), Rank(device=options.device, precision=precision))
+
+
+def make_model(data: Data, size: str, options: Options) -> JointModel:
+    """Return a model of layers x width, with heads of 64, and random weights."""
+    layers, width = map(int, size.split("x"))
+    heads = max(1, width // 64)
+    geometry = Geometry(layers=layers, width=width, heads=heads, intermediate=4 * width, dropout=options.dropout)
+    config = bert_config(geometry, vocabulary=VOCABULARY, pad_id=data.tokenizer.pad_token_id, labels=data.labels)
+    return JointModel.from_scratch(config, seed=0)
+
+
+def schedule_of(steps: int, rows: int) -> Schedule:
+    """Return a schedule of one rate, which logs every step."""
+    rate: dict[str, Any] = {"learning_rate": 1e-4, "warmup_steps": 0, "weight_decay": 0.01}
+    return Schedule(steps=steps, batch_rows=rows, evaluate_every=steps, log_every=1, **rate)
+
+
+def losses_apart(data: Data, options: Options) -> float:
+    """Return how far the losses of both ways are apart at most, in fp32 without dropout, at the first size."""
+    torch.set_num_threads(options.threads)
+    same = (data, options.sizes[0], "one", replace(options, dropout=0.0), schedule_of(options.compare, options.rows))
+    theirs, ours = make_released(*same, head=True), make_ours(*same, precision="fp32").training
+    theirs.turn(range(options.compare))
+    ours.run(lambda *_: None)
+    found = [{name: entry[name] for name in LOSSES if name in entry} for entry in ours.progress.history]
+    assert all(a.keys() == b.keys() for a, b in zip(theirs.losses, found, strict=True))
+    return max(abs(a[name] - b[name]) for a, b in zip(theirs.losses, found, strict=True) for name in a)
+
+
+def measure(data: Data, size: str, stage: str, options: Options) -> list[dict[str, Any]]:
+    """Train all sides in turns, each in a process of its own."""
+    sides = [RELEASED, *([HEADLESS] if stage == "two" else []), *options.precisions]
+    context, pipes = multiprocessing.get_context("spawn"), {}
+    for side in sides:
+        pipes[side], inner = context.Pipe()
+        context.Process(target=serve, args=(inner, side, data, size, stage, options), daemon=True).start()
+        inner.close()  # so that a process that dies ends the wait
+    rates: dict[str, list[float]] = {side: [] for side in sides}
+    batches = data.batches(stage, options.rows)
+    for turn in range(options.turns + 1):
+        steps = range(turn * options.steps, (turn + 1) * options.steps)
+        tokens = sum(batches.batch(step).real_tokens for step in steps)
+        for side, pipe in pipes.items():
+            pipe.send(steps)
+            rates[side].append(tokens / pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(None)
+    memory = {side: pipe.recv() for side, pipe in pipes.items()}
+    released = rates[RELEASED][1:]  # the first turn warms
+    return [
+        {
+            "work": f"{size}, stage {stage}",
+            "side": side,
+            "rate": statistics.median(own[1:]),
+            "ratio": statistics.median(a / b for a, b in zip(own[1:], released, strict=True)),
+            "memory": memory[side] / 1e9,
+        }
+        for side, own in rates.items()
+    ]
+
+
+def serve(pipe: Any, side: str, data: Data, size: str, stage: str, options: Options) -> None:
+    """Run one side: a range of steps comes, their seconds go; at the end the bytes that training added to the peak."""
+    if side in options.precisions:
+        tune_torch()
+    transformers.utils.logging.set_verbosity_error()
+    torch.set_num_threads(options.threads)
+    same = (data, size, stage, options, schedule_of(10_000, options.rows))
+    before, own = peak_bytes(), make_side(side, *same)
+    if isinstance(own, Ours):
+        own.turn(range(options.warm))
+    for steps in iter(pipe.recv, None):
+        pipe.send(own.turn(steps))
+    pipe.send(peak_bytes() - before)
+
+
+def make_side(side: str, *same: Any) -> Released | Ours:
+    """Return a side by its name: one of the released ways, or a precision of ours."""
+    released = side in (RELEASED, HEADLESS)
+    return make_released(*same, head=side == RELEASED) if released else make_ours(*same, precision=side)
+
+
+def peak_bytes() -> int:
+    """Return this process's peak of resident memory (Linux)."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+
+
+def show(rows: list[dict[str, Any]], title: str) -> None:
+    """Print the rows as a table."""
+    table = Table(title=title, box=None, header_style="dim")
+    for heading in ("work", "side", "real tokens/s", "faster", "memory, GB"):
+        table.add_column(heading, justify="left" if heading in ("work", "side") else "right")
+    for row in rows:
+        numbers = (f"{row['rate']:,.0f}", f"{row['ratio']:.1f}x", f"{row['memory']:.2f}")
+        table.add_row(row["work"], row["side"], *numbers)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

@@ -1,0 +1,30 @@
+"""Freed memory that is used again, seen by the pages that the system must bring."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from tlm_ray.process import keep_memory
+if sys.argv[1] == "keep":
+    keep_memory()
+for turn in range(5):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    array = np.empty(100 << 20, np.uint8)
+    array.fill(1)
+    del array
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory as it likes")
+def test_a_large_array_takes_the_place_of_the_one_before():
+    def faults(how: str) -> int:
+        options = {"capture_output": True, "text": True, "check": True, "env": {"NUMPY_MADVISE_HUGEPAGE": "0"}}
+        return int(subprocess.run([sys.executable, "-c", FAULTS, how], **options).stdout)
+
+    assert faults("keep") < 100 < faults("default")

@@ -1,0 +1,66 @@
+"""The cross-entropy of a projection to the vocabulary, without its logits as 32-bit numbers.
+
+The forward pass turns logits, where they lie, into the gradient of the loss by them: a row's softmax, less 1 at its
+target. So the exponentials are taken once, nothing but one array of the logits' size and of the precision of the matrix
+product is ever held, and the backward pass is two matrix products, with the scale of the loss in the smaller factor.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+CACHE_BYTES = 1 << 21  # of float32 logits that are worked on at once on a CPU: a core's second-level cache
+ROWS_TO = 32  # rows are filled up to a multiple, so that few shapes of products occur
+
+
+class ProjectedCrossEntropy(torch.autograd.Function):
+    """`apply(hidden, weight, bias, targets)` returns the sum of the rows' cross-entropies of hidden @ weight.T + bias.
+
+    hidden: (rows, width). weight: (vocabulary, width). bias: (vocabulary,) or None. targets: int64 (rows,). Returns a
+    float32 scalar. Under autocast the products are taken in its precision; bias and softmax in float32.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
+    ) -> torch.Tensor:
+        device, rows = hidden.device.type, len(hidden)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        filled = nn.functional.pad(hidden.to(dtype), (0, 0, 0, -rows % ROWS_TO))
+        low_weight = weight.to(dtype)
+        logits = filled @ low_weight.T
+        logits[rows:] = 0
+        loss = torch.zeros((), device=hidden.device)
+        at_once = max(1, CACHE_BYTES // (4 * len(weight)) if device == "cpu" else rows)
+        for some, own in zip(logits[:rows].split(at_once), targets.split(at_once), strict=True):
+            loss += _loss_and_gradient(some, bias, own)
+        ctx.save_for_backward(filled, low_weight, logits)
+        ctx.rows, ctx.dtypes = rows, (hidden.dtype, weight.dtype, None if bias is None else bias.dtype)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        filled, weight, gradient = ctx.saved_tensors
+        by_hidden, by_weight, by_bias = ctx.dtypes
+        bias = None if by_bias is None else (gradient.sum(0) * scale).to(by_bias)
+        scaled = (filled * scale).to(filled.dtype)
+        hidden = ((gradient @ weight) * scale).to(by_hidden)[: ctx.rows]
+        return hidden, (gradient.T @ scaled).to(by_weight), bias, None
+
+
+def _loss_and_gradient(logits: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the rows' losses; the logits, still without bias, become the gradient of it."""
+    exact = logits.float()
+    if bias is not None:
+        exact += bias
+    target = exact.gather(1, targets[:, None])
+    most = exact.amax(1, keepdim=True)
+    share = exact.sub_(most).exp_()
+    total = share.sum(1, keepdim=True)
+    share /= total
+    share.scatter_add_(1, targets[:, None], torch.full_like(target, -1.0))
+    logits.copy_(share)
+    return (total.log() + most - target).sum()
