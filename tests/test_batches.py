@@ -219,3 +219,30 @@ def test_rows_of_like_length_together_leave_little_padding(rows):
     padded = 1 - sum(b.real_tokens for b in batches) / sum(b.tokens.size for b in batches)
     unsorted = 1 - lengths[:4992].sum() / (lengths[:4992].reshape(-1, 32).max(1).sum() * 32)
     assert padded < 0.03 and padded < unsorted / 10
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("rows", [1, 3, 7, 8, 9])
+def test_parts_hold_the_rows_of_their_batch_and_no_more_padding(rows, masked):
+    plan = make_interleave(**({} if masked else {"masking": None}))
+    for step in range(8):
+        batch, found = plan.batch(step), []
+        for part in batch.parts(rows):
+            assert len(part.tokens) <= rows and part.tokens.shape[1] == part.attention.sum(1).max()
+            assert (part.kind, part.rows, part.masked_total) == (batch.kind, batch.rows, batch.masked_total)
+            assert part.real_tokens == part.attention.sum()
+            found += flat_rows(part)
+        assert found == flat_rows(batch)
+
+
+def flat_rows(batch):
+    """Each row's tokens, label, and what is to be predicted at which places."""
+    places = [] if batch.masked is None else list(zip(*np.divmod(batch.masked, batch.tokens.shape[1]), strict=True))
+    return [
+        (
+            batch.tokens[row, batch.attention[row] == 1].tolist(),
+            None if batch.labels is None else int(batch.labels[row]),
+            [(int(c), int(t)) for (r, c), t in zip(places, batch.targets, strict=True) if r == row] if places else [],
+        )
+        for row in range(len(batch.tokens))
+    ]

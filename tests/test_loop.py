@@ -26,7 +26,7 @@ GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=32, 
 SCHEDULE = Schedule(
     steps=12, batch_rows=8, learning_rate=5e-3, warmup_steps=3, weight_decay=0.1, evaluate_every=4, log_every=1
 )  # fmt: skip
-TIMED = {"tokens_per_s"}  # what a history says about this machine, not about the run
+TIMED = {"tokens_per_s", "waiting"}  # what a history says about this machine, not about the run
 
 
 class Interrupted(Exception):
@@ -314,24 +314,46 @@ def test_bf16_stays_close_to_fp32():
     assert all(p.dtype == torch.float32 for p in half.model.parameters())
 
 
-def train_as_rank(rank, folder, world):
+@pytest.mark.parametrize("micro_rows", [1, 2, 3, 7])
+def test_rows_a_few_at_a_time_train_the_same_model(micro_rows):
+    whole, parts = run_whole(), run_whole(rank=Rank(micro_rows=micro_rows))
+    assert parts.progress.tokens == whole.progress.tokens
+    assert parts.progress.computed <= whole.progress.computed
+    assert_near(parts.progress.history, snapshot(parts.model), whole)
+
+
+def assert_near(history, weights, whole):
+    for entry, expected in zip(history, whole.progress.history, strict=True):
+        assert losses_of(entry) == pytest.approx(losses_of(expected), rel=1e-4)
+    for name, weight in snapshot(whole.model).items():
+        torch.testing.assert_close(weights[name], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_padding_and_waiting_are_told():
+    training = run_whole()
+    sizes = [make_batches().batch(step).tokens.size for step in range(training.progress.step)]
+    last = training.progress.history[-1]
+    assert training.progress.computed == sum(sizes)
+    assert last["padded"] == pytest.approx(1 - training.progress.tokens / sum(sizes)) and 0 < last["waiting"] < 1
+
+
+def train_as_rank(rank, folder, world, micro_rows):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    training = make_training(batches=make_batches(rank=rank, world=world), rank=Rank(rank=rank, world=world))
+    this = Rank(rank=rank, world=world, micro_rows=micro_rows)
+    training = make_training(batches=make_batches(rank=rank, world=world), rank=this)
     training.run(ignore)
     torch.save((training.progress.history, training.progress.tokens, snapshot(training.model)), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
-def test_two_ranks_train_the_same_model_as_one(tmp_path):
-    mp.spawn(train_as_rank, (str(tmp_path), 2), nprocs=2)
-    whole, ranks = run_whole(), [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+@pytest.mark.parametrize(("world", "micro_rows"), [(2, 0), (2, 1), (4, 0)])
+def test_several_ranks_train_the_same_model_as_one(tmp_path, world, micro_rows):
+    mp.spawn(train_as_rank, (str(tmp_path), world, micro_rows), nprocs=world)
+    whole, ranks = run_whole(), [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
     assert sum(tokens for _, tokens, _ in ranks) == whole.progress.tokens
     for history, _, weights in ranks:
-        for entry, expected in zip(history, whole.progress.history, strict=True):
-            assert losses_of(entry) == pytest.approx(losses_of(expected), rel=1e-4)
-        for name, weight in snapshot(whole.model).items():
-            torch.testing.assert_close(weights[name], weight, rtol=1e-3, atol=1e-4)
+        assert_near(history, weights, whole)
 
 
 # If these change, what a training makes has changed: raise the version of stage_one and stage_two in

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from tlm_ray import baseline, storage
 from tlm_ray.runs.execution import make
+from tlm_ray.runs.options import Options
 from tlm_ray.runs.tracking import Tracker
 from tlm_ray.training.tokenizer import train_wordpiece
 from tlm_ray.training.train import Compute
@@ -140,3 +141,9 @@ def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):
     assert facts["steps"] == recipe.stage_two.steps
     made = sorted(p.name for p in (tmp_path / "root").iterdir())
     assert made == ["blocks", "stage_two", "task", "tokenizer"], "a baseline needs neither corpus nor stage one"
+
+
+def test_rows_at_once_are_an_execution_setting():
+    assert Options(micro_rows=4).execution("root").compute == Compute(micro_rows=4)
+    with pytest.raises(ValueError, match=r"micro_rows -1: must be 0 \(all rows of a step at once\) or more"):
+        Compute(micro_rows=-1)

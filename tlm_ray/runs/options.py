@@ -72,6 +72,8 @@ class Options:
     """workers of one training"""
     train_resources: list[str] = field(default_factory=lambda: ["CPU=1"])
     """Ray resources of one training worker: CPU=1, or CPU=4 GPU=1"""
+    micro_rows: int = 0
+    """rows that a training worker computes at once, which bounds its memory; 0 for all of a step"""
     side_by_side: int = 0
     """trainings at once; 0 for as many as the cluster has room for"""
     shared_root: bool = False
@@ -110,7 +112,9 @@ class Options:
             root=root,
             shards=self.shards,
             workers=self.workers or 1,
-            compute=Compute(workers=self.train_workers, resources=_amounts(self.train_resources)),
+            compute=Compute(
+                workers=self.train_workers, resources=_amounts(self.train_resources), micro_rows=self.micro_rows
+            ),
             side_by_side=self.side_by_side or 1,
         )
 

@@ -5,7 +5,8 @@ optimizer step. Nothing is remembered between steps, so a resumed run, a shifted
 same batches.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -71,6 +72,33 @@ class Batch:
     rows: int
     masked_total: int
     real_tokens: int
+
+    def parts(self, rows: int) -> Iterator["Batch"]:
+        """Cut into parts of at most `rows` rows, each as wide as its longest; 0 leaves the batch whole.
+
+        What counts the step goes on counting the whole step, so the parts' losses add up to the batch's.
+        """
+        if not rows or rows >= len(self.tokens):
+            yield self
+            return
+        for start in range(0, len(self.tokens), rows):
+            mine = slice(start, start + rows)
+            attention = self.attention[mine]
+            width = int(attention.sum(axis=1).max())
+            part = replace(
+                self,
+                tokens=self.tokens[mine, :width],
+                attention=attention[:, :width],
+                types=None if self.types is None else self.types[mine, :width],
+                labels=None if self.labels is None else self.labels[mine],
+                real_tokens=int(attention.sum()),
+            )
+            if self.masked is not None and self.targets is not None:
+                row, column = np.divmod(self.masked, self.tokens.shape[1])
+                own = (start <= row) & (row < start + rows)
+                masked = (row[own] - start) * width + column[own]
+                part = replace(part, masked=masked, targets=self.targets[own])
+            yield part
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

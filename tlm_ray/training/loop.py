@@ -33,12 +33,16 @@ ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-6  # the released code's optimizer d
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """This process among the workers of a run, and what it computes on. precision: "fp32" or "bf16" (autocast)."""
+    """This process among the workers of a run, and what it computes on.
+
+    precision: "fp32" or "bf16" (autocast). micro_rows: rows that go through the model at once, 0 for all of a step.
+    """
 
     rank: int = 0
     world: int = 1
     device: str = "cpu"
     precision: str = "fp32"
+    micro_rows: int = 0
 
     def autocast(self):
         """Return the context in which forward passes run."""
@@ -116,19 +120,30 @@ class Training:
 
     def step(self, step: int) -> None:
         """Take one optimizer step."""
+        started = time.monotonic()
         batch = self.batches.batch(step)
+        parts = list(batch.parts(self.rank.micro_rows))
+        self.progress.waiting += time.monotonic() - started
         torch.manual_seed(_key(self.batches.seed, step, self.rank.rank))
         self.model.train()
-        with self.rank.autocast():
-            mlm, task = self.parallel(*to_device(batch, self.rank.device))
-        loss = step_loss(mlm, task, batch, rho2=self.rho2, weighting=self.weighting, world=self.rank.world)
+        losses = [self._backward(part, last=part is parts[-1]) for part in parts]
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(step)
-        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.tokens += batch.real_tokens
-        self._note(batch, mlm.detach(), task.detach())
+        self.progress.computed += sum(part.tokens.size for part in parts)
+        mlm, task = (torch.stack(sums).sum() for sums in zip(*losses, strict=True))
+        self._note(batch, mlm, task)
+
+    def _backward(self, part: Batch, *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add the gradients of a part of a batch, over all workers with the last; return its sums of losses."""
+        unsynchronised = nullcontext() if last or self.rank.world == 1 else self.parallel.no_sync()  # type: ignore[operator]
+        with unsynchronised:
+            with self.rank.autocast():
+                mlm, task = self.parallel(*to_device(part, self.rank.device))
+            step_loss(mlm, task, part, rho2=self.rho2, weighting=self.weighting, world=self.rank.world).backward()
+        return mlm.detach(), task.detach()
 
     def _note(self, batch: Batch, mlm: torch.Tensor, task: torch.Tensor) -> None:
         """Add a step's losses to the window on the device; nothing waits for it."""
@@ -155,6 +170,8 @@ class Training:
         }
         entry |= {name: total / count for name, total, count in zip(LOSSES, sums, counts, strict=True) if count}
         entry["tokens_per_s"] = self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
+        entry["padded"] = 1 - self.progress.tokens / self.progress.computed
+        entry["waiting"] = self.progress.waiting / max(1e-9, self.progress.seconds)
         self.progress.history.append(entry)
         self.window.zero_()
 

@@ -28,7 +28,7 @@ from tlm_ray.training.schedules import MODEL, NOTE, NOTE_EVERY_S
 from tlm_ray.training.tokenizer import load_tokenizer
 
 
-def _this_rank(precision: str) -> Rank:
+def _this_rank(config: dict[str, Any]) -> Rank:
     """Describe this worker; CPU arithmetic is one thread a CPU of its share, so that results do not vary."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -40,13 +40,14 @@ def _this_rank(precision: str) -> Rank:
         rank=context.get_world_rank(),
         world=context.get_world_size(),
         device=str(device),
-        precision=precision,
+        precision=config["precision"],
+        micro_rows=config["micro_rows"],
     )
 
 
 def stage_one(config: dict[str, Any]) -> dict[str, Any]:
     """Train stage one on this worker; returns the run's facts."""
-    rank, blocks = _this_rank(config["precision"]), config["blocks"]
+    rank, blocks = _this_rank(config), config["blocks"]
     facts = storage.read_json(storage.join(blocks, FACTS))
     general = read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"]) if config["rho1"] else None
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as folder:
@@ -83,7 +84,7 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
 
 def stage_two(config: dict[str, Any]) -> dict[str, Any]:
     """Train stage two on this worker; returns the run's facts."""
-    rank, blocks = _this_rank(config["precision"]), config["blocks"]
+    rank, blocks = _this_rank(config), config["blocks"]
     facts = storage.read_json(storage.join(blocks, FACTS))
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)

@@ -27,14 +27,18 @@ class Compute:
     """What a training runs on; it changes how fast, not what.
 
     workers: processes, each with `resources` (Ray's names; GPU: 1 makes it use one). max_failures: lost workers to
-    recover from before giving up.
+    recover from before giving up. micro_rows: rows that go through a worker's model at once, 0 for all of its share
+    of a step; the gradients of a step are added up either way.
     """
 
     workers: int = 1
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     max_failures: int = 3
+    micro_rows: int = 0
 
     def __post_init__(self) -> None:
+        if self.micro_rows < 0:
+            raise ValueError(f"micro_rows {self.micro_rows}: must be 0 (all rows of a step at once) or more")
         if self.workers < 1:
             raise ValueError(f"workers {self.workers}: a training needs 1 or more")
 
@@ -140,7 +144,7 @@ def _fit(
     for attempt in range(attempts):
         try:
             with _shown(config["folder"], config["schedule"].steps):
-                result = _trainer(loop, config, compute, callbacks).fit()
+                result = _trainer(loop, config | {"micro_rows": compute.micro_rows}, compute, callbacks).fit()
             break
         except ray.exceptions.RayActorError as error:
             if attempt + 1 == attempts:
