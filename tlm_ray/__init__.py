@@ -42,6 +42,7 @@ _DOOR = {
     "sweep": "tlm_ray.runs.sweeping",
     "show_sweep_plan": "tlm_ray.runs.sweeping",
     "best_recipe": "tlm_ray.runs.sweeping",
+    "predict_texts": "tlm_ray.training.inference",
     "read_task": "tlm_ray.corpus.tasks",
     "open_corpus": "tlm_ray.corpus.manifest",
     "Cell": "tlm_ray.report",

@@ -19,6 +19,7 @@ from tlm_ray.runs.preflight import check_cluster, places
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker, default_uri
+from tlm_ray.training.schedules import MODEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,11 @@ class Outcome:
             "data_bytes": general + facts["task"]["train_bytes"],
             "seconds": sum(facts[name]["seconds"] for name in trained),
         }
+
+    def model(self, training: Training) -> str:
+        """Return the folder of a training's model, which opens as AutoModelForSequenceClassification."""
+        upstream = {stage.name: stage for stage in self.stages[training].upstream()}
+        return storage.join(upstream["stage_two"].folder(self.root), MODEL)
 
     def publish(self, out: str) -> dict[str, str]:
         """Write the table as Markdown, CSV, JSON and a figure under `out`, track them, and return their locations."""

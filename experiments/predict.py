@@ -1,0 +1,51 @@
+"""Class probabilities of any number of texts, by a trained model on all nodes of a cluster.
+
+    python experiments/predict.py --model reviews-model --texts data/new.csv --out predictions
+    python experiments/predict.py --model s3://bucket/model --texts s3://bucket/texts --out s3://bucket/out --gpus 1
+
+Texts are Parquet, CSV or JSONL, a file or a folder. The result is a folder of Parquet files with all columns of the
+input, in its order, and beside them `predicted` and `probabilities` (in the order of the model's labels). A text that
+is null has neither.
+"""
+
+from dataclasses import dataclass
+
+import ray
+import tyro
+
+from tlm_ray import plain_errors, predict_texts, ray_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict:
+    """What to predict, and on what."""
+
+    model: str
+    """folder or URI of a trained model, or hub name of any classifier"""
+    texts: str
+    """file or folder of Parquet, CSV or JSONL"""
+    out: str
+    """folder or URI for the predictions; it must not hold any yet"""
+    column: str = "text"
+    """the column of texts"""
+    pair_column: str = ""
+    """the column of second texts, for tasks of pairs"""
+    workers: int = 0
+    """processes that predict; 0 for one a CPU, or a GPU with --gpus"""
+    gpus: float = 0
+    """GPUs of a worker"""
+
+
+def main() -> None:
+    options = tyro.cli(Predict, description=__doc__)
+    ray.init(**ray_options())
+    columns = [column for column in (options.column, options.pair_column) if column]
+    found = predict_texts(
+        options.model, options.texts, options.out, columns=columns, workers=options.workers, gpus=options.gpus
+    )
+    print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {options.out}")
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()
