@@ -1,8 +1,6 @@
 """Predictions on files of every kind: what transformers alone predicts, in the order of the input, continued."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,31 +9,14 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import torch
-from test_jobs import arguments, script
+from test_jobs import alone
 from transformers import BertConfig, BertForSequenceClassification
 
 from tlm_ray.training import inference
-from tlm_ray.training.inference import RECORD, predict_texts
+from tlm_ray.training.inference import predict_texts
 from tlm_ray.training.tokenizer import train_wordpiece
 
 TEXTS = [f"row {i} speaks of {'tide ' * (i % 9)}and comet {i % 13}" for i in range(200)]
-ALONE = """
-import json, sys
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-columns = json.load(sys.stdin)
-found = [model(**tokenizer(*row, return_tensors="pt")).logits[0].softmax(-1).tolist() for row in zip(*columns)]
-assert "tlm_ray" not in sys.modules
-print(json.dumps(found))
-"""
-
-
-def alone(model: str, *columns: list[str]) -> np.ndarray:
-    """Probabilities by a process that has transformers alone, row by row."""
-    command = [sys.executable, "-c", ALONE, model]
-    done = subprocess.run(command, input=json.dumps(columns), capture_output=True, text=True, check=True)
-    return np.array(json.loads(done.stdout))
 
 
 def make_model(folder: Path, seed: int = 0) -> str:
@@ -131,18 +112,3 @@ def test_what_is_wrong_is_said_before_any_work(model, tmp_path):
     with pytest.raises(ValueError, match=r"out '.*': holds other files; give another folder"):
         predict_texts(model, fine, texts, columns=["text"], workers=1)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_scripts_train_a_model_and_predict_with_it(data, tmp_path):
-    model = str(tmp_path / "model")
-    done = script("train", *arguments(data, tmp_path), "--model", model)
-    assert done.returncode == 0, done.stdout + done.stderr
-    texts = str(data / "tasks" / "topics" / "test.parquet")
-    done = script("predict", "--model", model, "--texts", texts, "--out", str(tmp_path / "predictions"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "24 rows in" in done.stdout
-    found = read(tmp_path / "predictions")
-    expected = alone(model, found["text"].to_pylist())
-    np.testing.assert_allclose(found["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-6)
-    assert found.column_names == ["text", "label", "predicted", "probabilities"]
-    assert RECORD in {file.name for file in (tmp_path / "predictions").iterdir()}

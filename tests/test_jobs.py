@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
@@ -135,26 +137,54 @@ cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "resource
 cluster.add_node(num_cpus=2)
 import os
 os.environ["RAY_ADDRESS"] = cluster.address
-code = subprocess.run([sys.executable, "experiments/main_table.py", *sys.argv[1:]]).returncode
+code = subprocess.run([sys.executable, *sys.argv[1:]]).returncode
 cluster.shutdown()
 sys.exit(code)
 """
 
 
-def on_two_nodes(*options: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", TWO_NODES, *options]
+def on_two_nodes(name: str, *options: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", TWO_NODES, f"experiments/{name}.py", *options]
     return subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
 
 
-def test_two_nodes_one_without_training_resources(data, tmp_path):
-    options = [*arguments(data, tmp_path), "--train-resources", "CPU=1", "training=1"]
-    done = on_two_nodes(*options, "--shared-root", "--workers", "4")
+def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(data, tmp_path):
+    model, predictions = str(tmp_path / "model"), tmp_path / "predictions"
+    options = [*arguments(data, tmp_path), "--train-resources", "CPU=1", "training=1", "--model", model]
+    done = on_two_nodes("train", *options, "--shared-root", "--workers", "4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert rows(tmp_path) == THREE_ROWS
+    assert re.search(r"^ *0 \(best\) +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
+
+    texts = str(data / "tasks" / "topics" / "test.parquet")
+    done = script("predict", "--model", model, "--texts", texts, "--out", str(predictions))
+    assert done.returncode == 0 and "24 rows in" in done.stdout, done.stdout + done.stderr
+    found = pq.read_table(predictions / "part-00000-00000.parquet")
+    assert found.column_names == ["text", "label", "predicted", "probabilities"]
+    expected = alone(model, found["text"].to_pylist())
+    np.testing.assert_allclose(found["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-6)
+
+
+ALONE = """
+import json, sys
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval()
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+columns = json.load(sys.stdin)
+found = [model(**tokenizer(*row, return_tensors="pt")).logits[0].softmax(-1).tolist() for row in zip(*columns)]
+assert "tlm_ray" not in sys.modules
+print(json.dumps(found))
+"""
+
+
+def alone(model: str, *columns: list[str]) -> np.ndarray:
+    """Return probabilities by a process that has transformers alone, row by row."""
+    command = [sys.executable, "-c", ALONE, model]
+    done = subprocess.run(command, input=json.dumps(columns), capture_output=True, text=True, check=True)
+    return np.array(json.loads(done.stdout))
 
 
 def test_two_nodes_refuse_a_local_root_and_a_request_that_can_never_be_met(data, tmp_path):
-    local = on_two_nodes(*arguments(data, tmp_path))
+    local = on_two_nodes("main_table", *arguments(data, tmp_path))
     assert local.returncode == 2
     assert "is local, but the cluster has 2 nodes" in unwrapped(local) and "--root s3://" in unwrapped(local)
     assert not (tmp_path / "tlm" / "passages").exists()
