@@ -98,7 +98,7 @@ class Released:
     """The released loop's steps; head False leaves the vocabulary head out, which its stage two has no use for."""
 
     def __init__(self, model: JointModel, schedule: Schedule, batches: Interleave, device: str, *, head: bool):
-        model.classifier.set_attn_implementation("sdpa")
+        model.encoder.set_attn_implementation("sdpa")
         self.model, self.schedule, self.batches, self.device = model.to(device).train(), schedule, batches, device
         self.head = head
         self.optimizer = torch.optim.AdamW(parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON)
@@ -117,13 +117,12 @@ class Released:
 
     def step(self, step: int, kind: str, tokens: Any, attention: Any, targets: Any, labels: Any) -> None:
         """Take one optimizer step."""
-        classifier: Any = self.model.classifier
-        hidden = classifier.base_model(input_ids=tokens, attention_mask=attention)
-        scores = classifier.classifier(hidden.pooler_output)
+        hidden = self.model.encode({"input_ids": tokens, "attention_mask": attention})
+        scores = self.model.task(hidden)
         mlm = task = torch.zeros((), device=self.device)
         if self.head:
-            head, decoder = self.model.mlm_head()
-            logits = nn.functional.linear(head(hidden.last_hidden_state), decoder.weight, decoder.bias)
+            head: Any = self.model.mlm
+            logits = nn.functional.linear(head(hidden), head.last.weight, head.last.bias)
             mlm = nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), reduction="sum")
             mlm = mlm / (targets >= 0).sum().clamp(min=1)
         task = nn.functional.cross_entropy(scores, labels) if labels is not None else 0.0 * scores.sum()
@@ -207,7 +206,7 @@ def make_released(data: Data, size: str, stage: str, options: Options, schedule:
 def make_ours(data: Data, size: str, stage: str, options: Options, schedule: Schedule, *, precision: str) -> Ours:
     """Return our way with the same weights."""
     model = make_model(data, size, options)
-    model = model if stage == "one" else JointModel(model.classifier)
+    model.mlm = model.mlm if stage == "one" else None
     return Ours(model, schedule, data.batches(stage, options.rows), Rank(device=options.device, precision=precision))
 
 

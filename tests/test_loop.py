@@ -157,9 +157,10 @@ def test_biases_and_layer_norms_are_not_decayed():
 
 def reference_run(batches, schedule, *, start, steps):
     """The released loop in plain torch and transformers: losses a step, and the models."""
-    mlm, classifier = BertForMaskedLM(start.mlm.config), BertForSequenceClassification(start.classifier.config)
-    classifier.load_state_dict(start.classifier.state_dict())
-    mlm.cls.load_state_dict(start.mlm.cls.state_dict())
+    mlm, classifier = BertForMaskedLM(start.config), BertForSequenceClassification(start.config)
+    with start.task.whole(start.encoder) as whole:
+        classifier.load_state_dict(whole.state_dict())
+    mlm.cls.load_state_dict(start.mlm.model.cls.state_dict())
     mlm.bert = classifier.bert
     mlm.tie_weights()
     named = dict(mlm.named_parameters()) | dict(classifier.named_parameters())
@@ -199,8 +200,9 @@ def test_losses_and_weights_are_those_of_a_plain_loop():
     expected, classifier = reference_run(make_batches(), SCHEDULE, start=start, steps=SCHEDULE.steps)
     for entry, losses in zip(training.progress.history, expected, strict=True):
         assert losses_of(entry) == pytest.approx(losses, rel=2e-5)
-    for name, weight in classifier.state_dict().items():
-        torch.testing.assert_close(training.model.classifier.state_dict()[name], weight, rtol=1e-3, atol=1e-4)
+    with training.model.task.whole(training.model.encoder) as whole:
+        for name, weight in classifier.state_dict().items():
+            torch.testing.assert_close(whole.state_dict()[name], weight, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -272,7 +274,7 @@ def test_reports_come_at_each_evaluation_and_the_last_has_nothing_to_save():
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():
     def break_weights(progress):
         if progress.step == 4:
-            training.model.classifier.bert.embeddings.LayerNorm.weight.data[0] = float("nan")
+            training.model.encoder.embeddings.LayerNorm.weight.data[0] = float("nan")
 
     reported = []
     training = make_training(schedule=replace(SCHEDULE, log_every=2, evaluate_every=6))
@@ -300,7 +302,8 @@ def test_tokens_are_the_real_ones():
 
 def test_stage_two_trains_on_clean_task_batches_alone():
     batches = replace(make_batches(rho1=0, masked=False), general=None)
-    model = JointModel(make_training().model.classifier)
+    model = make_training().model
+    model.mlm = None
     training = Training(model, batches, replace(SCHEDULE, steps=60, evaluate_every=60), Rank())
     history = training.run(ignore).history
     assert all(set(LOSSES) & entry.keys() == {"task"} for entry in history)

@@ -94,10 +94,11 @@ def half(batch, rank):
 def reference_losses(model, batch):
     """Mean losses by transformers alone, with the same weights: MLM with labels -100 elsewhere, and classification."""
     inputs, *_ = to_device(batch, "cpu")
-    mlm, classifier = BertForMaskedLM(model.mlm.config), BertForSequenceClassification(model.classifier.config)
-    loaded = mlm.load_state_dict(model.mlm.state_dict(), strict=False)
-    assert not loaded.missing_keys and all("pooler" in name for name in loaded.unexpected_keys)
-    classifier.load_state_dict(model.classifier.state_dict())
+    mlm, classifier = BertForMaskedLM(model.config), BertForSequenceClassification(model.config)
+    with model.mlm.whole(model.encoder) as whole:
+        loaded = mlm.load_state_dict(whole.state_dict(), strict=False)
+    assert not loaded.missing_keys and not loaded.unexpected_keys
+    classifier.load_state_dict(classifier_of(model))
     losses = []
     if batch.masked is not None:
         labels = torch.full((ROWS, LENGTH), -100)
@@ -106,6 +107,12 @@ def reference_losses(model, batch):
     if batch.labels is not None:
         losses.append(classifier(**inputs, labels=torch.from_numpy(batch.labels)).loss)
     return losses, mlm, classifier
+
+
+def classifier_of(model):
+    """The weights of a joint model's classifier under transformers' names."""
+    with model.task.whole(model.encoder) as whole:
+        return whole.state_dict(keep_vars=True)
 
 
 def gradients(model):
@@ -154,26 +161,24 @@ def test_gradients_are_those_of_transformers_models_added(model, rho2):
     for name, parameter in classifier.named_parameters():
         other = dict(mlm.named_parameters()).get(name)
         expected = parameter.grad + (other.grad if other is not None and other.grad is not None else 0)
-        actual = dict(model.classifier.named_parameters())[name].grad
+        actual = classifier_of(model)[name].grad
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
     for name, parameter in mlm.cls.named_parameters():
         if "decoder.weight" not in name:  # tied to the embeddings, whose gradient is checked above
-            actual = dict(model.mlm.cls.named_parameters())[name].grad
+            actual = dict(model.mlm.model.cls.named_parameters())[name].grad
             torch.testing.assert_close(actual, parameter.grad, rtol=1e-5, atol=1e-6)
 
 
-def test_encoder_and_word_embeddings_are_shared_by_both_heads(model):
-    assert model.mlm.bert is model.classifier.bert
-    assert model.mlm.cls.predictions.decoder.weight is model.classifier.bert.embeddings.word_embeddings.weight
+def test_word_embeddings_are_the_mlm_heads_last_product(model):
+    assert model.mlm.last.weight is model.encoder.embeddings.word_embeddings.weight
     assert len({id(p) for p in model.parameters()}) == len(list(model.parameters()))
 
 
 def test_general_batches_leave_the_task_head_a_gradient_of_zero_not_none(model):
     loss_of(model, make_batch("general")).backward()
     assert {name for name, p in model.named_parameters() if p.grad is None} == set()
-    head = {id(p) for p in model.task_head()}
-    names = {name for name, p in model.named_parameters() if id(p) in head}
-    assert names == {f"classifier.{name}" for name in TASK_HEAD}
+    head = {id(p) for p in model.task.parameters()}
+    assert {name for name, p in classifier_of(model).items() if id(p) in head} == TASK_HEAD
     assert all((p.grad == 0).all() == (id(p) in head) for p in model.parameters())
 
 
@@ -234,7 +239,7 @@ def test_random_weights_depend_on_the_seed_alone():
 
 def test_random_weights_are_drawn_as_berts_are():
     model = JointModel.from_scratch(bert_config(GEOMETRY, vocabulary=5000, pad_id=PAD, labels=LABELS), seed=0)
-    weight = model.classifier.bert.embeddings.word_embeddings.weight
+    weight = model.encoder.embeddings.word_embeddings.weight
     assert (weight[PAD] == 0).all() and weight[1:].mean().abs() < 1e-3
     torch.testing.assert_close(weight[1:].std().item(), 0.02, rtol=0.02, atol=0)
 
@@ -254,7 +259,7 @@ def test_stage_two_starts_with_stage_ones_encoder_and_a_fresh_head(model, tokeni
     _export_mlm(model, tokenizer, tmp_path)
     start = JointModel.from_checkpoint(tmp_path, labels=LABELS, seed=5)
     assert start.mlm is None
-    before, after = model.classifier.state_dict(), start.classifier.state_dict()
+    before, after = classifier_of(model), classifier_of(start)
     fresh = {name for name in after if not torch.equal(after[name], before[name])}
     assert fresh == TASK_HEAD
     for name in fresh:  # as BERT draws them
@@ -268,20 +273,20 @@ def test_a_fresh_head_depends_on_the_seed_alone(model, tokenizer, tmp_path):
     )
     assert all(torch.equal(one[name], again[name]) for name in one)
     differ = {name for name in one if not torch.equal(one[name], other[name])}
-    assert differ == {"classifier.classifier.weight", "classifier.bert.pooler.dense.weight"}
+    assert differ == {"task.model.classifier.weight", "task.model.bert.pooler.dense.weight"}
 
 
 def test_the_number_of_classes_may_differ_from_stage_ones(model, tokenizer, tmp_path):
     _export_mlm(model, tokenizer, tmp_path)
     start = JointModel.from_checkpoint(tmp_path, labels=("x", "y"), seed=0)
-    assert start.classifier.classifier.out_features == 2
-    assert start.classifier.config.id2label == {0: "x", 1: "y"}
+    assert start.task.model.classifier.out_features == 2
+    assert start.config.id2label == {0: "x", 1: "y"}
 
 
 def test_weights_come_from_safetensors_only(model, tokenizer, tmp_path):
     _export_mlm(model, tokenizer, tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    torch.save(model.mlm.state_dict(), tmp_path / "pytorch_model.bin")
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(OSError, match="safetensors"):
         JointModel.from_checkpoint(tmp_path, labels=LABELS, seed=0)
 
@@ -296,7 +301,7 @@ def test_the_result_opens_in_transformers_alone_with_the_same_logits(model, toke
     )
     assert opened.config.id2label == dict(enumerate(LABELS)) and encoded["input_ids"].shape[0] == 2
     with torch.no_grad():
-        expected = trained.eval().classifier(**encoded).logits
+        expected = trained.eval().scores(dict(encoded))
         assert torch.equal(opened(**encoded).logits, expected)
 
 
@@ -310,10 +315,11 @@ def test_predictions_are_transformers_logits_row_by_row(types):
     model.train()
     logits = predict(model, Blocks(tokens, offsets, types=segments), pad_id=PAD, rank=Rank())
     assert logits.shape == (150, len(LABELS)) and model.training
+    model.eval()
     for i in range(0, 150, 7):
         part = slice(offsets[i], offsets[i + 1])
         inputs = {"input_ids": torch.from_numpy(tokens[part].astype(np.int64))[None]}
         inputs |= {"token_type_ids": torch.from_numpy(segments[part].astype(np.int64))[None]} if types else {}
-        with torch.no_grad():
-            expected = model.classifier.eval()(**inputs).logits[0].numpy()
+        with torch.no_grad(), model.task.whole(model.encoder) as whole:
+            expected = whole.eval()(**inputs).logits[0].numpy()
         np.testing.assert_allclose(logits[i], expected, rtol=1e-5, atol=1e-6)

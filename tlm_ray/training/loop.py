@@ -5,7 +5,7 @@ batches and masks by (seed, step, row), dropout by (seed, step, rank).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from tlm_ray.training.checkpoints import (
 )
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
+from tlm_ray.training.packing import first_position, pack
 from tlm_ray.training.schedules import LOSSES, Schedule
 
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-6  # the released code's optimizer defaults
@@ -36,6 +37,7 @@ class Rank:
     """This process among the workers of a run, and what it computes on.
 
     precision: "fp32" or "bf16" (autocast). micro_rows: rows that go through the model at once, 0 for all of a step.
+    packed: rows are laid one after another instead of padded.
     """
 
     rank: int = 0
@@ -43,6 +45,7 @@ class Rank:
     device: str = "cpu"
     precision: str = "fp32"
     micro_rows: int = 0
+    packed: bool = False
 
     def autocast(self):
         """Return the context in which forward passes run."""
@@ -75,7 +78,7 @@ class Training:
         evaluate: Evaluate | None = None,
         keep_best: bool = False,
     ):
-        self.model = model.on(rank.device)
+        self.model = model.on(rank.device, packed=rank.packed)
         self.batches, self.schedule, self.rank = batches, schedule, rank
         self.rho2, self.weighting, self.evaluate, self.keep_best = (
             rho2,
@@ -83,6 +86,7 @@ class Training:
             evaluate,
             keep_best,
         )
+        self.first = first_position(self.model.encoder) if rank.packed else None
         self.optimizer = torch.optim.AdamW(
             parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
         )
@@ -141,7 +145,7 @@ class Training:
         unsynchronised = nullcontext() if last or self.rank.world == 1 else self.parallel.no_sync()  # type: ignore[operator]
         with unsynchronised:
             with self.rank.autocast():
-                mlm, task = self.parallel(*to_device(part, self.rank.device))
+                mlm, task = self.parallel(*to_device(part, self.rank.device, first=self.first))
             step_loss(mlm, task, part, rho2=self.rho2, weighting=self.weighting, world=self.rank.world).backward()
         return mlm.detach(), task.detach()
 
@@ -194,16 +198,24 @@ class Training:
         save_checkpoint(folder, self.model, self.optimizer, self.progress, self.best)
 
 
-def to_device(batch: Batch, device: str):
-    """Move a batch's arrays to the device as the arguments of the model's forward."""
+def to_device(batch: Batch, device: str, *, first: int | None = None):
+    """Move a batch's arrays to the device as the arguments of the model's forward.
+
+    first: number of a row's first position, to lay the rows one after another; None leaves them padded.
+    """
 
     def tensor(array: np.ndarray | None) -> torch.Tensor | None:
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
-    inputs = {"input_ids": tensor(batch.tokens), "attention_mask": tensor(batch.attention)}
-    if batch.types is not None:
-        inputs["token_type_ids"] = tensor(batch.types)
-    return inputs, tensor(batch.masked), tensor(batch.targets), tensor(batch.labels)
+    masked = batch.masked
+    arrays: Mapping[str, np.ndarray | None]
+    if first is None:
+        arrays = {"input_ids": batch.tokens, "attention_mask": batch.attention, "token_type_ids": batch.types}
+    else:
+        arrays, masked = pack(batch, first=first)
+    inputs = {name: tensor(array) if array is None or array.ndim else int(array) for name, array in arrays.items()}
+    known = {name: value for name, value in inputs.items() if value is not None}
+    return known, tensor(masked), tensor(batch.targets), tensor(batch.labels)
 
 
 def parameter_groups(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:

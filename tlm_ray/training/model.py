@@ -1,4 +1,4 @@
-"""The joint model: one encoder with an MLM head that sees only masked positions and a task head on [CLS].
+"""The joint model: one encoder with an MLM head that sees only masked positions and a task head.
 
 Both heads are the architecture's own in transformers, so stage one's result opens as `AutoModelForMaskedLM` and stage
 two's as `AutoModelForSequenceClassification`. The paper's task head is Linear-GELU-Linear; BERT's own is
@@ -19,13 +19,15 @@ from transformers import (
     BertConfig,
     PretrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
 
-from tlm_ray.training import cpu
+from tlm_ray.training import cpu, packing
 from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
+from tlm_ray.training.heads import Head
 from tlm_ray.training.schedules import Geometry
 
-MLM_HEADS = {"bert": "cls"}  # where each architecture keeps its MLM head
+SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
 
 
 def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> BertConfig:
@@ -46,8 +48,20 @@ def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tup
     )
 
 
+def config_of(source: str | Path, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> PretrainedConfig:
+    """Return the configuration of any encoder, by hub name or local folder, for another vocabulary and other labels."""
+    ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
+    config = AutoConfig.from_pretrained(str(source), trust_remote_code=False, **label_names(labels))
+    own = {name: number for name, number in ids.items() if number is not None and hasattr(config, name)}
+    for name, value in (own | {"vocab_size": len(tokenizer)}).items():
+        setattr(config, name, value)
+    return config
+
+
 def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
-    """Return the configuration entries that give a classifier its class names."""
+    """Return the configuration entries that give a classifier its class names; without any it is a regression."""
+    if not labels:
+        return {"num_labels": 1, "problem_type": "regression"}
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: i for i, label in enumerate(labels)},
@@ -55,51 +69,55 @@ def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
 
 
 class JointModel(nn.Module):
-    """A classifier and, in stage one, an MLM model that share one encoder.
+    """An encoder with a task head and, in stage one, an MLM head.
 
-    forward returns two sums over this rank's rows: of the MLM cross-entropy over masked positions and of the task
-    cross-entropy over rows; 0 where a batch has no such targets.
+    forward returns two sums over this rank's rows: of the MLM cross-entropy over masked positions and of the task's
+    loss over rows, which is the cross-entropy of classes or the squared error of numbers; 0 where a batch has no such
+    targets. ValueError for an architecture whose parts do not give what the whole gives.
     """
 
     def __init__(self, classifier: PreTrainedModel, mlm: PreTrainedModel | None = None):
         super().__init__()
-        self.classifier = classifier
-        self.mlm = mlm
+        self.config = classifier.config
+        self.encoder: Any = classifier.base_model
+        if mlm is not None:
+            setattr(mlm, mlm.base_model_prefix, self.encoder)
+            mlm.tie_weights()
+        rows = _sample(self.config.vocab_size)
+        with torch.no_grad():
+            whole = [model.eval()(**rows).logits for model in (classifier, mlm) if model is not None]
+        self.task = Head(classifier)
+        self.mlm = None if mlm is None else Head(mlm, without_last=True)
+        self._check(whole, rows)
 
     @classmethod
     def from_scratch(cls, config: PretrainedConfig, *, seed: int) -> "JointModel":
         """Make stage one's model with random weights that depend on the configuration and the seed alone."""
         torch.manual_seed(seed)
-        classifier = AutoModelForSequenceClassification.from_config(config)
-        mlm = AutoModelForMaskedLM.from_config(config)
-        setattr(mlm, mlm.base_model_prefix, classifier.base_model)
-        mlm.tie_weights()
-        mlm.get_output_embeddings().forward = lambda features: features  # the product is ProjectedCrossEntropy's
-        return cls(classifier, mlm)
+        return cls(AutoModelForSequenceClassification.from_config(config), AutoModelForMaskedLM.from_config(config))
 
     @classmethod
-    def from_checkpoint(cls, folder: str | Path, *, labels: tuple[str, ...], seed: int) -> "JointModel":
-        """Make stage two's model: a trained encoder with a fresh task head; safetensors only, no code of others run.
+    def from_checkpoint(
+        cls, source: str | Path, *, labels: tuple[str, ...], seed: int, mlm: bool = False
+    ) -> "JointModel":
+        """Make a model of a trained encoder with a fresh task head; safetensors only, no code of others is run.
 
-        folder: stage one's model, or any encoder's by hub name or local folder.
+        source: stage one's model, or any encoder's by hub name or local folder. mlm: take its MLM head along.
         """
         torch.manual_seed(seed)
-        config = AutoConfig.from_pretrained(
-            str(folder), trust_remote_code=False, num_labels=len(labels), **label_names(labels)
-        )
-        options = {
-            "config": config,
-            "use_safetensors": True,
-            "trust_remote_code": False,
-            "dtype": torch.float32,
-        }
-        return cls(AutoModelForSequenceClassification.from_pretrained(str(folder), **options))
+        options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "dtype": torch.float32}
+        config = AutoConfig.from_pretrained(str(source), trust_remote_code=False, **label_names(labels))
+        classifier = AutoModelForSequenceClassification.from_pretrained(str(source), config=config, **options)
+        return cls(classifier, AutoModelForMaskedLM.from_pretrained(str(source), **options) if mlm else None)
 
-    def on(self, device: str) -> "JointModel":
+    def on(self, device: str, *, packed: bool = False) -> "JointModel":
         """Move to a device, and take the attention and the dropout that are fastest there."""
-        if torch.device(device).type == "cpu":
+        on_cpu = torch.device(device).type == "cpu"
+        if on_cpu:
             cpu.prepare(self)
-        self.classifier.set_attn_implementation(cpu.ATTENTION if torch.device(device).type == "cpu" else "sdpa")
+        attention = packing.ATTENTION if packed else cpu.ATTENTION if on_cpu else "sdpa"
+        if self.encoder._can_set_attn_implementation():
+            self.encoder.set_attn_implementation(attention)
         return self.to(device)
 
     def forward(
@@ -109,36 +127,56 @@ class JointModel(nn.Module):
         targets: torch.Tensor | None,
         labels: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.encode(inputs)
+        zero = torch.zeros((), device=hidden.device)
+        mlm = zero if masked is None or targets is None else self._mlm_loss(hidden, masked, targets)
         if labels is None:
-            hidden, task = self.classifier.base_model(**inputs).last_hidden_state, None  # type: ignore[operator]
-        else:
-            output = self.classifier(**inputs, output_hidden_states=masked is not None)
-            hidden = output.hidden_states[-1] if masked is not None else None
-            task = nn.functional.cross_entropy(output.logits.float(), labels, reduction="sum")
-        mlm = None
-        if masked is not None:
-            assert targets is not None, "masked places come with their tokens"
-            head, decoder = self.mlm_head()
-            features = head(hidden.flatten(0, 1).index_select(0, masked))
-            mlm = ProjectedCrossEntropy.apply(features, decoder.weight, decoder.bias, targets)
-        zero = self._untouched(task is None)
-        return zero if mlm is None else mlm + zero, zero if task is None else task
+            return mlm + self._untouched(), zero
+        return mlm, self._task_loss(self.task(*packing.rectangle(hidden, inputs)), labels)
 
-    def mlm_head(self) -> tuple[nn.Module, nn.Linear]:
-        """The MLM head without its last product, and the layer that holds that product's weights."""
+    def encode(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the hidden states of a batch, laid out as its tokens are: (rows, length, width) or (1, tokens, width).
+
+        inputs: input_ids with attention_mask, or packed (`tlm_ray.training.packing`); token_type_ids, which are left
+        out where the architecture has none.
+        """
+        if getattr(self.config, "type_vocab_size", 1) < 2:
+            inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
+        return self.encoder(**inputs).last_hidden_state
+
+    def scores(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the task's logits, float32 (rows, classes), or the numbers of a regression, (rows, 1)."""
+        return self.task(*packing.rectangle(self.encode(inputs), inputs)).float()
+
+    def _mlm_loss(self, hidden: torch.Tensor, masked: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         assert self.mlm is not None, "stage two has no MLM head"
-        decoder = self.mlm.get_output_embeddings()
-        assert isinstance(decoder, nn.Linear)
-        return getattr(self.mlm, MLM_HEADS[self.mlm.config.model_type]), decoder
+        features = self.mlm(hidden.flatten(0, 1).index_select(0, masked)[None])[0]
+        return ProjectedCrossEntropy.apply(features, self.mlm.last.weight, self.mlm.last.bias, targets)
 
-    def _untouched(self, without_task: bool) -> torch.Tensor:
+    def _task_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self.config.problem_type == "regression":
+            return nn.functional.mse_loss(logits.float().squeeze(-1), labels.float(), reduction="sum")
+        return nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+
+    def _untouched(self) -> torch.Tensor | float:
         """A zero that ties an idle task head into the graph, so that every rank has a gradient for every parameter."""
-        zero = torch.zeros((), device=self.classifier.device)
-        return zero + sum(0.0 * p.sum() for p in self.task_head()) if without_task and self.training else zero
+        return sum((0.0 * p.sum() for p in self.task.parameters()), 0.0) if self.training else 0.0
 
-    def task_head(self) -> list[nn.Parameter]:
-        """The parameters that serve the task alone."""
-        shared = {id(p) for p in self.mlm.parameters()} if self.mlm is not None else set()
-        pooler = getattr(self.classifier.base_model, "pooler", None)
-        alone = {id(p) for p in pooler.parameters()} if pooler is not None else set()
-        return [p for p in self.classifier.parameters() if id(p) not in shared or id(p) in alone]
+    @torch.no_grad()
+    def _check(self, whole: list[torch.Tensor], rows: dict[str, torch.Tensor]) -> None:
+        hidden = self.encode(rows)
+        parts = [self.task(hidden, rows["attention_mask"])]
+        if self.mlm is not None:
+            parts.append(nn.functional.linear(self.mlm(hidden), self.mlm.last.weight, self.mlm.last.bias))
+        for logits, expected in zip(parts, whole, strict=True):
+            if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-4):
+                raise ValueError(
+                    f"architecture {self.config.model_type!r}: its heads need more of the encoder than hidden states; "
+                    "take another, such as bert, roberta, modernbert, distilbert or electra"
+                )
+
+
+def _sample(vocabulary: int) -> dict[str, torch.Tensor]:
+    """Two short rows of any tokens."""
+    tokens = torch.arange(8).view(2, 4) % vocabulary
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}

@@ -19,7 +19,7 @@ def predict(model: JointModel, blocks: Blocks, *, pad_id: int, rank: Rank) -> np
     model.eval()
     order = np.argsort(blocks.lengths, kind="stable")
     batches = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
-    classes = model.classifier.config.num_labels or 0
+    classes = model.config.num_labels or 0
     logits = torch.zeros(len(blocks), classes, device=rank.device)
     for rows in batches[rank.rank :: rank.world]:
         tokens, attention, places = pad(blocks, rows, pad_id)
@@ -28,7 +28,7 @@ def predict(model: JointModel, blocks: Blocks, *, pad_id: int, rank: Rank) -> np
             inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
         tensors = {name: torch.from_numpy(array).to(rank.device) for name, array in inputs.items()}
         with rank.autocast():
-            logits[torch.from_numpy(rows)] = model.classifier(**tensors).logits.float()
+            logits[torch.from_numpy(rows)] = model.scores(tensors)
     if rank.world > 1:
         dist.all_reduce(logits)
     model.train(training)

@@ -12,7 +12,7 @@ import torch
 import transformers
 from ray import train
 from ray.train.torch import get_device
-from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
 from tlm_ray.corpus.scores import score
@@ -176,16 +176,12 @@ def _facts(training: Training, progress: Progress) -> dict[str, Any]:
 def _export_mlm(model: JointModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
     """Write encoder and MLM head; stage one's task head, pooler included, is left behind (released code: reset)."""
     assert model.mlm is not None
-    plain = AutoModelForMaskedLM.from_config(model.mlm.config)
-    wanted = dict(plain.named_parameters())
-    with torch.no_grad():
-        for name, parameter in model.mlm.named_parameters():
-            if name in wanted:
-                wanted[name].copy_(parameter)
-    plain.save_pretrained(path)
+    with model.mlm.whole(model.encoder) as whole:
+        whole.save_pretrained(path)
     tokenizer.save_pretrained(path)
 
 
 def _export_classifier(model: JointModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
-    model.classifier.save_pretrained(path)
+    with model.task.whole(model.encoder) as whole:
+        whole.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -1,0 +1,99 @@
+"""Rows packed, padded and one by one: the same hidden states, losses and gradients, for three architectures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, ModernBertConfig, RobertaConfig
+
+from tlm_ray.training.batches import Batch
+from tlm_ray.training.loop import to_device
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import step_loss
+from tlm_ray.training.packing import first_position, rectangle
+
+# torch's own detour of nested tensors on a CPU
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+SIZE = {
+    "vocab_size": 80,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "pad_token_id": 1,
+    "num_labels": 3,
+    "initializer_range": 0.2,
+}
+IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
+CONFIGS = {
+    "bert": BertConfig(**SIZE, max_position_embeddings=40, hidden_dropout_prob=0, attention_probs_dropout_prob=0),
+    "roberta": RobertaConfig(**SIZE, max_position_embeddings=42, hidden_dropout_prob=0, attention_probs_dropout_prob=0),
+    # windows of three tokens to each side, in two layers of three
+    "modernbert": ModernBertConfig(**SIZE, **IDS, local_attention=6, global_attn_every_n_layers=3),
+}
+ROWS, LENGTH = 5, 17
+
+
+def make_batch(types: bool) -> Batch:
+    """Rows of 2 to 17 tokens with a quarter masked and labels."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([2, 17, 9, 5, 12])
+    attention = (np.arange(LENGTH) < lengths[:, None]).astype(np.int64)
+    tokens = np.where(attention, rng.integers(5, 80, (ROWS, LENGTH)), 1)
+    masked = np.flatnonzero((rng.random((ROWS, LENGTH)) < 0.25) & (attention == 1))
+    return Batch(
+        kind="task",
+        tokens=tokens,
+        attention=attention,
+        types=attention * rng.integers(0, 2, (ROWS, LENGTH)) if types else None,
+        masked=masked,
+        targets=rng.integers(5, 80, len(masked)),
+        labels=rng.integers(0, 3, ROWS),
+        rows=ROWS,
+        masked_total=len(masked),
+        real_tokens=int(attention.sum()),
+    )
+
+
+def learned(model: JointModel, parts: list[Batch], *, first: int | None = None) -> dict[str, torch.Tensor]:
+    """Return hidden states of real tokens, both losses and all gradients of a batch that is computed in parts."""
+    model.zero_grad()
+    hidden, losses = [], []
+    for part in parts:
+        inputs, *targets = to_device(part, "cpu", first=first)
+        states, inside = rectangle(model.encode(inputs), inputs)
+        hidden.append(states[inside.bool()].detach())
+        losses.append(torch.stack(model(inputs, *targets)))
+        step_loss(*losses[-1], part, rho2=2.0, weighting="paper", world=1).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    return gradients | {"hidden": torch.cat(hidden), "losses": torch.stack(losses).detach().sum(0) / ROWS}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_packed_padded_and_one_by_one_are_the_same(name):
+    model = JointModel.from_scratch(CONFIGS[name], seed=0).train()
+    batch = make_batch(types=name == "bert")
+    one_by_one = learned(model, list(batch.parts(1)))
+    found = {"padded": learned(model, [batch])}
+    found["padded, for CPUs"] = learned(model.on("cpu"), [batch])
+    found["packed"] = learned(model.on("cpu", packed=True), [batch], first=first_position(model.encoder))
+    for layout, own in found.items():
+        for part, expected in one_by_one.items():
+            message = f"{layout}: {part}"
+            torch.testing.assert_close(own[part], expected, rtol=1e-5, atol=1e-5, msg=lambda m, n=message: f"{n} {m}")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_packed_rows_do_not_see_each_other(name):
+    model = JointModel.from_scratch(CONFIGS[name], seed=0).on("cpu", packed=True).eval()
+    batch, first = make_batch(types=False), first_position(model.encoder)
+    other = replace(batch, tokens=np.where(np.arange(ROWS)[:, None] == 1, (batch.tokens + 7) % 80, batch.tokens))
+    states = [model.encode(to_device(one, "cpu", first=first)[0])[0] for one in (batch, other)]
+    changed = (states[0] != states[1]).any(1)
+    assert changed[2 : 2 + 17].all() and not changed[:2].any() and not changed[19:].any()
+
+
+def test_first_positions_are_those_of_the_architectures():
+    first = {name: first_position(JointModel.from_scratch(c, seed=0).encoder) for name, c in CONFIGS.items()}
+    assert first == {"bert": 0, "roberta": 2, "modernbert": 0}
