@@ -8,6 +8,7 @@ Expected before running: BM25 text above random text above task data only; the g
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import ray
 import tyro
@@ -28,11 +29,18 @@ class MainTable(Options):
 
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+    before: list[str] = field(default_factory=lambda: ["plain"])
+    """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt or tlm"""
 
 
 def trainings(options: MainTable) -> list[Training]:
     """One training a row, task and seed; stages that they share are made once."""
-    rows = ROWS | {name: lambda recipe, name=name: baseline(recipe, name) for name in options.baseline}
+    kinds = {
+        name if kind == "plain" else f"{name} + {kind.upper()}": partial(baseline, start=name, kind=kind)
+        for name in options.baseline
+        for kind in options.before
+    }
+    rows = ROWS | kinds
     return [
         Training(row=row, task=task, recipe=vary(options.recipe(task)), seed=seed)
         for row, vary in rows.items()

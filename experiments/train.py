@@ -25,6 +25,8 @@ class Train(Options):
     """folder or URI for the trained model"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
+    before: str = "plain"
+    """what comes before its fine-tuning: plain (nothing), mlm, tapt, dapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,7 +38,7 @@ def trainings(options: Train) -> list[Training]:
     """One training a seed."""
     (task,) = options.tasks
     recipe = options.recipe(task)
-    recipe = baseline(recipe, options.start) if options.start else recipe
+    recipe = baseline(recipe, options.start, options.before) if options.start else recipe
     return [Training(row="train", task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
 
 

@@ -204,6 +204,14 @@ def test_pairs_carry_their_token_types_and_zero_where_padded():
             np.testing.assert_array_equal(types[attention == 1], own)
 
 
+def test_without_task_batches_every_batch_is_the_next_general_one():
+    alone, mixed = make_interleave(rho1=None, masking=None), make_interleave(rho1=1)
+    assert {alone.kind(step) for step in range(20)} == {"general"}
+    for step in range(10):
+        np.testing.assert_array_equal(alone.streams["general"].rows(step), mixed.streams["general"].rows(step))
+        assert (rows_of(alone.batch(step)) == alone.streams["general"].rows(step)).all()
+
+
 def test_single_texts_carry_no_token_types():
     assert all(make_interleave().batch(step).types is None for step in range(4))
 

@@ -203,6 +203,15 @@ def test_weightings_are_the_formulas_of_the_released_code_and_of_the_paper(model
     torch.testing.assert_close(paper, rho2 * mlm + task, rtol=1e-5, atol=1e-6)
 
 
+def test_the_mlm_weighting_leaves_labels_unseen(model):
+    batch = make_batch("task")
+    (mlm, _), *_ = reference_losses(model, batch)
+    loss = loss_of(model, batch, rho2=3.0, weighting="mlm")
+    loss.backward()
+    torch.testing.assert_close(loss, mlm, rtol=1e-5, atol=1e-6)
+    assert all((p.grad == 0).all() for p in model.task.parameters())
+
+
 @pytest.mark.parametrize("weighting", ["released", "paper"])
 def test_general_batches_count_fully_whatever_rho2_is(model, weighting):
     batch = make_batch("general")

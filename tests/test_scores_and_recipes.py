@@ -3,11 +3,12 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.corpus.scores import METRICS, score
+from tlm_ray.corpus.scores import METRICS, REGRESSION, score
 from tlm_ray.runs.recipes import ALIASES, TINY_RECIPE, baseline, recipe_for
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
@@ -69,7 +70,7 @@ def test_scores_of_two_classes_are_their_definitions(pairs):
 def test_scores_do_not_depend_on_the_order_of_rows_or_the_names_of_classes(pairs, renamed):
     gold, predicted = zip(*pairs, strict=True)
     other_gold, other = zip(*[(renamed[g], renamed[p]) for g, p in reversed(pairs)], strict=True)
-    for metric in sorted(set(METRICS) - {"accuracy_f1"}):
+    for metric in sorted(set(METRICS) - {"accuracy_f1", *REGRESSION}):
         assert score(metric, gold, predicted) == pytest.approx(score(metric, other_gold, other), abs=1e-9)
 
 
@@ -177,7 +178,15 @@ def test_depth_is_k_unless_given_and_lets_k_shrink():
 
 @pytest.mark.parametrize(
     ("changes", "uses"),
-    [({}, True), ({"rho2": 0}, True), ({"k": 0}, False), ({"rho1": 0}, False), ({"start": "x"}, False)],
+    [
+        ({}, True),
+        ({"rho2": 0}, True),
+        ({"k": 0}, False),
+        ({"rho1": 0}, False),
+        ({"rho1": None}, True),
+        ({"start": "x"}, True),
+        ({"start": "x", "stage_one": None}, False),
+    ],
 )
 def test_general_text_is_an_input_only_where_it_is_read(changes, uses):
     assert replace(TINY_RECIPE, **changes).uses_general is uses
@@ -187,5 +196,51 @@ def test_a_baseline_shares_stage_two_and_reads_no_general_text():
     recipe = recipe_for("sciie", "small")
     made = baseline(recipe, "google-bert/bert-base-uncased")
     assert (made.start, made.tokenizer) == ("google-bert/bert-base-uncased",) * 2
-    assert made.stage_two == recipe.stage_two
+    assert made.stage_two == recipe.stage_two and made.stage_one is None
     assert not made.uses_general
+
+
+def test_baselines_differ_in_what_comes_before_stage_two():
+    recipe = recipe_for("sciie", "small")
+    made = {kind: baseline(recipe, "google-bert/bert-base-uncased", kind) for kind in ("mlm", "tapt", "dapt", "tlm")}
+    assert {recipe.start for recipe in made.values()} == {"google-bert/bert-base-uncased"}
+    assert all(own.stage_one == recipe.stage_one for own in made.values())
+    assert {kind: own.uses_general for kind, own in made.items()} == {
+        "mlm": False, "tapt": False, "dapt": True, "tlm": True,
+    }  # fmt: skip
+    assert (made["tapt"].weighting, made["mlm"].weighting) == ("mlm", recipe.weighting)
+    assert (made["dapt"].method, made["dapt"].rho1) == ("random", None)
+    assert (made["tlm"].k, made["tlm"].rho1, made["tlm"].method) == (recipe.k, recipe.rho1, recipe.method)
+    with pytest.raises(ValueError, match="baseline 'x': allowed are plain, mlm, tapt, dapt, tlm"):
+        baseline(recipe, "google-bert/bert-base-uncased", "x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stage_one": None}, "stage_one None: give start"),
+        ({"start": "x", "architecture": "y"}, "architecture 'y': start 'x' has its own"),
+        ({"rho1": None, "k": 0}, "rho1 None: without task batches k must be 1 or more"),
+    ],
+)
+def test_recipes_that_name_no_training_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY_RECIPE, **changes)
+
+
+def test_a_correlation_is_its_definition():
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.normal(size=50), rng.normal(size=50)
+
+    def pearson(x, y):
+        x, y = x - x.mean(), y - y.mean()
+        return (x * y).sum() / math.sqrt((x * x).sum() * (y * y).sum())
+
+    ranks = [np.argsort(np.argsort(x)).astype(float) for x in (gold, predicted)]
+    expected = 50 * (pearson(gold, predicted) + pearson(*ranks))
+    assert score("pearson_spearman", gold, predicted) == pytest.approx(expected)
+    assert score("pearson_spearman", gold, 2 * gold + 1) == pytest.approx(100)
+    assert score("pearson_spearman", gold, -gold) == pytest.approx(-100)
+    assert score("pearson_spearman", gold, np.ones(50)) == 0
+    with pytest.raises(ValueError, match=r"'pearson_spearman' got predicted of shape .* two or more finite numbers"):
+        score("pearson_spearman", gold, np.full(50, np.nan))

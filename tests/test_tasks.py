@@ -132,6 +132,28 @@ def test_every_row_keeps_its_label(tmp_path_factory, values):
     assert set(task.labels) == {row["label"] for row in rows}
 
 
+def test_a_metric_of_regression_makes_labels_numbers(tmp_path):
+    rows = [("text", label) for label in ("2.5", "0", "-1e-1")]
+    folder = write_folder(tmp_path / "numbers", train=rows, dev=rows, test=rows[:1])
+    task = read_task(folder, metric="pearson_spearman")
+    assert (task.metric, task.labels) == ("pearson_spearman", ())
+    assert task.splits["dev"]["label"].to_pylist() == [2.5, 0.0, -0.1]
+    assert load_task(write(tmp_path / "kept", task)).splits["train"]["label"].type == pa.float64()
+
+
+def write(folder, task):
+    write_task(str(folder), task)
+    return str(folder)
+
+
+@pytest.mark.parametrize("label", ["high", "nan", "inf"])
+def test_a_label_of_a_regression_that_is_no_number_is_named(tmp_path, label):
+    rows = [("text", "1"), ("text", label)]
+    folder = write_folder(tmp_path / "numbers", train=rows, dev=rows, test=rows)
+    with pytest.raises(ValueError, match=f"train.*, row 1: label '{label}' is not a number, which a regression needs"):
+        read_task(folder, metric="pearson_spearman")
+
+
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
 def test_pairs_keep_both_sides_and_are_one_query(tmp_path, ending):
     rows = [{"text": "a b", "text_pair": "c d", "label": i} for i in (0, 1)]

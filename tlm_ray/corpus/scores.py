@@ -1,34 +1,47 @@
-"""Scores of predicted classes, as the paper reports them: percentages from scikit-learn."""
+"""Scores of predicted classes and numbers, as the paper reports them: percentages from scikit-learn and SciPy."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 
-def score(metric: str, gold: Sequence[int] | np.ndarray, predicted: Sequence[int] | np.ndarray) -> float:
-    """Return how well predicted class ids agree with gold ones, in percent.
+def score(metric: str, gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> float:
+    """Return how well predicted class ids, or numbers, agree with gold ones, in percent.
 
-    `metric` is one of METRICS; `gold` and `predicted` are class ids of equal length. The result is
-    in [0, 100], except for "matthews" in [-100, 100]. "macro_f1" averages over the classes seen in
+    `metric` is one of METRICS; `gold` and `predicted` are class ids of equal length, or numbers for
+    a metric of REGRESSION. The result is in [0, 100], except for "matthews" and correlations, in
+    [-100, 100]. "macro_f1" averages over the classes seen in
     gold or predicted, one that was never predicted counting 0, as the released code did;
     "micro_f1" is over all classes, which equals accuracy where every row has one class;
-    "accuracy_f1" is the mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP).
+    "accuracy_f1" is the mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP);
+    "pearson_spearman" the mean of both correlations (GLUE's STS-B), 0 where all numbers are equal.
     Raises ValueError for an unknown metric or ids that it cannot compare.
     """
     if metric not in METRICS:
         raise ValueError(f"metric {metric!r} is unknown; use one of {', '.join(METRICS)}")
-    gold_ids = _class_ids(metric, "gold", gold)
-    predicted_ids = _class_ids(metric, "predicted", predicted)
+    checked = _numbers if metric in REGRESSION else _class_ids
+    gold_ids, predicted_ids = checked(metric, "gold", gold), checked(metric, "predicted", predicted)
     if len(gold_ids) != len(predicted_ids):
         raise ValueError(
             f"metric {metric!r} got {len(gold_ids)} gold and {len(predicted_ids)} predicted "
-            "class ids; give one prediction for each gold id"
+            "values; give one prediction for each gold one"
         )
     return 100.0 * METRICS[metric](gold_ids, predicted_ids)
 
 
-def _class_ids(metric: str, name: str, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+def _numbers(metric: str, name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size < 2 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError(
+            f"metric {metric!r} got {name} of shape {array.shape} and type {array.dtype}; "
+            "give a vector of two or more finite numbers"
+        )
+    return array.astype(np.float64)
+
+
+def _class_ids(metric: str, name: str, ids: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return ids as an integer vector; floats are refused, for a cast would change them."""
     array = np.asarray(ids)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iub":
@@ -67,10 +80,18 @@ def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
     return (_accuracy(gold, predicted) + _f1("binary")(gold, predicted)) / 2
 
 
+def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
+    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:  # a correlation with a constant is undefined
+        return 0.0
+    return float(pearsonr(gold, predicted).statistic + spearmanr(gold, predicted).statistic) / 2
+
+
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "macro_f1": _f1("macro"),
     "micro_f1": _f1("micro"),
     "accuracy": _accuracy,
     "matthews": _matthews,
     "accuracy_f1": _accuracy_f1,
+    "pearson_spearman": _pearson_spearman,
 }
+REGRESSION = ("pearson_spearman",)  # of numbers instead of classes

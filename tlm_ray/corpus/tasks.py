@@ -1,9 +1,10 @@
 """Labelled tasks: a folder (or hub dataset) with train, dev and test files of text, label and perhaps text_pair.
 
-Labels are found in the training file, never hard-coded. Everything that can be wrong with a task is found here, before
-any expensive work starts.
+Labels are found in the training file, never hard-coded; with a metric of regression they are numbers. Everything that
+can be wrong with a task is found here, before any expensive work starts.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from tlm_ray import storage
 from tlm_ray.corpus.documents import as_strings, file_format, read_columns
-from tlm_ray.corpus.scores import METRICS
+from tlm_ray.corpus.scores import METRICS, REGRESSION
 
 SPLITS = ("train", "dev", "test")
 SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid"), "test": ("test",)}
@@ -62,6 +63,7 @@ HUB_TASKS = {
     "mnli": _glue("mnli", "accuracy", "premise", "hypothesis", dev="validation_matched"),
     "qnli": _glue("qnli", "accuracy", "question", "sentence"),
     "rte": _glue("rte", "accuracy", "sentence1", "sentence2"),
+    "stsb": _glue("stsb", "pearson_spearman", "sentence1", "sentence2"),
 }
 
 
@@ -70,7 +72,8 @@ class Task:
     """A labelled task, read and checked.
 
     `splits` maps train, dev and test to tables of text (string), text_pair (string, empty where there is none) and
-    label (int64, an index into `labels`). `digests` are the sha256 of its three files, its identity.
+    label (int64, an index into `labels`; in a regression, whose `labels` are empty, float64). `digests` are the sha256
+    of its three files, its identity.
     """
 
     name: str
@@ -94,7 +97,7 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
     """Read and check a task: a folder's location, a name below `task_root`, or a name of the paper's or GLUE's tasks.
 
     ValueError or FileNotFoundError names the file, the row and the fix: missing column, empty text, a label in dev or
-    test that train does not have, fewer than two classes.
+    test that train does not have, fewer than two classes, a label that is no number where `metric` is of regression.
     """
     short = storage.without_query(name).rstrip("/").rpartition("/")[2]
     hub = HUB_TASKS.get(short, HubTask(uri=""))
@@ -110,13 +113,18 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
         )
     files = _split_files(source)
     tables = {split: _read_split(uri, source) for split, uri in files.items()}
-    labels = _labels(tables["train"], files["train"])
+    metric = metric or source.metric
+    numbers = metric in REGRESSION
+    labels = () if numbers else _labels(tables["train"], files["train"])
     return Task(
         name=short,
-        metric=_known_metric(metric or source.metric, labels, files["train"]),
+        metric=_known_metric(metric, labels, files["train"]),
         labels=labels,
         digests=tuple(storage.digest(uri) for uri in files.values()),  # type: ignore[arg-type]
-        splits={split: _number(table, labels, files[split]) for split, table in tables.items()},
+        splits={
+            split: _measured(table, files[split]) if numbers else _number(table, labels, files[split])
+            for split, table in tables.items()
+        },
     )
 
 
@@ -203,6 +211,19 @@ def _number(table: pa.Table, labels: tuple[str, ...], uri: str) -> pa.Table:
             )
         numbers.append(index[label])
     return table.set_column(2, "label", pa.array(numbers, pa.int64()))
+
+
+def _measured(table: pa.Table, uri: str) -> pa.Table:
+    """Read the labels of a regression."""
+    numbers = []
+    for row, label in enumerate(table["label"].to_pylist()):
+        try:
+            numbers.append(float(label))
+        except ValueError:
+            numbers.append(math.nan)
+        if not math.isfinite(numbers[-1]):
+            raise ValueError(f"file {uri!r}, row {row}: label {label!r} is not a number, which a regression needs")
+    return table.set_column(2, "label", pa.array(numbers, pa.float64()))
 
 
 TASK = "task.json"

@@ -33,7 +33,7 @@ class Cell:
                 f"{self._name}: {len(self.scores)} scores and {len(self.dev_scores)} dev_scores; "
                 "give one of each a seed, and at least one"
             )
-        lowest = -100.0 if self.metric == "matthews" else 0.0
+        lowest = -100.0 if self.metric in ("matthews", "pearson_spearman") else 0.0
         for score in (*self.scores, *self.dev_scores):
             if not lowest <= score <= 100.0:
                 raise ValueError(f"{self._name}: score {score}; give percent, {lowest:g} to 100")

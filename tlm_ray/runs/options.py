@@ -52,14 +52,20 @@ class Options:
     """passages kept a query, instead of the recipe's"""
     depth: int | None = None
     """passages retrieved a query, instead of the largest k asked for"""
+    metric: str = ""
+    """what scores are, instead of the task's own (macro_f1 for a task of yours); pearson_spearman makes a regression"""
     precision: str = ""
     """fp32 or bf16, instead of the recipe's"""
     rho1: int | None = None
     """general batches a task batch, instead of the recipe's"""
+    external_only: bool = False
+    """no task batches in stage one (table 5)"""
     rho2: float | None = None
     """weight of the MLM loss in task batches, instead of the recipe's"""
     encoder: str = ""
     """hub name or local folder whose embeddings the method "dense" compares, instead of the recipe's"""
+    architecture: str = ""
+    """hub name or local folder of the encoder to build from random weights, instead of the recipe's BERT"""
     steps: int | None = None
     """steps of stage one, instead of the recipe's"""
     steps_two: int | None = None
@@ -74,6 +80,8 @@ class Options:
     """Ray resources of one training worker: CPU=1, or CPU=4 GPU=1"""
     micro_rows: int = 0
     """rows that a training worker computes at once, which bounds its memory; 0 for all of a step"""
+    packed: bool = False
+    """lay a worker's rows one after another instead of padding them"""
     side_by_side: int = 0
     """trainings at once; 0 for as many as the cluster has room for"""
     shared_root: bool = False
@@ -86,6 +94,8 @@ class Options:
             raise ValueError("--autoscaling: give --workers too, the CPUs to retrieve with; there may be none yet")
         if self.seeds < 1:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+        if self.external_only and self.rho1 is not None:
+            raise ValueError(f"--rho1 {self.rho1}: --external-only leaves task batches out; give one of them")
         if not self.tasks:
             raise ValueError("--tasks: name at least one")
 
@@ -94,7 +104,8 @@ class Options:
         tasks = [storage.absolute(task) if "/" in task and not self.task_root else task for task in self.tasks]
         places: dict[str, str] = {name: getattr(self, name) for name in ("corpus", "task_root", "root", "out")}
         found: dict[str, Any] = {name: storage.absolute(uri) for name, uri in places.items() if uri}
-        return replace(self, tasks=tasks, encoder=storage.absolute_if_there(self.encoder), **found)
+        found |= {name: storage.absolute_if_there(getattr(self, name)) for name in ("encoder", "architecture")}
+        return replace(self, tasks=tasks, **found)
 
     def flow(self, **more: Any) -> Flow:
         """Open corpus and tasks, which finds what is wrong with them, and return the flow that makes stages."""
@@ -104,7 +115,7 @@ class Options:
             digests = storage.join(root, "corpora.json")
             corpus = open_corpus(storage.absolute(self.corpus), column=self.column, digests=digests)
         task_root = storage.absolute(self.task_root) if self.task_root else ""
-        return Flow(execution=self.execution(root), corpus=corpus, task_root=task_root, **more)
+        return Flow(execution=self.execution(root), corpus=corpus, task_root=task_root, metric=self.metric, **more)
 
     def execution(self, root: str) -> Execution:
         """Return how stages are made, as far as it is known without a cluster."""
@@ -113,7 +124,10 @@ class Options:
             shards=self.shards,
             workers=self.workers or 1,
             compute=Compute(
-                workers=self.train_workers, resources=_amounts(self.train_resources), micro_rows=self.micro_rows
+                workers=self.train_workers,
+                resources=_amounts(self.train_resources),
+                micro_rows=self.micro_rows,
+                packed=self.packed,
             ),
             side_by_side=self.side_by_side or 1,
         )
@@ -122,14 +136,16 @@ class Options:
         """Count a task's training rows, which decide the recipe of a task that the paper does not have."""
         if task == EMBEDDED and not self.task_root:
             return 0
-        return len(task_once(task, storage.absolute(self.task_root) if self.task_root else "").splits["train"])
+        task_root = storage.absolute(self.task_root) if self.task_root else ""
+        return len(task_once(task, task_root, self.metric).splits["train"])
 
     def recipe(self, task: str, **changes: Any) -> Recipe:
         """Return a task's recipe with the changes of the command line."""
         recipe = recipe_for(task.rstrip("/").rpartition("/")[2], self.scale, train_rows=self._train_rows(task))
         asked: dict[str, Any] = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2, "precision": self.precision}
-        asked["encoder"] = storage.absolute_if_there(self.encoder)
+        asked |= {name: storage.absolute_if_there(getattr(self, name)) for name in ("encoder", "architecture")}
         asked = {name: value for name, value in asked.items() if value not in (None, "")} | changes
+        asked |= {"rho1": None} if self.external_only else {}
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             if steps is not None:
                 asked[name] = _shortened(getattr(recipe, name), steps)

@@ -36,12 +36,14 @@ class Flow:
     """Where the data comes from and how stages are made; its methods build stages.
 
     corpus: the general corpus, None for the embedded one. task_root: the folder of named tasks, "" for the hub.
+    metric: of the tasks, instead of their own.
     callbacks: given a training's folder, returns the Ray Train callbacks that follow it.
     """
 
     execution: Execution
     corpus: Corpus | None = None
     task_root: str = ""
+    metric: str = ""
     callbacks: Callbacks = lambda folder: []
 
     def documents(self) -> Stage:
@@ -90,7 +92,7 @@ class Flow:
                     folder, read_task(storage.join(inputs["documents"], "task"), metric="accuracy")
                 ),
             )
-        task = task_once(name, self.task_root)
+        task = task_once(name, self.task_root, self.metric)
         return Stage(
             name="task",
             version=1,
@@ -194,7 +196,7 @@ class Flow:
         lengths: dict[str, Any] = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
         return Stage(
             name="blocks",
-            version=1,
+            version=2,
             parameters=lengths,
             inputs={"task": task, "tokenizer": self.tokenizer(recipe, task)} | self._text(recipe, task),
             make=lambda folder, inputs: parallel.on_worker(work.write_blocks, folder, dict(inputs), **lengths),
@@ -204,14 +206,18 @@ class Flow:
         return {"neighbours": self.neighbours(recipe, task)} if recipe.uses_general else {}
 
     def stage_one(self, recipe: Recipe, task: Stage, seed: int) -> Stage:
-        """Training from random weights on general and task batches.
+        """Training on general and task batches.
 
         Without general text k, rho1 and method fall away: such recipes are one training.
         """
-        run = self.execution
+        run, schedule = self.execution, recipe.stage_one
+        assert schedule is not None, "a recipe without stage one begins with stage two"
+        encoder = recipe.start or recipe.architecture
+        identity: dict[str, Any] = {"geometry": recipe.geometry}
+        if encoder:
+            identity = {"start" if recipe.start else "architecture": _source(encoder)}
         parameters: dict[str, Any] = {
-            "geometry": recipe.geometry,
-            "schedule": recipe.stage_one,
+            "schedule": schedule,
             "rho2": recipe.rho2,
             "weighting": recipe.weighting,
             "precision": recipe.precision,
@@ -222,33 +228,36 @@ class Flow:
         return Stage(
             name="stage_one",
             version=2,
-            parameters=parameters,
+            parameters=parameters | identity,
             inputs={"blocks": self.blocks(recipe, task)},
             make=lambda folder, inputs: train_stage_one(
                 folder,
                 inputs["blocks"],
+                geometry=recipe.geometry,
+                start=recipe.start,
+                architecture=recipe.architecture,
                 compute=run.compute,
                 callbacks=self.callbacks(folder),
                 **parameters,
             ),
             lane="train",
-            cost=_training_cost(recipe, recipe.stage_one, recipe.block_tokens),
+            cost=_training_cost(recipe, schedule, recipe.block_tokens),
         )
 
     def stage_two(self, recipe: Recipe, task: Stage, seed: int) -> Stage:
         """Training on the task alone, from stage one or from a pretrained encoder."""
         run = self.execution
         parameters: dict[str, Any] = {"schedule": recipe.stage_two, "precision": recipe.precision, "seed": seed}
-        start = {} if recipe.start else {"stage_one": self.stage_one(recipe, task, seed)}
+        start = {} if recipe.stage_one is None else {"stage_one": self.stage_one(recipe, task, seed)}
         return Stage(
             name="stage_two",
             version=2,
-            parameters=parameters | ({"start": _source(recipe.start)} if recipe.start else {}),
+            parameters=parameters | ({} if start else {"start": _source(recipe.start)}),
             inputs={"blocks": self.blocks(recipe, task)} | start,
             make=lambda folder, inputs: train_stage_two(
                 folder,
                 inputs["blocks"],
-                recipe.start or storage.join(inputs["stage_one"], MODEL),
+                storage.join(inputs["stage_one"], MODEL) if start else recipe.start,
                 compute=run.compute,
                 callbacks=self.callbacks(folder),
                 **parameters,
@@ -287,15 +296,15 @@ class Flow:
 
 
 @lru_cache(maxsize=64)
-def task_once(name: str, task_root: str) -> Task:
+def task_once(name: str, task_root: str, metric: str = "") -> Task:
     """Read a task once a process: all trainings of an experiment see the same files."""
-    return read_task(name, task_root=task_root)
+    return read_task(name, task_root=task_root, metric=metric)
 
 
 def _training_cost(recipe: Recipe, schedule: Schedule, tokens: int) -> dict[str, float]:
     """Tokens and FLOPs as the paper counts them (note to table 2)."""
     geometry = recipe.geometry
-    if recipe.start:  # a pretrained encoder's size is not known before it is opened
+    if recipe.start or recipe.architecture:  # the size is not known before they are opened
         return {"tokens": schedule.steps * schedule.batch_rows * tokens}
     parameters = encoder_parameters(
         layers=geometry.layers,

@@ -5,6 +5,7 @@ A recipe is what identifies a result. What only says how to run it (workers, sha
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tlm_ray import storage
 from tlm_ray.retrieval.analyzer import Analyzer
@@ -21,20 +22,22 @@ class Recipe:
     k: passages kept a query (0: task data only). depth: passages retrieved a query, k at most; one retrieval serves
     every smaller k. method: bm25, rake (bm25 with key phrases for queries), dense (embeddings of `encoder`, a hub name
     or local folder), dsir (importance resampling) or random.
-    rho1: general batches a task batch, an integer; rho2: weight of the MLM loss in a task batch; weighting: see
-    tlm_ray.training.objectives. tokenizer: "trained" (a WordPiece of `vocabulary` entries from the selected and task
-    text) or a hub name or local folder. passage_tokens, block_tokens, task_tokens: lengths of a passage, a general
-    block and a task example. stage_one, stage_two: schedules. start: "" trains from scratch; a hub name or local folder
-    skips stage one, which makes a pretrained baseline.
+    rho1: general batches a task batch, an integer, or None for no task batches at all (external data only, table 5);
+    rho2: weight of the MLM loss in a task batch; weighting: see tlm_ray.training.objectives. tokenizer: "trained" (a
+    WordPiece of `vocabulary` entries from the selected and task text) or a hub name or local folder. passage_tokens,
+    block_tokens, task_tokens: lengths of a passage, a general block and a task example. stage_one, stage_two:
+    schedules; stage_one None leaves it out. start: the pretrained encoder that training starts from, "" for random
+    weights. architecture: the encoder whose configuration a model of random weights has, "" for BERT of `geometry`.
+    Both are hub names or local folders.
     """
 
     scale: str
     geometry: Geometry
     vocabulary: int
-    stage_one: Schedule
+    stage_one: Schedule | None
     stage_two: Schedule
     k: int
-    rho1: int
+    rho1: int | None
     rho2: float
     method: str = "bm25"
     depth: int = 0
@@ -47,6 +50,7 @@ class Recipe:
     task_tokens: int = 128
     precision: str = "fp32"
     start: str = ""
+    architecture: str = ""
 
     def __post_init__(self) -> None:
         if not self.depth:
@@ -63,14 +67,20 @@ class Recipe:
                 f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; "
                 "lower k or raise --depth"
             )
-        if isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0:
+        if self.rho1 is not None and (isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0):
             raise ValueError(
                 f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
             )
         if not self.rho2 >= 0:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
+        if self.stage_one is None and not self.start:
+            raise ValueError("stage_one None: give start, the pretrained encoder that stage two begins with")
+        if self.start and self.architecture:
+            raise ValueError(f"architecture {self.architecture!r}: start {self.start!r} has its own; give one of them")
+        if self.rho1 is None and self.k == 0:
+            raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
         longest = max(self.block_tokens, self.task_tokens)
-        if longest > self.geometry.positions:
+        if not (self.start or self.architecture) and longest > self.geometry.positions:
             raise ValueError(
                 f"block_tokens and task_tokens: {longest} is more than the model's {self.geometry.positions} positions"
             )
@@ -78,7 +88,7 @@ class Recipe:
     @property
     def uses_general(self) -> bool:
         """Whether general text is an input at all: without it, neither corpus nor retrieval matters."""
-        return self.k > 0 and self.rho1 > 0 and not self.start
+        return self.k > 0 and self.rho1 != 0 and self.stage_one is not None
 
 
 BASE = Geometry(layers=12, width=768, heads=12, intermediate=3072)
@@ -204,10 +214,24 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
     )
 
 
-def baseline(recipe: Recipe, start: str) -> Recipe:
-    """Return the recipe that fine-tunes a pretrained encoder with the same stage two: a baseline row.
+BASELINES: dict[str, dict[str, Any]] = {
+    "plain": {"stage_one": None, "k": 0, "rho1": 0},
+    "mlm": {"k": 0, "rho1": 0},
+    "tapt": {"k": 0, "rho1": 0, "weighting": "mlm"},
+    "dapt": {"method": "random", "rho1": None},
+    "tlm": {},
+}
 
-    start: a hub name or a local folder that holds an encoder and its tokenizer.
+
+def baseline(recipe: Recipe, start: str, kind: str = "plain") -> Recipe:
+    """Return the recipe of a pretrained encoder with the same stage two: a baseline row.
+
+    start: a hub name or a local folder that holds an encoder and its tokenizer. kind: what comes before stage two:
+    "plain": nothing. "mlm": stage one on the task alone (PLM + MLM, table 8). "tapt": MLM on the task's training text,
+    labels unseen; "dapt": MLM on passages drawn at random, from a corpus that is of the task's domain (Gururangan et
+    al. 2020). "tlm": the recipe's own stage one.
     """
+    if kind not in BASELINES:
+        raise ValueError(f"baseline {kind!r}: allowed are {', '.join(BASELINES)}")
     start = storage.absolute_if_there(start)  # workers have another working folder
-    return replace(recipe, start=start, tokenizer=start, k=0, rho1=0, rho2=0.0)
+    return replace(recipe, start=start, tokenizer=start, **BASELINES[kind])

@@ -105,12 +105,13 @@ class Batch:
 class Interleave:
     """Stage one's batches: `batch(step)` for one rank of `world`; general and task rows never mix in a batch.
 
-    general may be None with rho1 = 0. masking None gives clean task batches: stage two.
+    general may be None with rho1 = 0; with rho1 None there are no task batches. masking None gives clean task batches:
+    stage two.
     """
 
     general: Blocks | None
     task: Blocks
-    rho1: int
+    rho1: int | None
     batch_rows: int
     seed: int
     masking: Masking | None
@@ -126,14 +127,13 @@ class Interleave:
 
     def kind(self, step: int) -> str:
         """Return "general" or "task": step counts from 0, the task batch ends each cycle of rho1 + 1 steps."""
-        return "task" if (step + 1) % (self.rho1 + 1) == 0 else "general"
+        return "task" if self.rho1 is not None and (step + 1) % (self.rho1 + 1) == 0 else "general"
 
     def batch(self, step: int) -> Batch:
         """Make this rank's part of a step's batch."""
         kind = self.kind(step)
-        cycle, place = divmod(step, self.rho1 + 1)
-        number = cycle if kind == "task" else cycle * self.rho1 + place
-        rows = self.streams[kind].rows(number)
+        before = 0 if self.rho1 is None else step // (self.rho1 + 1)  # task batches
+        rows = self.streams[kind].rows(before if kind == "task" else step - before)
         blocks = self.task if kind == "task" else self.general
         return self._assemble(kind, blocks, rows, step)  # type: ignore[arg-type]
 

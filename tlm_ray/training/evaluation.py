@@ -11,7 +11,7 @@ from tlm_ray.corpus.scores import score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.loop import Rank
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.prediction import predict
+from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
 
@@ -34,7 +34,7 @@ def evaluate(folder: str, blocks: str, model: str, *, precision: str, device: st
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
         logits = predict(classifier, rows, pad_id=pad_id, rank=Rank(device=device, precision=precision))
         assert rows.labels is not None, "task blocks carry labels"
-        predicted = logits.argmax(axis=1)
+        predicted = decide(logits)
         scores[split] = score(facts["metric"], rows.labels, predicted)
         table = pa.table({"gold": rows.labels, "predicted": predicted, "logits": pa.array(list(logits))})
         storage.write_table(storage.join(folder, f"{split}_predictions.arrow"), table)

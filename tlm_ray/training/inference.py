@@ -1,4 +1,4 @@
-"""Class probabilities of any number of texts: files shared out over the cluster, read in chunks, written as Parquet.
+"""Classes, or numbers, of any number of texts: files shared out over the cluster, read in chunks, written as Parquet.
 
 A chunk's predictions are a file of their own, so a run that is interrupted goes on with the chunks that are missing.
 """
@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import ray
 import torch
+from scipy.special import softmax
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.training.packing import first_position
 
 CHUNK_BATCHES = 8  # of a reader's 8,192 rows: what is in memory, and what an interrupted run loses at most
 ROWS = 64  # that the model sees together
@@ -27,6 +29,8 @@ def predict_texts(
     model: str, texts: str, out: str, *, columns: Sequence[str], workers: int, gpus: float = 0
 ) -> dict[str, Any]:
     """Write all rows of `texts` with `predicted` and `probabilities`; return how many there were, and the seconds.
+
+    A regression's model predicts numbers, without probabilities.
 
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification. texts: a file, folder or glob of
     Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: that
@@ -59,7 +63,7 @@ class Predictor:
         options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
         self.model = AutoModelForSequenceClassification.from_pretrained(source, **options).to(self.device).eval()
         positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
-        self.tokens = min(self.tokenizer.model_max_length, positions)
+        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write a file's predictions, chunk by chunk."""
@@ -75,25 +79,27 @@ class Predictor:
     def _with_predictions(self, table: pa.Table, file: str) -> pa.Table:
         texts = [as_strings(table[column], column, file).to_pylist() for column in self.columns]
         known = np.array([all(text is not None for text in row) for row in zip(*texts, strict=True)], np.bool_)
-        shares = np.zeros((len(table), self.model.config.num_labels), np.float32)
+        logits = np.zeros((len(table), self.model.config.num_labels), np.float32)
         rows = np.flatnonzero(known)
-        shares[rows] = self.probabilities([[column[row] for row in rows] for column in texts])
+        logits[rows] = self.logits([[column[row] for row in rows] for column in texts])
+        if self.model.config.problem_type == "regression":
+            return table.append_column(PREDICTED, pa.array(logits[:, 0], mask=~known))
+        shares = softmax(logits, axis=1)
         labels = [self.model.config.id2label[int(best)] for best in shares.argmax(axis=1)]
         lists = pa.array([row if there else None for row, there in zip(shares, known, strict=True)])
         label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
 
     @torch.inference_mode()
-    def probabilities(self, texts: list[list[str]]) -> np.ndarray:
-        """Return the class probabilities, float32 (rows, classes), of a column of texts or two."""
-        shares = np.zeros((len(texts[0]), self.model.config.num_labels), np.float32)
+    def logits(self, texts: list[list[str]]) -> np.ndarray:
+        """Return the model's logits, float32 (rows, classes), of a column of texts or two."""
+        found = np.zeros((len(texts[0]), self.model.config.num_labels), np.float32)
         order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
         for rows in _slices(order, ROWS):
             columns = [[column[row] for row in rows] for column in texts]
             options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
-            logits = self.model(**self.tokenizer(*columns, **options).to(self.device)).logits
-            shares[rows] = logits.float().softmax(-1).cpu().numpy()
-        return shares
+            found[rows] = self.model(**self.tokenizer(*columns, **options).to(self.device)).logits.float().cpu().numpy()
+        return found
 
 
 def _slices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -3,6 +3,7 @@
     general batch                      L_mlm
     task batch, "released" weighting   (rho2 L_mlm + L_task) / (rho2 + 1)      (the released code)
     task batch, "paper" weighting      rho2 L_mlm + L_task                     (the paper's equation)
+    task batch, "mlm" weighting        L_mlm                                   (TAPT: labels unseen)
     stage two                          L_task
 
 With rho2 = 20 the released code thus gives the task 1/21 of the paper's weight; it produced the published numbers.
@@ -29,4 +30,6 @@ def step_loss(
         return mlm + 0.0 * task
     if batch.masked is None:
         return task + 0.0 * mlm
+    if weighting == "mlm":
+        return mlm + 0.0 * task
     return (rho2 * mlm + task) / (rho2 + 1) if weighting == "released" else rho2 * mlm + task

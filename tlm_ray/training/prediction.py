@@ -1,4 +1,4 @@
-"""Class scores of labelled rows, the rows shared out over the ranks."""
+"""Class scores, or a regression's numbers, of labelled rows, which are shared out over the ranks."""
 
 import numpy as np
 import torch
@@ -10,6 +10,11 @@ from tlm_ray.training.loop import Rank
 from tlm_ray.training.model import JointModel
 
 ROWS = 64  # rows scored together: results do not depend on it beyond rounding
+
+
+def decide(logits: np.ndarray) -> np.ndarray:
+    """Return what is predicted, (rows,): the best class, or with one column, a regression's, the number."""
+    return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 
 @torch.no_grad()

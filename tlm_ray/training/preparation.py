@@ -39,10 +39,15 @@ def make_blocks(
     block_tokens: int,
     task_tokens: int,
 ) -> dict[str, Any]:
-    """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them."""
+    """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them.
+
+    It notes `task_tokens`, so that whoever uses the trained model cuts texts where training did.
+    """
     with storage.folder_for_reading(storage.join(tokenizer, TOKENIZER)) as path:
         pieces = load_tokenizer(path)
-    storage.copy_folder(storage.join(tokenizer, TOKENIZER), storage.join(folder, TOKENIZER))
+    pieces.model_max_length = task_tokens
+    with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
+        pieces.save_pretrained(path)
     facts: dict[str, Any] = {"labels": list(task.labels), "metric": task.metric}
     if selection is not None:
         texts, ranks = selection["text"].to_pylist(), selection["rank"].to_pylist()

@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.checkpoints import Progress
 from tlm_ray.training.loop import Evaluate, Rank, Training
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.model import JointModel, bert_config
-from tlm_ray.training.prediction import predict
+from tlm_ray.training.model import JointModel, bert_config, config_of
+from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.schedules import MODEL, NOTE, NOTE_EVERY_S
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -42,6 +42,7 @@ def _this_rank(config: dict[str, Any]) -> Rank:
         device=str(device),
         precision=config["precision"],
         micro_rows=config["micro_rows"],
+        packed=config["packed"],
     )
 
 
@@ -49,7 +50,7 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
     """Train stage one on this worker; returns the run's facts."""
     rank, blocks = _this_rank(config), config["blocks"]
     facts = storage.read_json(storage.join(blocks, FACTS))
-    general = read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"]) if config["rho1"] else None
+    general = read_blocks(storage.join(blocks, "general.arrow")).cut(config["k"]) if config["k"] else None
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)
     pad_id = tokenizer.pad_token_id
@@ -68,8 +69,8 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
             special_ids=tuple(tokenizer.all_special_ids),
         ),
     )
-    bert = bert_config(config["geometry"], vocabulary=len(tokenizer), pad_id=pad_id, labels=tuple(facts["labels"]))
-    model = JointModel.from_scratch(bert, seed=config["seed"])
+    model = _first_model(config, tokenizer, tuple(facts["labels"]))
+    labelled = config["rho1"] is not None and config["weighting"] != "mlm"
     training = Training(
         model,
         batches,
@@ -77,9 +78,32 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
         rank,
         rho2=config["rho2"],
         weighting=config["weighting"],
-        evaluate=_dev_score(blocks, facts["metric"], pad_id, rank),
+        evaluate=_dev_score(blocks, facts["metric"], pad_id, rank) if labelled else None,
     )
     return _run(training, config["folder"], lambda path: _export_mlm(model, tokenizer, path))
+
+
+def _first_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
+    """Return stage one's model: of a pretrained encoder, of an architecture's random weights, or of BERT's."""
+    seed = config["seed"]
+    if config["start"]:
+        with _opened(config["start"]) as source:
+            return JointModel.from_checkpoint(source, labels=labels, seed=seed, mlm=True)
+    if config["architecture"]:
+        with _opened(config["architecture"]) as source:
+            return JointModel.from_scratch(config_of(source, tokenizer, labels), seed=seed)
+    size = {"vocabulary": len(tokenizer), "pad_id": tokenizer.pad_token_id}
+    return JointModel.from_scratch(bert_config(config["geometry"], **size, labels=labels), seed=seed)
+
+
+@contextlib.contextmanager
+def _opened(source: str) -> Iterator[str]:
+    """Lend a local folder with what lies at a location; what is not there is a hub name."""
+    if not storage.exists(source):
+        yield source
+        return
+    with storage.folder_for_reading(source) as folder:
+        yield str(folder)
 
 
 def stage_two(config: dict[str, Any]) -> dict[str, Any]:
@@ -89,11 +113,8 @@ def stage_two(config: dict[str, Any]) -> dict[str, Any]:
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)
     labels = tuple(facts["labels"])
-    if storage.exists(config["start"]):
-        with storage.folder_for_reading(config["start"]) as folder:
-            model = JointModel.from_checkpoint(folder, labels=labels, seed=config["seed"])
-    else:
-        model = JointModel.from_checkpoint(config["start"], labels=labels, seed=config["seed"])
+    with _opened(config["start"]) as source:
+        model = JointModel.from_checkpoint(source, labels=labels, seed=config["seed"])
     batches = Interleave(
         general=None,
         task=read_blocks(storage.join(blocks, "train.arrow")),
@@ -117,7 +138,7 @@ def _dev_score(blocks: str, metric: str, pad_id: int, rank: Rank) -> Evaluate:
     gold = dev.labels
 
     def evaluate(model: JointModel) -> float:
-        return score(metric, gold, predict(model, dev, pad_id=pad_id, rank=rank).argmax(axis=1))
+        return score(metric, gold, decide(predict(model, dev, pad_id=pad_id, rank=rank)))
 
     return evaluate
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 LOSSES = ("general_mlm", "task_mlm", "task")  # logged apart, always
-WEIGHTINGS = ("released", "paper")  # tlm_ray.training.objectives says what they are
+WEIGHTINGS = ("released", "paper", "mlm")  # tlm_ray.training.objectives says what they are
 NOTE = "progress.json"  # where a running training says how far it is
 NOTE_EVERY_S = 10.0
 MODEL = "model"  # the folder of a trained stage that transformers opens

@@ -28,13 +28,14 @@ class Compute:
 
     workers: processes, each with `resources` (Ray's names; GPU: 1 makes it use one). max_failures: lost workers to
     recover from before giving up. micro_rows: rows that go through a worker's model at once, 0 for all of its share
-    of a step; the gradients of a step are added up either way.
+    of a step; the gradients of a step are added up either way. packed: rows are laid one after another, not padded.
     """
 
     workers: int = 1
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     max_failures: int = 3
     micro_rows: int = 0
+    packed: bool = False
 
     def __post_init__(self) -> None:
         if self.micro_rows < 0:
@@ -62,9 +63,11 @@ def train_stage_one(
     blocks: str,
     *,
     geometry: Geometry,
+    start: str,
+    architecture: str,
     schedule: Schedule,
     k: int,
-    rho1: int,
+    rho1: int | None,
     rho2: float,
     weighting: str,
     seed: int,
@@ -72,14 +75,18 @@ def train_stage_one(
     compute: Compute,
     callbacks: list[UserCallback],
 ) -> dict[str, Any]:
-    """Train an encoder from random weights on general and task batches; `folder/model` opens as AutoModelForMaskedLM.
+    """Train an encoder on general and task batches; `folder/model` opens as AutoModelForMaskedLM.
 
-    blocks: a folder of the blocks stage. Returns the record's facts: parameters, tokens, seconds, losses by step.
+    start: the encoder to go on with, or architecture: that whose configuration random weights get; hub names or local
+    folders, and without both the weights are those of a BERT of `geometry`. blocks: a folder of the blocks stage.
+    Returns the record's facts: parameters, tokens, seconds, losses by step.
     """
     config = {
         "folder": folder,
         "blocks": blocks,
         "geometry": geometry,
+        "start": start,
+        "architecture": architecture,
         "schedule": schedule,
         "k": k,
         "rho1": rho1,
@@ -144,7 +151,9 @@ def _fit(
     for attempt in range(attempts):
         try:
             with _shown(config["folder"], config["schedule"].steps):
-                result = _trainer(loop, config | {"micro_rows": compute.micro_rows}, compute, callbacks).fit()
+                result = _trainer(
+                    loop, config | {"micro_rows": compute.micro_rows, "packed": compute.packed}, compute, callbacks
+                ).fit()
             break
         except ray.exceptions.RayActorError as error:
             if attempt + 1 == attempts:
