@@ -38,17 +38,6 @@ PATH_CALLS = {
     "np.fromfile", "pa.memory_map", "pa.OSFile", "pa.input_stream", "pa.output_stream", "load_file", "save_file",
 }  # fmt: skip
 STORAGE = "tlm_ray.storage"
-# Inside a local folder that someone else opened and will carry to its place:
-PATHS_ALLOWED = {
-    # the folder that Ray Train restored or will upload; safetensors and json know only local paths
-    "tlm_ray.training.checkpoints": [
-        "(folder / STATE).read_text", "(folder / STATE).write_text", "best.exists", "folder.mkdir", "load_file",
-        "save_file",
-    ],
-    # storage.folder_for_reading and folder_for_writing
-    # the temporary folder that Ray Train uploads a checkpoint from
-    "tlm_ray.training.ranks": ["tempfile"],
-}  # fmt: skip
 PURE = {
     "retrieval": [
         "analyzer",
@@ -206,8 +195,7 @@ def test_one_module_imports_mlflow(house):
 
 
 def test_one_module_opens_paths(house):
-    allowed = [f"{name}: {what}" for name, uses in PATHS_ALLOWED.items() for what in uses]
-    assert paths_opened(house) == allowed, "use tlm_ray.storage; and no exception outlives its need"
+    assert paths_opened(house) == [], "use tlm_ray.storage"
 
 
 def test_nothing_connects_to_ray_unpickles_or_runs_foreign_code(house):

@@ -15,7 +15,7 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, get_lin
 
 from tlm_ray.training.batches import Interleave
 from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.checkpoints import snapshot
+from tlm_ray.training.checkpoints import save_checkpoint, snapshot
 from tlm_ray.training.loop import Rank, Training, to_device
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.model import JointModel, bert_config
@@ -71,8 +71,13 @@ def make_training(*, schedule=SCHEDULE, dropout=0.0, batches=None, rank=None, **
     return Training(model, batches or make_batches(), schedule, rank or Rank(), **options)
 
 
-def ignore(progress, metrics, save):
+def ignore(progress, metrics, take):
     """A report that keeps nothing."""
+
+
+def keep_in(folder: Path):
+    """A report that keeps the newest checkpoint."""
+    return lambda progress, metrics, take: take and save_checkpoint(str(folder), take())
 
 
 def untimed(history):
@@ -92,10 +97,6 @@ def run_whole(**options):
 def run_interrupted(folder: Path, stops, **options):
     """Run until each of `stops`, then as a new process would: from the last checkpoint, if there is one."""
 
-    def report(progress, metrics, save):
-        if save is not None:
-            save(folder)
-
     def tick(progress):
         if progress.step in waiting:
             waiting.remove(progress.step)
@@ -105,9 +106,9 @@ def run_interrupted(folder: Path, stops, **options):
     while True:
         training = make_training(**options)
         if (folder / "state.json").exists():
-            training.resume(folder)
+            training.resume(str(folder))
         try:
-            training.run(report, tick)
+            training.run(keep_in(folder), tick)
         except Interrupted:
             continue
         assert not waiting
@@ -212,6 +213,24 @@ def test_an_interrupted_run_is_the_whole_run_bit_for_bit(tmp_path, seed):
     assert_same_run(whole, run_interrupted(tmp_path, stops, dropout=0.1))
 
 
+def test_a_run_goes_on_from_any_of_20_steps_bit_for_bit(tmp_path):
+    schedule = replace(SCHEDULE, steps=40, evaluate_every=1)
+    steps = np.random.default_rng(0).choice(np.arange(1, schedule.steps), 20, replace=False)
+
+    def report(progress, metrics, take):
+        if progress.step in steps:
+            save_checkpoint(f"{tmp_path}/{progress.step}", take())
+
+    whole = make_training(schedule=schedule, dropout=0.1)
+    whole.run(report)
+    for step in steps:
+        training = make_training(schedule=schedule, dropout=0.1)
+        training.resume(f"{tmp_path}/{step}")
+        assert training.progress.step == step
+        training.run(ignore)
+        assert_same_run(whole, training)
+
+
 def test_an_interrupted_run_keeps_the_best_weights_of_before(tmp_path):
     scores = {4: 30.0, 8: 50.0, 12: 40.0}
     options = {"keep_best": True, "dropout": 0.1}
@@ -223,8 +242,8 @@ def test_an_interrupted_run_keeps_the_best_weights_of_before(tmp_path):
     whole, first, second = scored(), scored(), scored()
     whole.run(ignore)
     with pytest.raises(Interrupted):
-        first.run(lambda p, m, save: save and save(tmp_path), tick=lambda p: interrupt_at(p, 10))
-    second.resume(tmp_path)
+        first.run(keep_in(tmp_path), tick=lambda p: interrupt_at(p, 10))
+    second.resume(str(tmp_path))
     second.run(ignore)
     assert second.progress.best_step == 8
     assert_same_run(whole, second)
@@ -266,7 +285,7 @@ def test_reports_come_at_each_evaluation_and_the_last_has_nothing_to_save():
     reports = []
     schedule = replace(SCHEDULE, steps=10, evaluate_every=4)
     training = make_training(schedule=schedule, evaluate=lambda model: 7.0)
-    training.run(lambda progress, metrics, save: reports.append((metrics, save is None)))
+    training.run(lambda progress, metrics, take: reports.append((metrics, take is None)))
     assert reports == [({"step": step, "dev": 7.0}, step == 10) for step in (4, 8, 10)]
     assert [entry["step"] for entry in training.progress.history if "dev" in entry] == [4, 8, 10]
 
@@ -325,9 +344,24 @@ def test_rows_a_few_at_a_time_train_the_same_model(micro_rows):
     assert_near(parts.progress.history, snapshot(parts.model), whole)
 
 
-def assert_near(history, weights, whole):
+FIFTY = replace(SCHEDULE, steps=50, evaluate_every=50)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_gradients_added_up_over_parts_have_the_losses_of_whole_steps(parts):
+    micro_rows = FIFTY.batch_rows // parts
+    assert len(list(make_batches().batch(0).parts(micro_rows))) == parts
+    whole, split = run_whole(schedule=FIFTY), run_whole(schedule=FIFTY, rank=Rank(micro_rows=micro_rows))
+    assert_near_losses(split.progress.history, whole)
+
+
+def assert_near_losses(history, whole):
     for entry, expected in zip(history, whole.progress.history, strict=True):
         assert losses_of(entry) == pytest.approx(losses_of(expected), rel=1e-4)
+
+
+def assert_near(history, weights, whole):
+    assert_near_losses(history, whole)
     for name, weight in snapshot(whole.model).items():
         torch.testing.assert_close(weights[name], weight, rtol=1e-3, atol=1e-4)
 
@@ -344,7 +378,7 @@ def train_as_rank(rank, folder, world, micro_rows):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     this = Rank(rank=rank, world=world, micro_rows=micro_rows)
-    training = make_training(batches=make_batches(rank=rank, world=world), rank=this)
+    training = make_training(schedule=FIFTY, batches=make_batches(rank=rank, world=world), rank=this)
     training.run(ignore)
     torch.save((training.progress.history, training.progress.tokens, snapshot(training.model)), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
@@ -353,7 +387,7 @@ def train_as_rank(rank, folder, world, micro_rows):
 @pytest.mark.parametrize(("world", "micro_rows"), [(2, 0), (2, 1), (4, 0)])
 def test_several_ranks_train_the_same_model_as_one(tmp_path, world, micro_rows):
     mp.spawn(train_as_rank, (str(tmp_path), world, micro_rows), nprocs=world)
-    whole, ranks = run_whole(), [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
+    whole, ranks = run_whole(schedule=FIFTY), [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
     assert sum(tokens for _, tokens, _ in ranks) == whole.progress.tokens
     for history, _, weights in ranks:
         assert_near(history, weights, whole)

@@ -1,15 +1,29 @@
-"""Checkpoints: weights and optimizer state as safetensors, the rest as JSON. Nothing is ever unpickled."""
+"""Checkpoints: weights and optimizer state as safetensors, the rest as JSON. Nothing is ever unpickled.
 
+The folder of a run's checkpoints is itself the list of them. Ray Train's own list is a file that it overwrites in
+place: a controller killed meanwhile, or a disk then full, would lose every checkpoint with it.
+"""
+
+import contextlib
+import hashlib
 import json
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import nn
 
+from tlm_ray import storage
+
 STATE = "state.json"
+KEPT = 2  # the newest, and one to go back to if it is damaged
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint that is not what was written, with the file and what is wrong with it."""
 
 
 @dataclass(kw_only=True)
@@ -18,7 +32,7 @@ class Progress:
 
     step: optimizer steps done. history: one entry a logged step or evaluation. best_step, best_score: of the dev set.
     tokens: real tokens trained on; computed: with padding. seconds: time spent training, over all attempts; waiting:
-    of these, for batches to be made.
+    of these, for batches to be made. damaged: what was wrong with checkpoints that a resumed run passed over.
     """
 
     step: int = 0
@@ -29,43 +43,129 @@ class Progress:
     computed: int = 0
     seconds: float = 0.0
     waiting: float = 0.0
+    damaged: list[str] = field(default_factory=list)
 
 
-def save_checkpoint(
-    folder: Path,
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A copy of a run's state in main memory: its progress, and its tensors by the file that they go to."""
+
+    progress: dict[str, Any]
+    tensors: dict[str, dict[str, torch.Tensor]]
+
+
+def take_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     best: dict[str, torch.Tensor] | None,
-) -> None:
-    """Write a checkpoint into a local folder; `state.json` is last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(_tensors(model), folder / "model.safetensors")
-    save_file(_optimizer_tensors(model, optimizer), folder / "optimizer.safetensors")
+) -> Checkpoint:
+    """Copy a run's state, so that training may go on; best is a `snapshot`, which nothing changes, and not copied."""
+    tensors = {
+        "model.safetensors": snapshot(model),
+        "optimizer.safetensors": _copies(_optimizer_tensors(model, optimizer)),
+    }
     if best is not None:
-        save_file(best, folder / "best.safetensors")
-    (folder / STATE).write_text(json.dumps(asdict(progress)))
+        tensors["best.safetensors"] = best
+    return Checkpoint(progress=asdict(progress), tensors=tensors)
+
+
+def save_checkpoint(folder: str, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint into a folder of its own; `state.json`, with the size and sha256 of all else, is last.
+
+    OSError names the file that cannot be written; then nothing of the checkpoint is left.
+    """
+    storage.delete(folder)  # what a write that was cut off has left, or one that is damaged
+    files = {}
+    try:
+        for name, tensors in checkpoint.tensors.items():
+            data = save(tensors)
+            storage.write_bytes(storage.join(folder, name), data)
+            files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        state = {"progress": checkpoint.progress, "files": files}
+        storage.write_json(storage.join(folder, STATE), state | {"sha256": _sha256_of_json(state)})
+    except OSError:
+        with contextlib.suppress(OSError):
+            storage.delete(folder)
+        raise
+
+
+def read_checkpoint(folder: str) -> Checkpoint:
+    """Read what `save_checkpoint` wrote; DamagedCheckpoint if a byte of it is missing or another."""
+    uri = storage.join(folder, STATE)
+    try:
+        state = storage.read_json(uri)
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{uri} is not JSON") from error
+    if state.pop("sha256", None) != _sha256_of_json(state):
+        raise DamagedCheckpoint(f"{uri} is not as it was written (its sha256 differs)")
+    tensors = {name: load(_read_whole(storage.join(folder, name), **file)) for name, file in state["files"].items()}
+    return Checkpoint(progress=state["progress"], tensors=tensors)
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+    folder: str, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Progress, dict[str, torch.Tensor] | None]:
-    """Restore what `save_checkpoint` wrote, exactly."""
-    progress = Progress(**json.loads((folder / STATE).read_text()))
-    load_weights(model, load_file(folder / "model.safetensors"))
-    state = load_file(folder / "optimizer.safetensors")
+    """Restore what `save_checkpoint` wrote, exactly; DamagedCheckpoint, and nothing changed, if it is not whole."""
+    checkpoint = read_checkpoint(folder)
+    load_weights(model, checkpoint.tensors["model.safetensors"])
+    state = checkpoint.tensors["optimizer.safetensors"]
     for name, parameter in model.named_parameters():
         entries = {key: state[f"{name}.{key}"] for key in ("exp_avg", "exp_avg_sq", "step")}
         on_device = {key: value.to(parameter.device) for key, value in entries.items()}
         # AdamW keeps its step count on the CPU unless it is fused on a GPU
         optimizer.state[parameter] = on_device | {"step": on_device["step"] if parameter.is_cuda else entries["step"]}
-    best = folder / "best.safetensors"
-    return progress, load_file(best) if best.exists() else None
+    return Progress(**checkpoint.progress), checkpoint.tensors.get("best.safetensors")
+
+
+class Checkpoints:
+    """The newest checkpoints of one run in a folder, written in the background one after the other.
+
+    The training waits for a copy in main memory, and for the checkpoint before it if that is still being written: so
+    memory holds one checkpoint, and one file of it as bytes, at a time.
+    """
+
+    def __init__(self, folder: str):
+        self.folder, self.writer = folder, ThreadPoolExecutor(1)
+        self.pending: Future[None] | None = None
+
+    def save(self, take: Callable[[], Checkpoint]) -> None:
+        """Take a checkpoint and start to write it; OSError if the one before could not be written."""
+        self.wait()
+        self.pending = self.writer.submit(self._write, take())
+
+    def wait(self) -> None:
+        """Wait until all is written; OSError names the file that could not be."""
+        if self.pending is not None:
+            self.pending.result()
+
+    def newest_first(self) -> list[str]:
+        """List the checkpoints that were written to the end, whole or damaged since."""
+        base, end = storage.base_of(self.folder), f"/{STATE}"
+        found = [storage.name_below(base, file.uri) for file in storage.list_files(self.folder, end, missing_ok=True)]
+        return [storage.join(self.folder, name.removesuffix(end)) for name in reversed(found)]
+
+    def newest_whole(self) -> tuple[str | None, list[str]]:
+        """Find the newest checkpoint that is whole, None if none is, and what is wrong with those after it."""
+        damaged: list[str] = []
+        for folder in self.newest_first():
+            try:
+                read_checkpoint(folder)
+            except DamagedCheckpoint as error:
+                damaged.append(str(error))
+            else:
+                return folder, damaged
+        return None, damaged
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        save_checkpoint(storage.join(self.folder, f"checkpoint_{checkpoint.progress['step']:09}"), checkpoint)
+        for folder in self.newest_first()[KEPT:]:
+            storage.delete(folder)
 
 
 def snapshot(model: nn.Module) -> dict[str, torch.Tensor]:
     """Copy a model's weights to main memory, shared tensors once."""
-    return {name: tensor.to("cpu", copy=True) for name, tensor in _tensors(model).items()}
+    return _copies(_tensors(model))
 
 
 def load_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
@@ -87,3 +187,22 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
+
+
+def _copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _read_whole(uri: str, *, size: int, sha256: str) -> bytes:
+    if not storage.exists(uri):
+        raise DamagedCheckpoint(f"{uri} is missing")
+    data = storage.read_bytes(uri)
+    if len(data) != size:
+        raise DamagedCheckpoint(f"{uri} has {len(data):,} bytes instead of {size:,}")
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise DamagedCheckpoint(f"{uri} is not as it was written (its sha256 differs)")
+    return data
+
+
+def _sha256_of_json(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from torch import nn
 
 from tlm_ray.training.batches import Batch, Interleave
 from tlm_ray.training.checkpoints import (
+    Checkpoint,
     Progress,
     load_checkpoint,
     load_weights,
-    save_checkpoint,
     snapshot,
+    take_checkpoint,
 )
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
@@ -54,8 +54,8 @@ class Rank:
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
-# report(progress, metrics, save): save is None where there is nothing to keep, else writes a checkpoint into a folder
-Report = Callable[[Progress, dict[str, Any], Callable[[Path], None] | None], None]
+# report(progress, metrics, take): take is None where there is nothing to keep, else copies the state of the run
+Report = Callable[[Progress, dict[str, Any], Callable[[], Checkpoint] | None], None]
 Evaluate = Callable[[JointModel], float]
 
 
@@ -95,8 +95,8 @@ class Training:
         self.best: dict[str, torch.Tensor] | None = None
         self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
 
-    def resume(self, folder: Path) -> None:
-        """Continue from a checkpoint folder."""
+    def resume(self, folder: str) -> None:
+        """Continue from a checkpoint folder; DamagedCheckpoint if it is not whole."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
     def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
@@ -117,7 +117,7 @@ class Training:
                 tick(progress)
             if due:
                 metrics = self._assess()
-                report(progress, metrics, None if last else self._save)
+                report(progress, metrics, None if last else self._take)
         if self.keep_best and self.best is not None:
             load_weights(self.model, self.best)
         return progress
@@ -194,8 +194,8 @@ class Training:
                     self.best = snapshot(self.model)
         return metrics
 
-    def _save(self, folder: Path) -> None:
-        save_checkpoint(folder, self.model, self.optimizer, self.progress, self.best)
+    def _take(self) -> Checkpoint:
+        return take_checkpoint(self.model, self.optimizer, self.progress, self.best)
 
 
 def to_device(batch: Batch, device: str, *, first: int | None = None):

@@ -1,9 +1,9 @@
 """One worker of a training under Ray Train: opens the blocks, resumes, trains, reports, exports."""
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import ray
 import torch
 import transformers
 from ray import train
+from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 from transformers import PreTrainedTokenizerBase
 
@@ -18,13 +19,13 @@ from tlm_ray import storage
 from tlm_ray.corpus.scores import score
 from tlm_ray.training.batches import Interleave
 from tlm_ray.training.blocks import read_blocks
-from tlm_ray.training.checkpoints import Progress
+from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress
 from tlm_ray.training.loop import Evaluate, Rank, Training
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.model import JointModel, bert_config, config_of
 from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
-from tlm_ray.training.schedules import MODEL, NOTE, NOTE_EVERY_S
+from tlm_ray.training.schedules import CHECKPOINTS, MODEL, NOTE, NOTE_EVERY_S
 from tlm_ray.training.tokenizer import load_tokenizer
 
 
@@ -145,15 +146,20 @@ def _dev_score(blocks: str, metric: str, pad_id: int, rank: Rank) -> Evaluate:
 
 def _run(training: Training, folder: str, export: Callable[[Path], None]) -> dict[str, Any]:
     """Resume if there is a checkpoint, train to the end, export on rank 0, return the facts of the run."""
-    checkpoint = train.get_checkpoint()
-    if checkpoint is not None:
-        with checkpoint.as_directory() as path:
-            training.resume(Path(path))
+    checkpoints, first = Checkpoints(storage.join(folder, CHECKPOINTS)), training.rank.rank == 0
+    newest, damaged = broadcast_from_rank_zero(checkpoints.newest_whole() if first else None)
+    if newest is not None:
+        training.resume(newest)
+    elif damaged:
+        why = "; ".join(damaged)
+        return {"stopped": f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
+    training.progress.damaged += damaged
     try:
-        progress = training.run(_report, _Ticker(folder) if training.rank.rank == 0 else lambda progress: None)
+        progress = training.run(partial(_report, checkpoints), _Ticker(folder) if first else lambda progress: None)
     except FloatingPointError as error:  # the same on every rank and every retry: stop at once
         return {"stopped": f"{folder}: {error}"}
-    if training.rank.rank == 0:
+    checkpoints.wait()
+    if first:
         with storage.folder_for_writing(storage.join(folder, MODEL)) as path:
             export(path)
     return _facts(training, progress)
@@ -172,15 +178,13 @@ class _Ticker:
                 storage.write_json(self.uri, progress.history[-1] | {"seconds": progress.seconds})
 
 
-def _report(progress: Progress, metrics: dict[str, Any], save: Callable[[Path], None] | None) -> None:
-    """Hand metrics, the history so far and, on rank 0, a checkpoint to Ray Train."""
-    metrics = metrics | {"history": progress.history}
-    if save is None or train.get_context().get_world_rank() != 0:
-        train.report(metrics)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        save(Path(folder))
-        train.report(metrics, checkpoint=train.Checkpoint.from_directory(folder))
+def _report(
+    checkpoints: Checkpoints, progress: Progress, metrics: dict[str, Any], take: Callable[[], Checkpoint] | None
+) -> None:
+    """Hand metrics and the history so far to Ray Train; on rank 0, have a checkpoint written."""
+    if take is not None and train.get_context().get_world_rank() == 0:
+        checkpoints.save(take)
+    train.report(metrics | {"history": list(progress.history)})
 
 
 def _facts(training: Training, progress: Progress) -> dict[str, Any]:
@@ -191,6 +195,8 @@ def _facts(training: Training, progress: Progress) -> dict[str, Any]:
         "seconds": progress.seconds,
         "history": progress.history,
     }
+    if progress.damaged:
+        facts["damaged_checkpoints"] = progress.damaged
     return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if training.keep_best else {})
 
 

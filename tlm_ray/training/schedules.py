@@ -6,6 +6,7 @@ LOSSES = ("general_mlm", "task_mlm", "task")  # logged apart, always
 WEIGHTINGS = ("released", "paper", "mlm")  # tlm_ray.training.objectives says what they are
 NOTE = "progress.json"  # where a running training says how far it is
 NOTE_EVERY_S = 10.0
+CHECKPOINTS = "checkpoints"  # the folder of a running training's checkpoints
 MODEL = "model"  # the folder of a trained stage that transformers opens
 
 

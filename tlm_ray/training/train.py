@@ -17,9 +17,7 @@ from ray.train.v2.api.callback import UserCallback
 
 from tlm_ray import parallel, storage
 from tlm_ray.process import tune_torch
-from tlm_ray.training.schedules import LOSSES, NOTE, NOTE_EVERY_S, Geometry, Schedule
-
-CHECKPOINTS = "checkpoints"
+from tlm_ray.training.schedules import CHECKPOINTS, LOSSES, NOTE, NOTE_EVERY_S, Geometry, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +166,8 @@ def _fit(
     facts = result.return_value  # type: ignore[attr-defined]  # Ray's annotations are those of Train V1
     if "stopped" in facts:
         raise TrainingStopped(facts["stopped"])
+    for damage in facts.get("damaged_checkpoints", []):
+        parallel.console.print(f"  {damage}: went on from the checkpoint before it", style="yellow", markup=False)
     storage.delete(storage.join(config["folder"], CHECKPOINTS))
     return facts
 
@@ -234,7 +234,6 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
             failure_config=train.FailureConfig(  # type: ignore[call-arg]
                 max_failures=compute.max_failures, controller_failure_limit=-1
             ),
-            checkpoint_config=train.CheckpointConfig(num_to_keep=2),
             logging_config=train.LoggingConfig(log_level="ERROR"),
         ),
     )
