@@ -374,19 +374,26 @@ def test_padding_and_waiting_are_told():
     assert last["padded"] == pytest.approx(1 - training.progress.tokens / sum(sizes)) and 0 < last["waiting"] < 1
 
 
-def train_as_rank(rank, folder, world, micro_rows):
+def train_as_rank(rank, folder, world, micro_rows, sharded):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    this = Rank(rank=rank, world=world, micro_rows=micro_rows)
-    training = make_training(schedule=FIFTY, batches=make_batches(rank=rank, world=world), rank=this)
+    this = Rank(rank=rank, world=world, micro_rows=micro_rows, sharded=sharded)
+    options = {"schedule": FIFTY, "batches": make_batches(rank=rank, world=world), "rank": this}
+    training = make_training(**options)
+    if sharded:  # interrupted, and resumed from a checkpoint, which is of whole weights
+        with pytest.raises(Interrupted):
+            training.run(ignore, tick=lambda progress: interrupt_at(progress, 20))
+        save_checkpoint(f"{folder}/checkpoint-{rank}", training._take())
+        training = make_training(**options)
+        training.resume(f"{folder}/checkpoint-{rank}")
     training.run(ignore)
     torch.save((training.progress.history, training.progress.tokens, snapshot(training.model)), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("world", "micro_rows"), [(2, 0), (2, 1), (4, 0)])
-def test_several_ranks_train_the_same_model_as_one(tmp_path, world, micro_rows):
-    mp.spawn(train_as_rank, (str(tmp_path), world, micro_rows), nprocs=world)
+@pytest.mark.parametrize(("world", "micro_rows", "sharded"), [(2, 1, False), (4, 0, False), (2, 2, True)])
+def test_several_ranks_train_the_same_model_as_one(tmp_path, world, micro_rows, sharded):
+    mp.spawn(train_as_rank, (str(tmp_path), world, micro_rows, sharded), nprocs=world)
     whole, ranks = run_whole(schedule=FIFTY), [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
     assert sum(tokens for _, tokens, _ in ranks) == whole.progress.tokens
     for history, _, weights in ranks:

@@ -82,6 +82,8 @@ class Options:
     """rows that a training worker computes at once, which bounds its memory; 0 for all of a step"""
     packed: bool = False
     """lay a worker's rows one after another instead of padding them"""
+    sharded: bool = False
+    """share weights and optimizer state out over a training's workers, for models that one GPU cannot hold (FSDP2)"""
     side_by_side: int = 0
     """trainings at once; 0 for as many as the cluster has room for"""
     shared_root: bool = False
@@ -128,6 +130,7 @@ class Options:
                 resources=_amounts(self.train_resources),
                 micro_rows=self.micro_rows,
                 packed=self.packed,
+                sharded=self.sharded,
             ),
             side_by_side=self.side_by_side or 1,
         )

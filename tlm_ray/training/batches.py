@@ -6,6 +6,7 @@ same batches.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -156,6 +157,22 @@ class Interleave:
             masked_total=0 if chosen is None else int(chosen.sum()),
             real_tokens=int(lengths[mine].sum()),
         )
+
+
+class Ahead:
+    """Makes a step's batch in a thread while the step before it is trained on."""
+
+    def __init__(self, batches: Interleave, steps: int):
+        self.batches, self.steps = batches, steps
+        self.maker = ThreadPoolExecutor(1)
+        self.made: dict[int, Future[Batch]] = {}
+
+    def batch(self, step: int) -> Batch:
+        """Return a step's batch; steps are asked for one after another."""
+        made = self.made.pop(step, None) or self.maker.submit(self.batches.batch, step)
+        if step + 1 < self.steps:
+            self.made[step + 1] = self.maker.submit(self.batches.batch, step + 1)
+        return made.result()
 
 
 def pad(blocks: Blocks, rows: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

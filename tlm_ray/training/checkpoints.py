@@ -17,6 +17,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from tlm_ray import storage
+from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"
 KEPT = 2  # the newest, and one to go back to if it is damaged
@@ -60,7 +61,10 @@ def take_checkpoint(
     progress: Progress,
     best: dict[str, torch.Tensor] | None,
 ) -> Checkpoint:
-    """Copy a run's state, so that training may go on; best is a `snapshot`, which nothing changes, and not copied."""
+    """Copy a run's state, so that training may go on; where weights are shared out, all ranks must.
+
+    best is a `snapshot`, which nothing changes, and not copied.
+    """
     tensors = {
         "model.safetensors": snapshot(model),
         "optimizer.safetensors": _copies(_optimizer_tensors(model, optimizer)),
@@ -112,7 +116,7 @@ def load_checkpoint(
     state = checkpoint.tensors["optimizer.safetensors"]
     for name, parameter in model.named_parameters():
         entries = {key: state[f"{name}.{key}"] for key in ("exp_avg", "exp_avg_sq", "step")}
-        on_device = {key: value.to(parameter.device) for key, value in entries.items()}
+        on_device = {key: shared_like(value, parameter) for key, value in entries.items()}
         # AdamW keeps its step count on the CPU unless it is fused on a GPU
         optimizer.state[parameter] = on_device | {"step": on_device["step"] if parameter.is_cuda else entries["step"]}
     return Progress(**checkpoint.progress), checkpoint.tensors.get("best.safetensors")
@@ -172,7 +176,7 @@ def load_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
     """Put weights taken by `snapshot` or read from a checkpoint into a model; shared tensors follow."""
     with torch.no_grad():
         for name, tensor in _tensors(model).items():
-            tensor.copy_(tensors[name])
+            tensor.copy_(shared_like(tensors[name], tensor))
 
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -190,7 +194,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def _copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+    return {name: whole(tensor).to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _read_whole(uri: str, *, size: int, sha256: str) -> bytes:

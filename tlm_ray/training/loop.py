@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tlm_ray.training.batches import Batch, Interleave
+from tlm_ray.training.batches import Ahead, Batch, Interleave
 from tlm_ray.training.checkpoints import (
     Checkpoint,
     Progress,
@@ -28,6 +28,7 @@ from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
 from tlm_ray.training.packing import first_position, pack
 from tlm_ray.training.schedules import LOSSES, Schedule
+from tlm_ray.training.sharding import shard, unshard
 
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-6  # the released code's optimizer defaults
 
@@ -37,7 +38,7 @@ class Rank:
     """This process among the workers of a run, and what it computes on.
 
     precision: "fp32" or "bf16" (autocast). micro_rows: rows that go through the model at once, 0 for all of a step.
-    packed: rows are laid one after another instead of padded.
+    packed: rows are laid one after another instead of padded. sharded: weights are shared out over the workers.
     """
 
     rank: int = 0
@@ -46,6 +47,7 @@ class Rank:
     precision: str = "fp32"
     micro_rows: int = 0
     packed: bool = False
+    sharded: bool = False
 
     def autocast(self):
         """Return the context in which forward passes run."""
@@ -80,17 +82,21 @@ class Training:
     ):
         self.model = model.on(rank.device, packed=rank.packed)
         self.batches, self.schedule, self.rank = batches, schedule, rank
+        self.ahead = Ahead(batches, schedule.steps)
         self.rho2, self.weighting, self.evaluate, self.keep_best = (
             rho2,
             weighting,
             evaluate,
             keep_best,
         )
+        if rank.sharded:
+            shard(model, device=rank.device, world=rank.world, methods=("scores",))
         self.first = first_position(self.model.encoder) if rank.packed else None
         self.optimizer = torch.optim.AdamW(
             parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON, fused=True
         )
-        self.parallel: nn.Module = nn.parallel.DistributedDataParallel(model) if rank.world > 1 else model
+        replicated = rank.world > 1 and not rank.sharded
+        self.parallel: Any = nn.parallel.DistributedDataParallel(model) if replicated else model
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] | None = None
         self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
@@ -120,12 +126,14 @@ class Training:
                 report(progress, metrics, None if last else self._take)
         if self.keep_best and self.best is not None:
             load_weights(self.model, self.best)
+        if self.rank.sharded:
+            unshard(self.model)
         return progress
 
     def step(self, step: int) -> None:
         """Take one optimizer step."""
         started = time.monotonic()
-        batch = self.batches.batch(step)
+        batch = self.ahead.batch(step)
         parts = list(batch.parts(self.rank.micro_rows))
         self.progress.waiting += time.monotonic() - started
         torch.manual_seed(_key(self.batches.seed, step, self.rank.rank))
@@ -142,8 +150,10 @@ class Training:
 
     def _backward(self, part: Batch, *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Add the gradients of a part of a batch, over all workers with the last; return its sums of losses."""
-        unsynchronised = nullcontext() if last or self.rank.world == 1 else self.parallel.no_sync()  # type: ignore[operator]
-        with unsynchronised:
+        if self.rank.sharded:
+            self.parallel.set_requires_gradient_sync(last)
+        replicated = self.rank.world > 1 and not self.rank.sharded
+        with self.parallel.no_sync() if replicated and not last else nullcontext():
             with self.rank.autocast():
                 mlm, task = self.parallel(*to_device(part, self.rank.device, first=self.first))
             step_loss(mlm, task, part, rho2=self.rho2, weighting=self.weighting, world=self.rank.world).backward()

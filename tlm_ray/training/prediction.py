@@ -26,14 +26,18 @@ def predict(model: JointModel, blocks: Blocks, *, pad_id: int, rank: Rank) -> np
     batches = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
     classes = model.config.num_labels or 0
     logits = torch.zeros(len(blocks), classes, device=rank.device)
-    for rows in batches[rank.rank :: rank.world]:
+    for turn in range(-(-len(batches) // rank.world)):
+        number = turn * rank.world + rank.rank
+        rows = batches[min(number, len(batches) - 1)]  # where weights are shared out, all ranks must compute
         tokens, attention, places = pad(blocks, rows, pad_id)
         inputs = {"input_ids": tokens, "attention_mask": attention}
         if blocks.types is not None:
             inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
         tensors = {name: torch.from_numpy(array).to(rank.device) for name, array in inputs.items()}
         with rank.autocast():
-            logits[torch.from_numpy(rows)] = model.scores(tensors)
+            found = model.scores(tensors)
+        if number < len(batches):
+            logits[torch.from_numpy(rows)] = found
     if rank.world > 1:
         dist.all_reduce(logits)
     model.train(training)

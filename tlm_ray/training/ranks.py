@@ -44,6 +44,7 @@ def _this_rank(config: dict[str, Any]) -> Rank:
         precision=config["precision"],
         micro_rows=config["micro_rows"],
         packed=config["packed"],
+        sharded=config["sharded"] and context.get_world_size() > 1,
     )
 
 
@@ -155,7 +156,9 @@ def _run(training: Training, folder: str, export: Callable[[Path], None]) -> dic
         return {"stopped": f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
     training.progress.damaged += damaged
     try:
-        progress = training.run(partial(_report, checkpoints), _Ticker(folder) if first else lambda progress: None)
+        progress = training.run(
+            partial(_report, training.rank, checkpoints), _Ticker(folder) if first else lambda progress: None
+        )
     except FloatingPointError as error:  # the same on every rank and every retry: stop at once
         return {"stopped": f"{folder}: {error}"}
     checkpoints.wait()
@@ -179,11 +182,17 @@ class _Ticker:
 
 
 def _report(
-    checkpoints: Checkpoints, progress: Progress, metrics: dict[str, Any], take: Callable[[], Checkpoint] | None
+    rank: Rank,
+    checkpoints: Checkpoints,
+    progress: Progress,
+    metrics: dict[str, Any],
+    take: Callable[[], Checkpoint] | None,
 ) -> None:
     """Hand metrics and the history so far to Ray Train; on rank 0, have a checkpoint written."""
-    if take is not None and train.get_context().get_world_rank() == 0:
+    if take is not None and rank.rank == 0:
         checkpoints.save(take)
+    elif take is not None and rank.sharded:
+        take()  # which every rank has a part in
     train.report(metrics | {"history": list(progress.history)})
 
 

@@ -27,6 +27,7 @@ class Compute:
     workers: processes, each with `resources` (Ray's names; GPU: 1 makes it use one). max_failures: lost workers to
     recover from before giving up. micro_rows: rows that go through a worker's model at once, 0 for all of its share
     of a step; the gradients of a step are added up either way. packed: rows are laid one after another, not padded.
+    sharded: weights, gradients and optimizer state are shared out over the workers (FSDP2), else copied to each (DDP).
     """
 
     workers: int = 1
@@ -34,12 +35,18 @@ class Compute:
     max_failures: int = 3
     micro_rows: int = 0
     packed: bool = False
+    sharded: bool = False
 
     def __post_init__(self) -> None:
         if self.micro_rows < 0:
             raise ValueError(f"micro_rows {self.micro_rows}: must be 0 (all rows of a step at once) or more")
         if self.workers < 1:
             raise ValueError(f"workers {self.workers}: a training needs 1 or more")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a worker needs to know of this."""
+        return {"micro_rows": self.micro_rows, "packed": self.packed, "sharded": self.sharded}
 
     @property
     def apart(self) -> bool:
@@ -149,9 +156,7 @@ def _fit(
     for attempt in range(attempts):
         try:
             with _shown(config["folder"], config["schedule"].steps):
-                result = _trainer(
-                    loop, config | {"micro_rows": compute.micro_rows, "packed": compute.packed}, compute, callbacks
-                ).fit()
+                result = _trainer(loop, config | compute.settings, compute, callbacks).fit()
             break
         except ray.exceptions.RayActorError as error:
             if attempt + 1 == attempts:
