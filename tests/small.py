@@ -32,3 +32,9 @@ def small_flow(data: Path, root: Path, **execution: Any) -> Flow:
     """Return the flow over the small data."""
     corpus = open_corpus(str(data / "corpus"), column="text")
     return Flow(execution=Execution(root=str(root), **execution), corpus=corpus, task_root=str(data / "tasks"))
+
+
+def long_recipe() -> Recipe:
+    """Return a recipe whose stage one, with dropout, is long enough to be interrupted: it has 5 checkpoints."""
+    stage_one = replace(STAGE_ONE, steps=120, evaluate_every=20, warmup_steps=5)
+    return small_recipe(stage_one=stage_one, geometry=replace(GEOMETRY, dropout=0.1))

@@ -197,11 +197,8 @@ def test_every_bit_of_the_state_counts(trained, tmp_path):
     whole = (tmp_path / "state.json").read_bytes()
     for place in range(len(whole)):
         (tmp_path / "state.json").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        try:
-            read = read_checkpoint(str(tmp_path))
-        except DamagedCheckpoint:
-            continue
-        assert read.progress["step"] == 5, "a space between two entries may become another"
+        with pytest.raises(DamagedCheckpoint, match=r"state\.json is not"):
+            read_checkpoint(str(tmp_path))
 
 
 def save_steps(folder, trained, *steps):

@@ -1,7 +1,11 @@
-"""Trainings on Ray Train: any number of workers, a worker that is killed, tracking that comes and goes."""
+"""Trainings on Ray Train: any number of workers, processes that are killed, damage, tracking that comes and goes."""
 
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -12,7 +16,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from small import STAGE_ONE, small_flow, small_recipe
+from small import STAGE_ONE, long_recipe, small_flow, small_recipe
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from tlm_ray import baseline, storage
@@ -20,7 +24,7 @@ from tlm_ray.runs.execution import make
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.tracking import Tracker
 from tlm_ray.training.tokenizer import train_wordpiece
-from tlm_ray.training.train import Compute
+from tlm_ray.training.train import Compute, TrainingStopped
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 LOSSES = ("general_mlm", "task_mlm", "task")
@@ -51,34 +55,102 @@ def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_work
     )
 
 
-def kill_a_training_worker_once(folder: Path, done: threading.Event, killed: list[int]) -> None:
-    """Wait for the first checkpoint, then kill a worker process of Ray Train."""
-    while not done.wait(0.05):
-        if any(folder.glob("checkpoints/checkpoint_*/state.json")):
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> tuple[Path, dict]:
+    """The root and the facts of the long stage one, undisturbed."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    return root, train(data, root, long_recipe())
+
+
+@pytest.fixture
+def folder(data, undisturbed) -> Path:
+    """The folder of the long stage one, to be made anew from the same blocks."""
+    flow = small_flow(data, undisturbed[0])
+    folder = Path(flow.stage_one(long_recipe(), flow.task("topics"), 0).folder(flow.execution.root))
+    shutil.rmtree(folder)
+    return folder
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a stage that were written to the end, the newest last."""
+    return sorted(file.parent for file in folder.glob("checkpoints/checkpoint_*/state.json"))
+
+
+def kill_in_turn(folder: Path, victims: tuple[str, ...], done: threading.Event, killed: list[str]) -> None:
+    """Kill a process of each name, one after the other, each when there is a checkpoint that was not there before."""
+    seen: set[Path] = set()
+    while len(killed) < len(victims) and not done.wait(0.02):
+        if fresh := set(checkpoints(folder)) - seen:
             for process in psutil.Process().children(recursive=True):
-                if "RayTrainWorker" in " ".join(process.cmdline()):
+                if victims[len(killed)] in " ".join(process.cmdline()):
                     os.kill(process.pid, signal.SIGKILL)
-                    killed.append(process.pid)
-                    return
+                    killed.append(victims[len(killed)])
+                    seen |= fresh
+                    break
 
 
-@pytest.mark.parametrize("dropout", [0.1])
-def test_a_killed_worker_is_replaced_and_the_losses_are_those_of_an_undisturbed_run(data, tmp_path, dropout):
-    recipe = small_recipe(stage_one=replace(STAGE_ONE, steps=120, evaluate_every=20, warmup_steps=5))
-    recipe = replace(recipe, geometry=replace(recipe.geometry, dropout=dropout))
-    whole = train(data, tmp_path / "whole", recipe)
-    flow = small_flow(data, tmp_path / "killed")
-    folder = Path(flow.stage_one(recipe, flow.task("topics"), 0).folder(flow.execution.root))
-    done, killed = threading.Event(), []
-    watcher = threading.Thread(target=kill_a_training_worker_once, args=(folder, done, killed))
+def test_after_a_killed_worker_and_a_killed_controller_the_losses_are_those_of_an_undisturbed_run(
+    data, folder, undisturbed
+):
+    root, expected = undisturbed
+    victims, done, killed = ("RayTrainWorker", "TrainController"), threading.Event(), []
+    watcher = threading.Thread(target=kill_in_turn, args=(folder, victims, done, killed))
     watcher.start()
     try:
-        recovered = train(data, tmp_path / "killed", recipe)
+        recovered = train(data, root, long_recipe())
     finally:
         done.set()
         watcher.join()
-    assert killed, "no worker was there to be killed"
-    np.testing.assert_array_equal(losses(recovered), losses(whole))
+    assert tuple(killed) == victims, "not all of them were there to be killed"
+    np.testing.assert_array_equal(losses(recovered), losses(expected))
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+import ray
+from small import long_recipe, small_flow
+from tlm_ray import make, ray_options
+ray.init(address="local", num_cpus=2, **ray_options())
+flow = small_flow(Path(sys.argv[1]), Path(sys.argv[2]))
+make([flow.stage_one(long_recipe(), flow.task("topics"), 0)], sys.argv[2])
+"""
+
+
+def kill_the_driver(data: Path, root: Path, folder: Path) -> None:
+    """Train in a process of its own and kill it when there are two checkpoints; what it started goes with it."""
+    command = [sys.executable, "-c", DRIVER, str(data), str(root)]
+    with subprocess.Popen(command, cwd=Path(__file__).parent) as driver:
+        while len(checkpoints(folder)) < 2:
+            assert driver.poll() is None, "it ended before it was killed"
+            time.sleep(0.02)
+        started = psutil.Process(driver.pid).children(recursive=True)
+        driver.kill()
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive
+
+
+def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are(data, folder, undisturbed, capsys):
+    root, expected = undisturbed
+    kill_the_driver(data, root, folder)
+    before, newest = (path / "model.safetensors" for path in checkpoints(folder))
+    whole = before.read_bytes()
+    for file in (before, newest):
+        os.truncate(file, 1000)
+    message = (
+        rf"{folder}/checkpoints: no checkpoint is whole \({newest} has 1,000 bytes instead of {len(whole):,}; {before} "
+        rf"has 1,000 bytes instead of {len(whole):,}\); delete this folder to train anew"
+    )
+    with pytest.raises(TrainingStopped, match=message):
+        train(data, root, long_recipe())
+
+    before.write_bytes(whole)
+    history = json.loads((before.parent / "state.json").read_text())["progress"]["history"]
+    facts = train(data, root, long_recipe())
+    assert facts["history"][: len(history)] == history, "it went on at the checkpoint before, times and all"
+    np.testing.assert_array_equal(losses(facts), losses(expected))
+    assert facts["damaged_checkpoints"] == [f"{newest} has 1,000 bytes instead of {len(whole):,}"]
+    assert f"{newest} has 1,000 bytes instead" in capsys.readouterr().out
 
 
 def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
