@@ -17,8 +17,9 @@ class Progress:
     """How far a run is, and what it has seen: all that a checkpoint carries beside tensors.
 
     step: optimizer steps done. history: one entry a logged step or evaluation. best_step, best_score: of the dev set.
-    tokens: real tokens trained on; computed: with padding. seconds: time spent training, over all attempts; waiting:
-    of these, for batches to be made.
+    tokens: real tokens trained on; computed: with padding. flops: operations of forward and backward passes;
+    real_flops: of these, those of real tokens; both 0 where they cannot be known. seconds: time spent training, over
+    all attempts; waiting: of these, for batches to be made.
     """
 
     step: int = 0
@@ -27,6 +28,8 @@ class Progress:
     best_score: float = -101.0  # below any score (a Matthews correlation reaches -100), so that the first counts
     tokens: int = 0
     computed: int = 0
+    flops: int = 0
+    real_flops: int = 0
     seconds: float = 0.0
     waiting: float = 0.0
 
