@@ -56,8 +56,8 @@ PURE = {
         "saved",
         "rake",
     ],
-    "training": ["batches", "masking", "blocks", "model", "objectives", "loop", "checkpoints", "prediction"],
-    "runs": ["recipes", "stages"],
+    "training": ["batches", "masking", "blocks", "model", "objectives", "flops", "loop", "checkpoints", "prediction"],
+    "runs": ["recipes", "stages", "scaling"],
 }
 
 

@@ -26,7 +26,7 @@ GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=32, 
 SCHEDULE = Schedule(
     steps=12, batch_rows=8, learning_rate=5e-3, warmup_steps=3, weight_decay=0.1, evaluate_every=4, log_every=1
 )  # fmt: skip
-TIMED = {"tokens_per_s", "waiting"}  # what a history says about this machine, not about the run
+TIMED = {"tokens_per_s", "waiting", "utilisation"}  # what a history says about this machine, not about the run
 
 
 class Interrupted(Exception):
@@ -122,7 +122,7 @@ def assert_same_run(one, other):
     for place, entries in moments[0].items():
         assert all(torch.equal(value, moments[1][place][name]) for name, value in entries.items())
     assert untimed(one.progress.history) == untimed(other.progress.history)
-    for name in ("step", "tokens", "best_step", "best_score"):
+    for name in ("step", "tokens", "flops", "real_flops", "best_step", "best_score"):
         assert getattr(one.progress, name) == getattr(other.progress, name)
 
 
@@ -372,6 +372,16 @@ def test_padding_and_waiting_are_told():
     last = training.progress.history[-1]
     assert training.progress.computed == sum(sizes)
     assert last["padded"] == pytest.approx(1 - training.progress.tokens / sum(sizes)) and 0 < last["waiting"] < 1
+
+
+def test_operations_are_counted_and_their_share_of_what_the_device_could_is_told():
+    training = run_whole()
+    batches, progress = [make_batches().batch(step) for step in range(SCHEDULE.steps)], training.progress
+    assert progress.flops == sum(map(training.flops.computed, batches))
+    assert progress.real_flops == sum(map(training.flops.real, batches)) < progress.flops
+    assert all(0 < entry["utilisation"] < 1 for entry in progress.history)
+    parts = run_whole(rank=Rank(micro_rows=3)).progress
+    assert parts.real_flops == progress.real_flops and parts.flops != progress.flops
 
 
 def train_as_rank(rank, folder, world, micro_rows, sharded):

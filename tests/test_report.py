@@ -40,6 +40,7 @@ def make_cells(tasks, *, rows=ROWS, seeds=3, flops=1e15):
             scores=tuple(30 + 6 * level + draw.random() for _ in range(seeds)),
             dev_scores=tuple(35 + 6 * level + draw.random() for _ in range(seeds)),
             flops=flops * (level + 1),
+            flops_counted=1.1 * flops * (level + 1),
             data_bytes=45_000_000,
             wall_s=600.0,
         )
@@ -244,6 +245,7 @@ def test_csv_reads_back_to_the_cells():
         assert float(line["mean"]) == cell.mean
         assert float(line["std"]) == cell.std
         assert int(line["data_bytes"]) == cell.data_bytes
+        assert float(line["flops_counted"]) == cell.flops_counted != float(line["flops"])
     assert not [name for name in lines[0] if "dev" in name]  # test and dev never in one table
 
 
@@ -253,8 +255,8 @@ def test_json_reads_back_to_the_cells_and_holds_the_reported_rows():
     for record, cell in zip(document["cells"], cells, strict=True):
         assert record["scores"] == list(cell.scores)
         assert record["dev_scores"] == list(cell.dev_scores)
-        assert {key: record[key] for key in ("row", "task", "metric", "flops", "wall_s")} == {
-            key: getattr(cell, key) for key in ("row", "task", "metric", "flops", "wall_s")
+        assert {key: record[key] for key in ("row", "task", "metric", "flops", "flops_counted", "wall_s")} == {
+            key: getattr(cell, key) for key in ("row", "task", "metric", "flops", "flops_counted", "wall_s")
         }
         assert record["std"] == statistics.stdev(cell.scores)
     assert [record["row"] for record in document["reported"]] == list(PRINTED_AVERAGES)
@@ -270,7 +272,7 @@ def test_markdown_has_our_rows_then_the_papers():
     text = report.table_markdown(cells, notes=["K = 20."])
     header, _, *rows = split_markdown(text)
     assert header[1:3] == ["sciie (macro-F1)", "docstrings (macro-F1)"]
-    assert header[3:] == ["avg", "FLOPs", "data", "time"]
+    assert header[3:] == ["avg", "FLOPs", "FLOPs counted", "data", "time"]
     assert len({len(row) for row in (header, *rows)}) == 1
     names = [row[0] for row in rows]
     assert names == [*ROWS, *(f"{name} (reported)" for name in PRINTED_AVERAGES)]
@@ -279,6 +281,15 @@ def test_markdown_has_our_rows_then_the_papers():
     assert rows[2][3] == f"{statistics.fmean(c.mean for c in cells[4:]):.2f}"
     assert rows[3][2:4] == ["–", "–"]  # the paper has no such task, so no average either
     assert text.endswith("- K = 20.\n")
+
+
+def test_counted_operations_stand_beside_the_papers_or_nowhere():
+    cells = make_cells(["docstrings"], flops=1e15)
+    unknown = report.Cell(**(vars(cells[0]) | {"flops_counted": 0.0}))
+    _, _, *rows = split_markdown(report.table_markdown([unknown, *cells[1:]]))
+    assert [row[3:5] for row in rows] == [["1.00E15", "–"], ["2.00E15", "2.20E15"], ["3.00E15", "3.30E15"]]
+    assert json.loads(report.table_json([unknown]))["cells"][0]["flops_counted"] is None
+    assert next(csv.DictReader(io.StringIO(report.table_csv([unknown]))))["flops_counted"] == ""
 
 
 def test_a_table_without_the_papers_tasks_or_metric_reports_nothing():

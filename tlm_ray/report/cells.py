@@ -14,7 +14,8 @@ class Cell:
 
     `scores` and `dev_scores` hold one number a seed, in percent, in the same order of seeds;
     `flops` (6 x tokens x parameters) and `wall_s` (seconds) are means over seeds and cover both
-    stages; `data_bytes` is the text trained on, general and task together.
+    stages; `data_bytes` is the text trained on, general and task together. `flops_counted` are the
+    operations of all matrix products, padding included, or 0 where they are not known.
     Raises ValueError for a score outside [0, 100] ([-100, 100] for "matthews").
     """
 
@@ -26,6 +27,7 @@ class Cell:
     flops: float
     data_bytes: int
     wall_s: float
+    flops_counted: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.scores or len(self.scores) != len(self.dev_scores):
@@ -37,7 +39,7 @@ class Cell:
         for score in (*self.scores, *self.dev_scores):
             if not lowest <= score <= 100.0:
                 raise ValueError(f"{self._name}: score {score}; give percent, {lowest:g} to 100")
-        for field in ("flops", "data_bytes", "wall_s"):
+        for field in ("flops", "data_bytes", "wall_s", "flops_counted"):
             value = getattr(self, field)
             if not math.isfinite(value) or value < 0:
                 raise ValueError(f"{self._name}: {field} is {value}; give a finite amount, 0 or more")

@@ -23,7 +23,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table of strings: one column a task, then the average, FLOPs, data and time."""
+    """A table of strings: one column a task, then the average, FLOPs by the paper's rule and counted, data and time."""
 
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
@@ -41,7 +41,7 @@ def make_grid(cells: Sequence[Cell]) -> Grid:
     columns = tuple(f"{task} ({metric_text(metric_of(cells, task))})" for task in tasks)
     lines = [_own_line(row, cells, tasks) for row in names(cells, "row")]
     return Grid(
-        columns=(*columns, "avg", "FLOPs", "data", "time"),
+        columns=(*columns, "avg", "FLOPs", "FLOPs counted", "data", "time"),
         lines=(*lines, *_reported_lines(cells, tasks)),
     )
 
@@ -55,10 +55,11 @@ def _own_line(row: str, cells: Sequence[Cell], tasks: list[str]) -> Line:
             *scores,
             _average([own[task].mean for task in tasks if task in own], len(tasks)),
             human(statistics.fmean(cell.flops for cell in own.values())),
+            _counted_text([cell.flops_counted for cell in own.values()]),
             size_text(statistics.fmean(cell.data_bytes for cell in own.values())),
             time_text(statistics.fmean(cell.wall_s for cell in own.values())),
         ),
-        best=(*(task in own and _is_best(own[task], cells) for task in tasks), *[False] * 4),
+        best=(*(task in own and _is_best(own[task], cells) for task in tasks), *[False] * 5),
         is_reported=False,
     )
 
@@ -80,12 +81,16 @@ def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -
     cost = next(iter(found.values()))
     scores = [f"{found[task].mean:.2f} ± {found[task].std:.2f}" if task in found else ABSENT for task in tasks]
     average = _average([row.mean for row in found.values()], len(tasks))
-    texts = (*scores, average, human(cost.flops), f"{cost.data_gb:g} GB", ABSENT)
+    texts = (*scores, average, human(cost.flops), ABSENT, f"{cost.data_gb:g} GB", ABSENT)
     return Line(name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True)
 
 
 def _score_text(cell: Cell) -> str:
     return f"{cell.mean:.2f} ± {cell.std:.2f}" if len(cell.scores) > 1 else f"{cell.mean:.2f}"
+
+
+def _counted_text(counts: list[float]) -> str:
+    return human(statistics.fmean(counts)) if all(counts) else ABSENT
 
 
 def _average(means: list[float], tasks: int) -> str:

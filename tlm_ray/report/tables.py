@@ -51,7 +51,8 @@ def _remarks(cells: Sequence[Cell], grid: Grid) -> list[str]:
     plural = "seed" if seeds[-1] == 1 else "seeds"
     own = (
         f"Test scores in percent, {spread} {count} {plural}; FLOPs, data and training time are "
-        "means over tasks and cover both stages."
+        "means over tasks and cover both stages. FLOPs are 6 × tokens × parameters, as in the paper; FLOPs "
+        "counted are those of all matrix products, padding included."
     )
     return [own, REPORTED_NOTE] if any(line.is_reported for line in grid.lines) else [own]
 
@@ -62,7 +63,7 @@ def table_csv(cells: Sequence[Cell]) -> str:
     Numbers keep full precision: percent, operations, bytes, seconds.
     """
     check_cells(cells)
-    fields = ("row", "task", "metric", "mean", "std", "scores", "flops", "data_bytes", "wall_s")
+    fields = ("row", "task", "metric", "mean", "std", "scores", "flops", "flops_counted", "data_bytes", "wall_s")
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fields, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -74,8 +75,8 @@ def table_csv(cells: Sequence[Cell]) -> str:
 def table_json(cells: Sequence[Cell]) -> str:
     """Return `{"cells": [...], "reported": [...]}` as JSON.
 
-    A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, data_bytes and
-    wall_s; `reported` has the paper's rows for the tasks of the table, if it has them.
+    A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, flops_counted (null
+    where not known), data_bytes and wall_s; `reported` has the paper's rows for the tasks of the table, if it has them.
     """
     check_cells(cells)
     published = [asdict(row) for task in names(cells, "task") for row in reported_for(cells, task)]
@@ -94,6 +95,7 @@ def _record(cell: Cell) -> dict[str, Any]:
         "scores": [float(score) for score in cell.scores],
         "dev_scores": [float(score) for score in cell.dev_scores],
         "flops": float(cell.flops),
+        "flops_counted": float(cell.flops_counted) or None,
         "data_bytes": int(cell.data_bytes),
         "wall_s": float(cell.wall_s),
     }

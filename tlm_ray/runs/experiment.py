@@ -102,16 +102,18 @@ class Outcome:
     tracker: Tracker
 
     def facts(self, training: Training) -> dict[str, Any]:
-        """Return one training's scores and costs: dev, test, flops, data_bytes, seconds."""
+        """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds."""
         upstream = {stage.name: stage for stage in self.stages[training].upstream()}
         facts = {name: (stage.record(self.root) or {}).get("facts", {}) for name, stage in upstream.items()}
         trained = [name for name in ("stage_one", "stage_two") if name in upstream]
+        counted = [facts[name].get("flops_counted", 0) for name in trained]
         general = sum(facts.get("neighbours", {}).get("rank_bytes", [])[: training.recipe.k])
         return {
             "dev": facts["metrics"]["dev"],
             "test": facts["metrics"]["test"],
             "metric": facts["metrics"]["metric"],
             "flops": sum(6.0 * upstream[name].cost["tokens"] * facts[name]["parameters"] for name in trained),
+            "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
             "data_bytes": general + facts["task"]["train_bytes"],
             "seconds": sum(facts[name]["seconds"] for name in trained),
         }
@@ -142,6 +144,7 @@ class Outcome:
                 scores=tuple(seed["test"] for seed in seeds),
                 dev_scores=tuple(seed["dev"] for seed in seeds),
                 flops=fmean(seed["flops"] for seed in seeds),
+                flops_counted=fmean(seed["flops_counted"] for seed in seeds),
                 data_bytes=round(fmean(seed["data_bytes"] for seed in seeds)),
                 wall_s=fmean(seed["seconds"] for seed in seeds),
             )

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Annotated, Any, Self
 
 import tyro
@@ -17,7 +18,9 @@ from tlm_ray.parallel import console
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.locks import StageLocked
 from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
+from tlm_ray.runs.plan import training_rate
 from tlm_ray.runs.recipes import Recipe, recipe_for
+from tlm_ray.runs.scaling import recipe_parameters, scaled
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.train import Compute, TrainingStopped
 
@@ -70,6 +73,10 @@ class Options:
     """steps of stage one, instead of the recipe's"""
     steps_two: int | None = None
     """steps of stage two, instead of the recipe's"""
+    tokens: int | None = None
+    """tokens that one training may take over both stages: steps and, if need be, rows a step are cut to it"""
+    minutes: float | None = None
+    """minutes that one training may take, by the estimate of --dry-run: the recipe is cut to it likewise"""
     workers: int = 0
     """CPU workers that retrieve; 0 for one a CPU of the cluster"""
     shards: int = 0
@@ -98,6 +105,8 @@ class Options:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
         if self.external_only and self.rho1 is not None:
             raise ValueError(f"--rho1 {self.rho1}: --external-only leaves task batches out; give one of them")
+        if self.tokens is not None and self.minutes is not None:
+            raise ValueError("--tokens and --minutes: both are a budget; give one of them")
         if not self.tasks:
             raise ValueError("--tasks: name at least one")
 
@@ -154,7 +163,26 @@ class Options:
                 asked[name] = _shortened(getattr(recipe, name), steps)
         depth = self.depth or max(recipe.depth, asked.get("k", recipe.k))
         changed: dict[str, Any] = {"depth": depth} | asked
-        return replace(recipe, **changed)
+        return self._within_budget(replace(recipe, **changed))
+
+    def _within_budget(self, recipe: Recipe) -> Recipe:
+        """Cut a recipe down to --tokens or --minutes, and print what that changes."""
+        tokens = self.tokens
+        if self.minutes is not None:
+            compute = self.execution(storage.absolute(self.root)).compute
+            rate = training_rate("stage_one", storage.absolute(self.root), gpu=compute.gpu, workers=compute.workers)
+            tokens = int(60 * self.minutes * rate / (6 * recipe_parameters(recipe)))
+        if tokens is None:
+            return recipe
+        recipe, changes = scaled(recipe, tokens)
+        for change in changes:
+            _print_once(change)
+        return recipe
+
+
+@cache
+def _print_once(line: str) -> None:
+    console.print(line)  # the rows, tasks and trials of an experiment mostly share a schedule
 
 
 def _amounts(resources: list[str]) -> dict[str, float]:

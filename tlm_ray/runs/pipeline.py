@@ -16,13 +16,14 @@ from tlm_ray.corpus import docstrings
 from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import cut_passages
 from tlm_ray.corpus.tasks import Task, load_task, read_task, write_task
-from tlm_ray.report.flops import encoder_parameters, training_flops
+from tlm_ray.report.flops import training_flops
 from tlm_ray.retrieval.counting import collect_statistics
 from tlm_ray.retrieval.drawn import draw_random, resample
 from tlm_ray.retrieval.neighbours import find_neighbours
 from tlm_ray.runs import work
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.scaling import recipe_parameters
 from tlm_ray.runs.stages import Stage
 from tlm_ray.training.schedules import MODEL, Schedule
 from tlm_ray.training.train import train_stage_one, train_stage_two
@@ -303,20 +304,12 @@ def task_once(name: str, task_root: str, metric: str = "") -> Task:
 
 def _training_cost(recipe: Recipe, schedule: Schedule, tokens: int) -> dict[str, float]:
     """Tokens and FLOPs as the paper counts them (note to table 2)."""
-    geometry = recipe.geometry
     if recipe.start or recipe.architecture:  # the size is not known before they are opened
         return {"tokens": schedule.steps * schedule.batch_rows * tokens}
-    parameters = encoder_parameters(
-        layers=geometry.layers,
-        width=geometry.width,
-        intermediate=geometry.intermediate,
-        vocabulary=recipe.vocabulary,
-        positions=geometry.positions,
-    )
     size = {"steps": schedule.steps, "batch_rows": schedule.batch_rows, "block_tokens": tokens}
     return {
         "tokens": schedule.steps * schedule.batch_rows * tokens,
-        "flops": training_flops(**size, parameters=parameters),
+        "flops": training_flops(**size, parameters=recipe_parameters(recipe)),
     }
 
 

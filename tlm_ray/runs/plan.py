@@ -53,8 +53,12 @@ def _estimate(stage: Stage, root: str, gpu: bool, workers: int) -> float:
     flops = stage.cost.get("flops")
     if flops is None:
         return SECONDS.get(stage.name, 10.0)
-    rate = _measured(stage.name, root) or (GPU_FLOPS_PER_S if gpu else CPU_FLOPS_PER_S) * workers
-    return flops / rate
+    return flops / training_rate(stage.name, root, gpu=gpu, workers=workers)
+
+
+def training_rate(name: str, root: str, *, gpu: bool, workers: int) -> float:
+    """Return the FLOPs a second, as the paper counts them, at which a stage trains: as recorded under the root."""
+    return _measured(name, root) or (GPU_FLOPS_PER_S if gpu else CPU_FLOPS_PER_S) * workers
 
 
 def _measured(name: str, root: str) -> float | None:

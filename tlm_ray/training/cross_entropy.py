@@ -27,7 +27,8 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
     ) -> torch.Tensor:
         device, rows = hidden.device.type, len(hidden)
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if autocast else weight.dtype
         filled = nn.functional.pad(hidden.to(dtype), (0, 0, 0, -rows % ROWS_TO))
         low_weight = weight.to(dtype)
         logits = filled @ low_weight.T

@@ -24,6 +24,7 @@ from tlm_ray.training.checkpoints import (
     snapshot,
     take_checkpoint,
 )
+from tlm_ray.training.flops import Flops, matmul_rate
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
 from tlm_ray.training.packing import first_position, pack
@@ -89,6 +90,7 @@ class Training:
             evaluate,
             keep_best,
         )
+        self.flops = Flops(model)
         if rank.sharded:
             shard(model, device=rank.device, world=rank.world, methods=("scores",))
         self.first = first_position(self.model.encoder) if rank.packed else None
@@ -111,6 +113,7 @@ class Training:
         tick is called whenever losses were logged.
         """
         schedule, progress = self.schedule, self.progress
+        possible = matmul_rate(self.rank.device, self.rank.precision)
         started = time.monotonic() - progress.seconds
         while progress.step < schedule.steps:
             self.step(progress.step)
@@ -119,7 +122,7 @@ class Training:
             last = progress.step == schedule.steps
             due = last or progress.step % schedule.evaluate_every == 0
             if due or progress.step % schedule.log_every == 0:
-                self._log()
+                self._log(possible)
                 tick(progress)
             if due:
                 metrics = self._assess()
@@ -144,7 +147,9 @@ class Training:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.tokens += batch.real_tokens
-        self.progress.computed += sum(part.tokens.size for part in parts)
+        self.progress.computed += sum(part.real_tokens if self.rank.packed else part.tokens.size for part in parts)
+        self.progress.flops += sum(map(self.flops.real if self.rank.packed else self.flops.computed, parts))
+        self.progress.real_flops += self.flops.real(batch)
         mlm, task = (torch.stack(sums).sum() for sums in zip(*losses, strict=True))
         self._note(batch, mlm, task)
 
@@ -169,8 +174,11 @@ class Training:
             self.window[2, 0] += task / batch.rows
             self.window[2, 1] += 1 / self.rank.world
 
-    def _log(self) -> None:
-        """Append the mean losses since the last entry, each over the steps that have it."""
+    def _log(self, possible: float) -> None:
+        """Append the mean losses since the last entry, each over the steps that have it.
+
+        possible: operations a second of a matrix product, of which `utilisation` is the share that was used for tokens.
+        """
         if self.rank.world > 1:
             dist.all_reduce(self.window)
         sums, counts = self.window.T.tolist()
@@ -186,6 +194,8 @@ class Training:
         entry["tokens_per_s"] = self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
         entry["padded"] = 1 - self.progress.tokens / self.progress.computed
         entry["waiting"] = self.progress.waiting / max(1e-9, self.progress.seconds)
+        if self.progress.real_flops:  # not known of every encoder
+            entry["utilisation"] = self.progress.real_flops / max(1e-9, self.progress.seconds) / possible
         self.progress.history.append(entry)
         self.window.zero_()
 

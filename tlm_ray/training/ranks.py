@@ -201,6 +201,7 @@ def _facts(training: Training, progress: Progress) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in training.model.parameters()),
         "steps": progress.step,
         "tokens": progress.tokens * training.rank.world,
+        "flops_counted": progress.flops * training.rank.world,
         "seconds": progress.seconds,
         "history": progress.history,
     }

@@ -1,0 +1,155 @@
+"""The counted operations of steps, against torch's own counter on the real model, and against formulas by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from tlm_ray.training.batches import Batch
+from tlm_ray.training.flops import Flops, matmul_rate
+from tlm_ray.training.loop import to_device
+from tlm_ray.training.model import JointModel, bert_config
+from tlm_ray.training.schedules import Geometry
+
+VOCABULARY, LABELS, LAYERS, WIDTH, INTERMEDIATE = 90, ("a", "b", "c"), 2, 32, 80
+GEOMETRY = Geometry(layers=LAYERS, width=WIDTH, heads=2, intermediate=INTERMEDIATE, positions=64, dropout=0.1)
+SMALL = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "intermediate_size": INTERMEDIATE,
+}
+RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 64}
+ENCODERS = {
+    "roberta": {},
+    "electra": {"embedding_size": 16},
+    "albert": {"embedding_size": 16},
+    "distilbert": {"dim": WIDTH, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": INTERMEDIATE},
+    "deberta": RELATIVE,
+    "deberta-v2": RELATIVE | {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
+    "modernbert": {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
+}
+
+
+def stage_one_model():
+    return JointModel.from_scratch(bert_config(GEOMETRY, vocabulary=VOCABULARY, pad_id=0, labels=LABELS), seed=0)
+
+
+def stage_two_model(kind, **sizes):
+    config = AutoConfig.for_model(kind, num_labels=len(LABELS), vocab_size=VOCABULARY, **sizes)
+    return JointModel(AutoModelForSequenceClassification.from_config(config))
+
+
+def make_batch(lengths, *, masked, labelled, width=0):
+    """A batch of rows of given lengths; masked: how many places of it, None for none at all."""
+    width = max(width, *lengths)
+    attention = (np.arange(width) < np.array(lengths)[:, None]).astype(np.int64)
+    return Batch(
+        kind="task" if labelled else "general",
+        tokens=np.where(attention, 7, 0),
+        attention=attention,
+        types=None,
+        masked=None if masked is None else np.resize(np.flatnonzero(attention), masked),
+        targets=None if masked is None else np.full(masked, 7),
+        labels=np.zeros(len(lengths), np.int64) if labelled else None,
+        rows=len(lengths),
+        masked_total=masked or 0,
+        real_tokens=sum(lengths),
+    )
+
+
+def counted_by_torch(model, batch):
+    """What torch's counter finds while the model trains on a batch."""
+    model.train()
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        mlm, task = model(*to_device(batch, "cpu"))
+        (mlm + task).backward()
+    model.zero_grad()
+    return counter.get_total_flops()
+
+
+@pytest.fixture(scope="module", params=["as on a CPU", "as on a GPU"])
+def joint(request):
+    """Stage one's model and its counts, shared by all shapes."""
+    model = stage_one_model()
+    model = model.on("cpu") if request.param == "as on a CPU" else model
+    return model, Flops(model)
+
+
+@settings(max_examples=25, deadline=None, database=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=9),
+    masked=st.none() | st.integers(0, 100),
+    labelled=st.booleans(),
+)
+def test_a_step_counts_what_torchs_counter_counts(joint, lengths, masked, labelled):
+    model, flops = joint
+    labelled = labelled or masked is None  # a batch trains something
+    batch = make_batch(lengths, masked=masked, labelled=labelled)
+    assert flops.computed(batch) == counted_by_torch(model, batch) > 0
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_a_step_of_any_encoder_counts_what_torchs_counter_counts(kind):
+    model = stage_two_model(kind, **(SMALL | ENCODERS[kind])).on("cpu")
+    flops = Flops(model)
+    for lengths in ([9, 4, 9], [1], [30, 31, 32, 33, 1]):
+        batch = make_batch(lengths, masked=None, labelled=True)
+        assert flops.computed(batch) == counted_by_torch(model, batch) > 0
+
+
+def test_an_encoder_that_is_no_sum_of_such_terms_is_not_counted():
+    pooling = {"d_model": WIDTH, "n_head": 2, "d_head": 16, "d_inner": 64, "block_sizes": [1, 1]}
+    looking = SMALL | {"attention_window": 8}
+    for model in (stage_two_model("funnel", **pooling), stage_two_model("longformer", **looking)):
+        flops, batch = Flops(model), make_batch([9, 4], masked=None, labelled=True)
+        assert flops.computed(batch) == flops.real(batch) == 0
+
+
+@pytest.mark.parametrize("vocabulary", [90, 5 * 7 * 11 * 13, 5 * 7 * 131])
+def test_sizes_of_the_model_that_small_primes_divide_are_no_sizes_of_the_batch(vocabulary):
+    config = bert_config(replace(GEOMETRY, intermediate=5 * 17), vocabulary=vocabulary, pad_id=0, labels=LABELS)
+    model = JointModel.from_scratch(config, seed=0)
+    batch = make_batch([8, 3], masked=33, labelled=True)
+    assert Flops(model).computed(batch) == counted_by_torch(model, batch)
+
+
+def real_by_hand(lengths, masked):
+    """Six operations a weight and token, and twelve a width, layer and pair of tokens of a row."""
+    weights = LAYERS * (4 * WIDTH * WIDTH + 2 * WIDTH * INTERMEDIATE)
+    pooler_forward = 2 * WIDTH * WIDTH * len(lengths)
+    attention = 12 * LAYERS * WIDTH * sum(length**2 for length in lengths)
+    vocabulary = 6 * masked * WIDTH * (VOCABULARY + WIDTH)
+    return 6 * sum(lengths) * weights + attention + vocabulary + pooler_forward
+
+
+def test_real_operations_are_those_of_the_rows_own_lengths():
+    lengths, flops = [20, 7, 13], Flops(stage_one_model())
+    batch = make_batch(lengths, masked=10, labelled=False, width=25)
+    assert flops.real(batch) == real_by_hand(lengths, 10)
+    assert flops.real(batch) < flops.computed(batch)
+    full = make_batch([16, 16], masked=64, labelled=True)
+    assert flops.real(full) == flops.computed(full)
+
+
+def test_counting_changes_nothing_of_the_model():
+    model = stage_one_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    batch = make_batch([9, 4], masked=3, labelled=True)
+    expected = model.eval()(*to_device(batch, "cpu"))
+    model.train()
+    assert Flops(model).computed(batch) > 0 and model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(p.grad is None and type(p) is torch.nn.Parameter for p in model.parameters())
+    assert all(torch.equal(*pair) for pair in zip(model.eval()(*to_device(batch, "cpu")), expected, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_rate_of_products_is_a_devices(precision):
+    assert 1e8 < matmul_rate("cpu", precision) < 1e14

@@ -1,0 +1,170 @@
+"""The floating-point operations of a training, as torch's counter counts them, for practically no time a step.
+
+The operations of a matrix product are a monomial of the batch's shape: of its rows, its width, its masked places, and
+these filled up to a multiple. So each kind of step is counted once, with tensors that have no data, on a batch whose
+sizes are primes that divide no size of the model: divided out of a product's count, they leave its coefficient and its
+exponents. From then on a step's count is a sum of a few terms.
+"""
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from tlm_ray.training.batches import Batch
+from tlm_ray.training.cross_entropy import ROWS_TO
+
+MEASURED_S = 0.05  # of products, to know a device's rate
+Sizes = tuple[int, int, int, int]  # rows, width, masked places, and these filled up; or their exponents in a term
+Terms = Counter[Sizes]  # coefficients by exponents
+
+
+class Flops:
+    """The operations of a model's steps, forward and backward; element-wise work and the optimizer's count nothing.
+
+    Attention is two products forward and four backward whichever kernel does it, so a device changes no count. All are
+    0 for an encoder that is no such sum: one that looks at values (Longformer) or pools its width (Funnel). Source of
+    the rules: torch.utils.flop_counter.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model = _without_data(model)
+        self.terms: dict[tuple[bool, bool], Terms] = {}
+
+    def computed(self, batch: Batch) -> int:
+        """Return the operations of a batch that goes through the model as it is, padding included."""
+        rows, width = batch.tokens.shape
+        masked = _masked(batch)
+        return _value(self._terms(batch), np.full(rows, width), masked, _filled(masked))
+
+    def real(self, batch: Batch) -> int:
+        """Return the operations of a batch's own tokens, each row as long as it is and no masked place filled up."""
+        masked = _masked(batch)
+        return _value(self._terms(batch), batch.attention.sum(axis=1), masked, masked)
+
+    def _terms(self, batch: Batch) -> Terms:
+        """Return the terms of a batch's kind: with or without masked places, with or without labels."""
+        kind = (batch.masked is not None, batch.labels is not None)
+        if kind not in self.terms:
+            self.terms[kind] = _count(self.model, *kind)
+        return self.terms[kind]
+
+
+def _masked(batch: Batch) -> int:
+    return 0 if batch.masked is None else len(batch.masked)
+
+
+def _filled(masked: int) -> int:
+    return masked + -masked % ROWS_TO
+
+
+def _value(terms: Terms, lengths: np.ndarray, masked: int, filled: int) -> int:
+    """Return the sum of the terms, those with rows over each row's own length."""
+    total = 0
+    for (rows, width, masked_power, filled_power), coefficient in terms.items():
+        cells = int((lengths**width).sum()) if rows else int(lengths.max()) ** width
+        total += coefficient * cells * masked**masked_power * filled**filled_power
+    return total
+
+
+def _count(model: nn.Module, masked: bool, labelled: bool) -> Terms:
+    """Return the terms of one kind of step, the same at two batches; none where there are no such terms."""
+    one, other = (
+        _factored(_products(model, sizes, masked=masked, labelled=labelled), sizes)
+        for sizes in islice(_prime_sizes(model), 2)
+    )
+    return one if one == other and all(rows <= 1 for rows, *_ in one) else Counter()
+
+
+def _products(model: nn.Module, sizes: Sizes, *, masked: bool, labelled: bool) -> list[int]:
+    """Return the operations of each product of a step on a batch of given sizes; nothing is computed."""
+    rows, width, masked_places, _ = sizes
+    with torch.device("meta"), sdpa_kernel(SDPBackend.MATH), _Products() as products:
+        places = torch.empty(masked_places, dtype=torch.int64) if masked else None
+        labels = torch.empty(rows, dtype=torch.int64) if labelled else None
+        try:
+            mlm, task = model({"input_ids": torch.empty(rows, width, dtype=torch.int64)}, places, places, labels)
+            (mlm + task).backward()
+        except RuntimeError:  # shapes that depend on values
+            return []
+    return products.found
+
+
+def _without_data(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose tensors have shapes alone, without dropout."""
+    empty: dict[int, Any] = {
+        id(p): nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad) for p in model.parameters()
+    }
+    return copy.deepcopy(model, empty | {id(b): b.to("meta") for b in model.buffers()}).eval()
+
+
+class _Products(TorchDispatchMode):
+    """Notes the operations of each product that torch's counter has a formula for; any value asked for is False."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:  # such as whether a mask is full
+            return False
+        result = func(*args, **(kwargs or {}))
+        if formula := flop_registry.get(func.overloadpacket):
+            self.found.append(formula(*args, **(kwargs or {}), out_val=result))
+        return result
+
+
+def _prime_sizes(model: nn.Module) -> Iterator[Sizes]:
+    """Yield sizes of batches whose prime factors (beside ROWS_TO) are all different and divide no size of the model."""
+    own = {size for p in model.parameters() for size in p.shape}
+
+    def is_free(n: int) -> bool:
+        return all(n % d for d in range(2, n)) and all(size % n for size in own)
+
+    primes = filter(is_free, count(5))
+    for width in primes:
+        rows, groups = islice(primes, 2)
+        filled = groups * ROWS_TO
+        yield rows, width, next(filter(is_free, range(filled - ROWS_TO + 1, filled))), filled
+
+
+def _factored(products: Iterable[int], sizes: Sizes) -> Terms:
+    """Return products of powers of the sizes as terms."""
+    terms: Terms = Counter()
+    for product in products:
+        exponents = []
+        for size in sizes:
+            power = 0
+            while product % size == 0:
+                product, power = product // size, power + 1
+            exponents.append(power)
+        terms[tuple(exponents)] += product  # type: ignore[index]
+    return terms
+
+
+def matmul_rate(device: str, precision: str) -> float:
+    """Return the operations a second of a square matrix product on a device: the best of a few, in about 0.1 s.
+
+    precision: "fp32" or "bf16".
+    """
+    on_cpu = torch.device(device).type == "cpu"
+    size, at_once = (1024, 1) if on_cpu else (4096, 10)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    square, seconds = torch.rand(size, size, device=device).to(dtype), [0.0]
+    while len(seconds) < 4 or sum(seconds) < MEASURED_S:
+        started = time.perf_counter()
+        for _ in range(at_once):
+            torch.mm(square, square)
+        if not on_cpu:
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    return 2 * size**3 * at_once / min(seconds[1:])
