@@ -41,10 +41,10 @@ def first_position(encoder: PreTrainedModel) -> int:
     return 1 + embeddings.padding_idx if hasattr(embeddings, "create_position_ids_from_input_ids") else 0
 
 
-def rectangle(hidden: torch.Tensor, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+def rectangle(hidden: torch.Tensor, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return hidden states as (rows, length, width), and which are tokens, from either layout."""
     if BOUNDS not in inputs:
-        return hidden, inputs["attention_mask"]
+        return hidden, inputs.get("attention_mask")
     starts, ends = inputs[BOUNDS][:-1, None], inputs[BOUNDS][1:, None]
     places = starts + torch.arange(inputs[LONGEST], device=hidden.device)
     inside = places < ends
