@@ -88,11 +88,13 @@ def _count(model: nn.Module, masked: bool, labelled: bool) -> Terms:
 def _products(model: nn.Module, sizes: Sizes, *, masked: bool, labelled: bool) -> list[int]:
     """Return the operations of each product of a step on a batch of given sizes; nothing is computed."""
     rows, width, masked_places, _ = sizes
-    with torch.device("meta"), sdpa_kernel(SDPBackend.MATH), _Products() as products:
-        places = torch.empty(masked_places, dtype=torch.int64) if masked else None
-        labels = torch.empty(rows, dtype=torch.int64) if labelled else None
+    integers: Any = {"dtype": torch.int64, "device": "meta"}
+    inputs = {"input_ids": torch.empty(rows, width, **integers)}
+    places = torch.empty(masked_places, **integers) if masked else None
+    labels = torch.empty(rows, **integers) if labelled else None
+    with sdpa_kernel(SDPBackend.MATH), _Products() as products:
         try:
-            mlm, task = model({"input_ids": torch.empty(rows, width, dtype=torch.int64)}, places, places, labels)
+            mlm, task = _without_data(model)(inputs, places, places, labels)
             (mlm + task).backward()
         except RuntimeError:  # shapes that depend on values
             return []
