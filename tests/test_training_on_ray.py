@@ -193,10 +193,9 @@ def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
 
 def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data, tmp_path):
     wild = small_recipe(k=0, stage_one=replace(STAGE_ONE, learning_rate=1e30, warmup_steps=0))
-    begun = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"step \d+: a loss is not finite; lower learning_rate"):
+    with pytest.raises(TrainingStopped, match=r"step \d+: a loss is not finite; lower learning_rate") as stopped:
         train(data, tmp_path, wild)
-    assert time.monotonic() - begun < 60, "a failure that every retry would meet again must not be retried"
+    assert "lost workers" not in str(stopped.value), "a failure that every retry would meet again must not be retried"
 
 
 def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):
