@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, ModernBertConfig, RobertaConfig
+from transformers import AutoConfig, BertConfig, ModernBertConfig, RobertaConfig
 
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.loop import to_device
@@ -92,6 +92,12 @@ def test_packed_rows_do_not_see_each_other(name):
     states = [model.encode(to_device(one, "cpu", first=first)[0])[0] for one in (batch, other)]
     changed = (states[0] != states[1]).any(1)
     assert changed[2 : 2 + 17].all() and not changed[:2].any() and not changed[19:].any()
+
+
+def test_an_architecture_whose_heads_need_more_than_hidden_states_is_refused():
+    config = AutoConfig.for_model("longformer", attention_window=8, **SIZE)
+    with pytest.raises(ValueError, match="architecture 'longformer': its heads need more of the encoder"):
+        JointModel.from_scratch(config, seed=0)
 
 
 def test_first_positions_are_those_of_the_architectures():

@@ -32,8 +32,8 @@ class Flops:
     """The operations of a model's steps, forward and backward; element-wise work and the optimizer's count nothing.
 
     Attention is two products forward and four backward whichever kernel does it, so a device changes no count. All are
-    0 for an encoder that is no such sum: one that looks at values (Longformer) or pools its width (Funnel). Source of
-    the rules: torch.utils.flop_counter.
+    0 for an encoder that is no such sum: one that looks at values, or folds its width. Source of the rules:
+    torch.utils.flop_counter.
     """
 
     def __init__(self, model: nn.Module):

@@ -21,8 +21,13 @@ class Given(nn.Module):
         self.pooler = pooler
 
     def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> BaseModelOutputWithPooling:
-        pooled = None if self.pooler is None else self.pooler(inputs_embeds)
+        pooled = None if self.pooler is None else self._pool(inputs_embeds)
         return BaseModelOutputWithPooling(last_hidden_state=inputs_embeds, pooler_output=pooled)
+
+    def _pool(self, hidden: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.pooler, nn.Linear):  # ALBERT keeps its pooler's parts apart
+            return self.pooler(hidden[:, 0]).tanh()
+        return self.pooler(hidden)  # type: ignore[misc]
 
 
 class Head(nn.Module):
