@@ -38,7 +38,7 @@ def script(name: str, *options: str) -> subprocess.CompletedProcess:
     """Run an experiment as on a laptop: in an environment that says nothing of Ray."""
     command = [sys.executable, f"experiments/{name}.py", *options]
     plain = {k: v for k, v in environment().items() if not k.startswith("RAY_")}
-    return subprocess.run(command, cwd=REPOSITORY, env=plain, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=REPOSITORY, env=plain, capture_output=True, text=True, timeout=1200)
 
 
 def rows(root: Path) -> set[str]:
@@ -106,7 +106,7 @@ def test_the_main_table_as_a_submitted_job(data, tmp_path, head):
     command = ["python", "experiments/main_table.py", *arguments(data, tmp_path)]
     submit = [f"{BIN}/ray", "job", "submit", "--address", head, "--working-dir", ".", "--", *command]
     for _ in range(10):  # the dashboard answers before the agent that starts jobs does
-        done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
+        done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=1200)
         if "No available agent to submit job" not in done.stderr:
             break
         time.sleep(2)
@@ -145,7 +145,7 @@ sys.exit(code)
 
 def on_two_nodes(name: str, *options: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", TWO_NODES, f"experiments/{name}.py", *options]
-    return subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=1200)
 
 
 def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(data, tmp_path):
