@@ -44,7 +44,7 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
     first.wait()
     first.stdout.close()
     second = start(data, tmp_path)
-    output, _ = second.communicate(timeout=500)
+    output, _ = second.communicate(timeout=1800)
     assert second.returncode == 0, output
     after = finished(tmp_path)
     assert len(after) == 4
