@@ -124,7 +124,7 @@ GOLDEN = {
     ("statistics", 2): ("statistics.arrow", "4bbf412bc33ded0d"),
     ("neighbours", 3): (SELECTION, "620282b9588dd6e0"),
     ("tokenizer", 1): ("tokenizer/tokenizer.json", "d3f057043082c4f8"),
-    ("blocks", 1): ("general.arrow", "dcec2b0037110ebd"),
+    ("blocks", 2): ("general.arrow", "dcec2b0037110ebd"),
 }
 
 
