@@ -17,7 +17,7 @@ from rich.console import Console
 from tlm_ray import Options, Training, baseline, plain_errors, print_table, ray_options, run, show_plan
 
 ROWS = {
-    "task data only": lambda recipe: replace(recipe, k=0),
+    "task data only": lambda recipe: replace(recipe, k=0, rho1=0),
     "TLM, random text": lambda recipe: replace(recipe, method="random"),
     "TLM, BM25 text": lambda recipe: recipe,
 }

@@ -157,7 +157,10 @@ class Options:
         asked: dict[str, Any] = {"k": self.k, "rho1": self.rho1, "rho2": self.rho2, "precision": self.precision}
         asked |= {name: storage.absolute_if_there(getattr(self, name)) for name in ("encoder", "architecture")}
         asked = {name: value for name, value in asked.items() if value not in (None, "")} | changes
-        asked |= {"rho1": None} if self.external_only else {}
+        if self.external_only:
+            if changes.get("rho1") is not None:
+                raise ValueError(f"rho1 {changes['rho1']}: --external-only leaves task batches out; give one of them")
+            asked["rho1"] = None
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             if steps is not None:
                 asked[name] = _shortened(getattr(recipe, name), steps)
@@ -169,6 +172,10 @@ class Options:
         """Cut a recipe down to --tokens or --minutes, and print what that changes."""
         tokens = self.tokens
         if self.minutes is not None:
+            if recipe.architecture:
+                raise ValueError(
+                    f"--minutes {self.minutes}: how fast --architecture trains is not known; give --tokens"
+                )
             compute = self.execution(storage.absolute(self.root)).compute
             rate = training_rate("stage_one", storage.absolute(self.root), gpu=compute.gpu, workers=compute.workers)
             tokens = int(60 * self.minutes * rate / (6 * recipe_parameters(recipe)))
