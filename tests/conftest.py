@@ -1,6 +1,9 @@
 """What several test modules share: one small Ray, and small data whose classes speak of different things."""
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +71,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts = [sentences(generator, label, 2) for label in labels]
         pq.write_table(pa.table({"text": texts, "label": labels}), folder / "tasks" / "topics" / f"{split}.parquet")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_ray() -> Iterator[None]:
+    """Keep every Ray of the tests in a folder of its own: one that was killed elsewhere left its address in /tmp/ray.
+
+    A socket's path may have 107 bytes, and pytest's folders have more.
+    """
+    os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    yield
+    shutil.rmtree(os.environ.pop("RAY_TMPDIR"), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

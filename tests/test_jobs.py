@@ -30,14 +30,14 @@ def arguments(data: Path, root: Path) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or k == "RAY_TMPDIR"}
     return kept | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"} | more
 
 
 def script(name: str, *options: str) -> subprocess.CompletedProcess:
     """Run an experiment as on a laptop: in an environment that says nothing of Ray."""
     command = [sys.executable, f"experiments/{name}.py", *options]
-    plain = {k: v for k, v in environment().items() if not k.startswith("RAY_")}
+    plain = {k: v for k, v in environment().items() if k != "RAY_AUTH_MODE"}
     return subprocess.run(command, cwd=REPOSITORY, env=plain, capture_output=True, text=True, timeout=1200)
 
 

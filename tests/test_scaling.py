@@ -93,3 +93,5 @@ def test_the_command_line_cuts_to_tokens_or_minutes_and_tells_it_once(tmp_path, 
     assert 0.9 * 30 <= flops / (2 * CPU_FLOPS_PER_S) <= 30
     with pytest.raises(ValueError, match="--tokens and --minutes: both are a budget; give one"):
         Options(tokens=1, minutes=1)
+    with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is not known; give --tokens"):
+        Options(root=str(tmp_path), minutes=1, architecture="bert-base-uncased").recipe("docstrings")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlm_ray.corpus.scores import METRICS, REGRESSION, score
+from tlm_ray.runs.options import Options
 from tlm_ray.runs.recipes import ALIASES, TINY_RECIPE, baseline, recipe_for
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
@@ -244,3 +245,11 @@ def test_a_correlation_is_its_definition():
     assert score("pearson_spearman", gold, np.ones(50)) == 0
     with pytest.raises(ValueError, match=r"'pearson_spearman' got predicted of shape .* two or more finite numbers"):
         score("pearson_spearman", gold, np.full(50, np.nan))
+
+
+def test_external_data_alone_has_no_rho1():
+    assert Options(external_only=True).recipe("docstrings").rho1 is None
+    with pytest.raises(ValueError, match=r"^rho1 3: --external-only leaves task batches out"):
+        Options(external_only=True).recipe("docstrings", rho1=3)
+    with pytest.raises(ValueError, match=r"^--rho1 3: --external-only leaves task batches out"):
+        Options(external_only=True, rho1=3)

@@ -25,7 +25,7 @@ from typing import Any
 
 _DOOR = {
     "Options": "tlm_ray.runs.options",
-    "ray_options": "tlm_ray.runs.options",
+    "ray_options": "tlm_ray.runs.connection",
     "plain_errors": "tlm_ray.runs.options",
     "Training": "tlm_ray.runs.experiment",
     "Outcome": "tlm_ray.runs.experiment",

@@ -1,7 +1,6 @@
 """The command line that all experiments share: where things are and what they run on."""
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -173,9 +172,7 @@ class Options:
         tokens = self.tokens
         if self.minutes is not None:
             if recipe.architecture:
-                raise ValueError(
-                    f"--minutes {self.minutes}: how fast --architecture trains is not known; give --tokens"
-                )
+                raise ValueError(f"--minutes {self.minutes}: the speed of --architecture is not known; give --tokens")
             compute = self.execution(storage.absolute(self.root)).compute
             rate = training_rate("stage_one", storage.absolute(self.root), gpu=compute.gpu, workers=compute.workers)
             tokens = int(60 * self.minutes * rate / (6 * recipe_parameters(recipe)))
@@ -224,16 +221,3 @@ def plain_errors() -> Iterator[None]:
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
         console.print(f"[bold red]error[/] {escape(storage.shown(str(error)))}")
         raise SystemExit(2) from error
-
-
-def ray_options() -> dict[str, Any]:
-    """Return the arguments for `ray.init` with which an experiment's own lines are all that it prints.
-
-    Ray's logs stay in its session folder. With RAY_ADDRESS set, as in a submitted job, the same call connects to the
-    cluster.
-    """
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ lines that no setting of Python's logging reaches
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    return options if os.environ.get("RAY_ADDRESS") else options | {"include_dashboard": False}
