@@ -6,8 +6,9 @@
 The released way is rewritten from its description: every row padded to 128 tokens, logits of the whole vocabulary at
 every position, the vocabulary head kept in stage two and multiplied by zero, AdamW without options, fp32, the loss
 fetched each step. Its batches are made ahead and not timed; ours are timed with everything that a training does. Each
-side has a process of its own and they take steps in turns; a ratio is that of real tokens a second in the same turn,
-padding not counted, and the table shows the median of the turns. Memory is what training adds to a process' peak.
+side has a process of its own and they take turns of like seconds; a ratio is that of real tokens a second in the same
+turn, padding not counted, and the table shows the median of the turns. The first turn warms and is longer: a product's
+kernel is made when its shape is first seen. Memory is what training adds to a process' peak.
 
 Before that, both make the same steps in fp32 without dropout: the first line says how far their losses are apart.
 """
@@ -60,10 +61,10 @@ class Options(Bench):
     """of ours"""
     rows: int = 32
     """rows a step"""
-    steps: int = 8
-    """steps a turn"""
-    warm: int = 200
-    """steps of ours before the first turn: a product's kernel is made when its shape is first seen"""
+    seconds: float = 12.0
+    """of a turn"""
+    warm: float = 30.0
+    """seconds of the first turn, which does not count"""
     dropout: float = 0.1
     """of both"""
     compare: int = 50
@@ -104,19 +105,16 @@ class Released:
         self.optimizer = torch.optim.AdamW(parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON)
         self.losses: list[dict[str, float]] = []
 
-    def turn(self, steps: range) -> float:
-        """Take steps; return their seconds without those in which rows are padded."""
-        seconds = 0.0
-        for step in steps:
-            batch = self.batches.batch(step)
-            inputs = self.padded(batch)
-            started = time.perf_counter()
-            self.step(step, batch.kind, *inputs)
-            seconds += time.perf_counter() - started
-        return seconds
+    def step(self, step: int) -> float:
+        """Take one optimizer step; return its seconds without those in which rows are padded."""
+        batch = self.batches.batch(step)
+        inputs = self.padded(batch)
+        started = time.perf_counter()
+        self.learn(step, batch.kind, *inputs)
+        return time.perf_counter() - started
 
-    def step(self, step: int, kind: str, tokens: Any, attention: Any, targets: Any, labels: Any) -> None:
-        """Take one optimizer step."""
+    def learn(self, step: int, kind: str, tokens: Any, attention: Any, targets: Any, labels: Any) -> None:
+        """Compute losses and gradients, change the weights, fetch the losses."""
         hidden = self.model.encode({"input_ids": tokens, "attention_mask": attention})
         scores = self.model.task(hidden)
         mlm = task = torch.zeros((), device=self.device)
@@ -153,13 +151,10 @@ class Ours:
     def __init__(self, model: JointModel, schedule: Schedule, batches: Interleave, rank: Rank):
         self.training = Training(model, batches, schedule, rank, rho2=RHO2)
 
-    def turn(self, steps: range) -> float:
-        """Take steps; return their seconds."""
+    def step(self, step: int) -> float:
+        """Take one step; return its seconds."""
         started = time.perf_counter()
-        for step in steps:
-            self.training.step(step)
-        if self.training.rank.device == "cuda":
-            torch.cuda.synchronize()
+        self.training.step(step)
         return time.perf_counter() - started
 
 
@@ -230,7 +225,8 @@ def losses_apart(data: Data, options: Options) -> float:
     torch.set_num_threads(options.threads)
     same = (data, options.sizes[0], "one", replace(options, dropout=0.0), schedule_of(options.compare, options.rows))
     theirs, ours = make_released(*same, head=True), make_ours(*same, precision="fp32").training
-    theirs.turn(range(options.compare))
+    for step in range(options.compare):
+        theirs.step(step)
     ours.run(lambda *_: None)
     found = [{name: entry[name] for name in LOSSES if name in entry} for entry in ours.progress.history]
     assert all(a.keys() == b.keys() for a, b in zip(theirs.losses, found, strict=True))
@@ -246,17 +242,14 @@ def measure(data: Data, size: str, stage: str, options: Options) -> list[dict[st
         context.Process(target=serve, args=(inner, side, data, size, stage, options), daemon=True).start()
         inner.close()  # so that a process that dies ends the wait
     rates: dict[str, list[float]] = {side: [] for side in sides}
-    batches = data.batches(stage, options.rows)
-    for turn in range(options.turns + 1):
-        steps = range(turn * options.steps, (turn + 1) * options.steps)
-        tokens = sum(batches.batch(step).real_tokens for step in steps)
+    for seconds in [options.warm] + [options.seconds] * options.turns:
         for side, pipe in pipes.items():
-            pipe.send(steps)
-            rates[side].append(tokens / pipe.recv())
+            pipe.send(seconds)
+            rates[side].append(pipe.recv())
     for pipe in pipes.values():
         pipe.send(None)
     memory = {side: pipe.recv() for side, pipe in pipes.items()}
-    released = rates[RELEASED][1:]  # the first turn warms
+    released = rates[RELEASED][1:]
     return [
         {
             "work": f"{size}, stage {stage}",
@@ -270,18 +263,30 @@ def measure(data: Data, size: str, stage: str, options: Options) -> list[dict[st
 
 
 def serve(pipe: Any, side: str, data: Data, size: str, stage: str, options: Options) -> None:
-    """Run one side: a range of steps comes, their seconds go; at the end the bytes that training added to the peak."""
+    """Run one side: seconds come, real tokens a second go; at the end the bytes that training added to the peak."""
     if side in options.precisions:
         tune_torch()
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(options.threads)
     same = (data, size, stage, options, schedule_of(10_000, options.rows))
-    before, own = peak_bytes(), make_side(side, *same)
-    if isinstance(own, Ours):
-        own.turn(range(options.warm))
-    for steps in iter(pipe.recv, None):
-        pipe.send(own.turn(steps))
+    before, own, batches, step = peak_bytes(), make_side(side, *same), data.batches(stage, options.rows), 0
+    for least in iter(pipe.recv, None):
+        seconds, tokens = 0.0, 0
+        while seconds < least:
+            seconds += own.step(step)
+            tokens += batches.batch(step).real_tokens
+            step += 1
+        seconds += synchronised(options.device)
+        pipe.send(tokens / seconds)
     pipe.send(peak_bytes() - before)
+
+
+def synchronised(device: str) -> float:
+    """Wait for what a GPU was given; return the seconds that it takes."""
+    started = time.perf_counter()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
 
 
 def make_side(side: str, *same: Any) -> Released | Ours:
