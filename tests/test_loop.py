@@ -400,6 +400,7 @@ def train_as_rank(rank, folder, world, micro_rows, sharded):
         training.resume(f"{folder}/checkpoint-{rank}")
     training.run(ignore)
     torch.save((training.progress.history, training.progress.tokens, snapshot(training.model)), f"{folder}/{rank}.pt")
+    del training  # else its reducer drops the group last, and waits with the GIL for a thread of gloo that wants it
     dist.destroy_process_group()
 
 

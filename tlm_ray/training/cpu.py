@@ -1,4 +1,4 @@
-"""What training on a CPU does in another way than torch: dropout and attention."""
+"""What training on a CPU does in another way than torch: dropout, attention and the gradient of the token table."""
 
 from typing import Any
 
@@ -63,3 +63,14 @@ def prepare(model: nn.Module) -> None:
         for name, module in list(parent.named_children()):
             if isinstance(module, nn.Dropout):
                 setattr(parent, name, Dropout(module.p).train(module.training))
+
+
+def spare_table_gradient(encoder: Any, head: nn.Linear | None) -> None:
+    """Let a token table that the MLM head shares add to the head's gradient only the rows that occur.
+
+    torch fills a second array of the table's size with zeros for them: 5 to 10 % of a step at 4 x 256. Every step must
+    have an MLM loss, else the gradient stays sparse; head None undoes it. Call it after DistributedDataParallel, which
+    would expect the sum to be sparse.
+    """
+    table = encoder.get_input_embeddings()
+    table.sparse = head is not None and table.weight is head.weight

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tlm_ray.training import cpu
 from tlm_ray.training.batches import Ahead, Batch, Interleave
 from tlm_ray.training.checkpoints import (
     Checkpoint,
@@ -99,6 +100,9 @@ class Training:
         )
         replicated = rank.world > 1 and not rank.sharded
         self.parallel: Any = nn.parallel.DistributedDataParallel(model) if replicated else model
+        if rank.device == "cpu":
+            shared = model.mlm.last if model.mlm and batches.masking and not rank.sharded else None
+            cpu.spare_table_gradient(model.encoder, shared)
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] | None = None
         self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
