@@ -290,14 +290,14 @@ def test_reports_come_at_each_evaluation_and_the_last_has_nothing_to_save():
     assert [entry["step"] for entry in training.progress.history if "dev" in entry] == [4, 8, 10]
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_steps():
     def break_weights(progress):
         if progress.step == 4:
             training.model.encoder.embeddings.LayerNorm.weight.data[0] = float("nan")
 
     reported = []
     training = make_training(schedule=replace(SCHEDULE, log_every=2, evaluate_every=6))
-    with pytest.raises(FloatingPointError, match="step 6: a loss is not finite; lower learning_rate"):
+    with pytest.raises(FloatingPointError, match="steps 5 to 6: a loss is not finite; lower learning_rate"):
         training.run(lambda progress, *_: reported.append(progress.step), break_weights)
     assert not reported, "broken weights must not become a checkpoint"
 

@@ -17,7 +17,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from small import STAGE_ONE, long_recipe, small_flow, small_recipe
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from tlm_ray import baseline, storage
 from tlm_ray.runs.execution import make
@@ -194,9 +194,20 @@ def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
 
 def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data, tmp_path):
     wild = small_recipe(k=0, stage_one=replace(STAGE_ONE, learning_rate=1e30, warmup_steps=0))
-    with pytest.raises(TrainingStopped, match=r"step \d+: a loss is not finite; lower learning_rate") as stopped:
+    with pytest.raises(
+        TrainingStopped, match=r"steps \d+ to \d+: a loss is not finite; lower learning_rate"
+    ) as stopped:
         train(data, tmp_path, wild)
     assert "lost workers" not in str(stopped.value), "a failure that every retry would meet again must not be retried"
+
+
+def test_a_refused_architecture_stops_at_once(data, tmp_path):
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    AutoConfig.for_model("longformer", attention_window=8, **size).save_pretrained(tmp_path / "longformer")
+    recipe = small_recipe(k=0, architecture=str(tmp_path / "longformer"))
+    with pytest.raises(TrainingStopped, match="architecture 'longformer': its heads need more") as stopped:
+        train(data, tmp_path / "root", recipe)
+    assert "lost workers" not in str(stopped.value)
 
 
 def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):

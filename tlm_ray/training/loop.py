@@ -67,7 +67,7 @@ class Training:
     """One stage's training on one rank.
 
     evaluate: called at each evaluation with the model, returns the dev score; keep_best keeps the weights of the best
-    one (ties keep the earlier). A non-finite loss stops the run with an error that names the step.
+    one (ties keep the earlier). A non-finite loss stops the run with an error that names the steps since the last log.
     """
 
     def __init__(
@@ -187,8 +187,10 @@ class Training:
             dist.all_reduce(self.window)
         sums, counts = self.window.T.tolist()
         if not np.isfinite(sums).all():
+            logged = self.progress.history[-1]["step"] if self.progress.history else 0
             raise FloatingPointError(
-                f"step {self.progress.step}: a loss is not finite; lower learning_rate or use precision fp32"
+                f"steps {logged + 1} to {self.progress.step}: a loss is not finite; lower learning_rate or use "
+                "precision fp32"
             )
         entry: dict[str, Any] = {
             "step": self.progress.step,

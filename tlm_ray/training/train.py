@@ -134,14 +134,22 @@ def _stage_one(config: dict[str, Any]) -> dict[str, Any]:
     tune_torch()
     from tlm_ray.training.ranks import stage_one
 
-    return stage_one(config)
+    return _stopped_by_values(stage_one, config)
 
 
 def _stage_two(config: dict[str, Any]) -> dict[str, Any]:
     tune_torch()
     from tlm_ray.training.ranks import stage_two
 
-    return stage_two(config)
+    return _stopped_by_values(stage_two, config)
+
+
+def _stopped_by_values(loop: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    """Run a loop; a refused value, which every new worker would refuse again, is returned as the reason to stop."""
+    try:
+        return loop(config)
+    except ValueError as error:
+        return {"stopped": f"{config['folder']}: {error}"}
 
 
 def _fit(
@@ -161,7 +169,7 @@ def _fit(
         except ray.exceptions.RayActorError as error:
             if attempt + 1 == attempts:
                 raise TrainingStopped(
-                    f"{config['folder']}: the training's controller was lost twice ({error})"
+                    f"{config['folder']}: the training's controller was lost {('once', 'twice')[attempt]} ({error})"
                 ) from error
         except train.TrainingFailedError as error:
             raise TrainingStopped(
