@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from tlm_ray.training.cpu import ATTENTION, Dropout, attention, drop, prepare
+from tlm_ray.training.cpu import ATTENTION, Dropout, Linear, attention, drop, prepare
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -68,3 +68,21 @@ def test_attention_shares_are_dropped_too():
     shares, _ = attention(torch.nn.Identity(), query, key, value, None, dropout=0.25, scaling=1.0)
     assert abs(float((shares == 0).float().mean()) - 0.25) < 0.03
     torch.testing.assert_close(shares.max(), torch.tensor(0.01 / 0.75))
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="a CPU without products of 16 bits")
+@pytest.mark.parametrize("rows", [0, 1, 7, 300])
+def test_linear_maps_have_the_bits_of_torchs_own_under_autocast(rows):
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(24, 40)
+    ours, x, found = Linear(plain), torch.randn(2, rows, 24), []
+    for module in (plain, ours):
+        own = x.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = module(own)
+        y.float().pow(2).sum().backward()
+        found.append((y, own.grad, plain.weight.grad, plain.bias.grad))
+        plain.zero_grad()
+    for expected, got in zip(*found, strict=True):
+        assert got.dtype == expected.dtype and torch.equal(got, expected)
+    assert torch.equal(ours(x), plain(x))

@@ -1,9 +1,10 @@
-"""What training on a CPU does in another way than torch: dropout, attention and the gradient of the token table."""
+"""What training on a CPU does in another way than torch: dropout, linear maps, attention, the tokens' gradient."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
@@ -29,6 +30,41 @@ class Dropout(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return drop(x, self.p) if self.training and self.p else x
+
+
+class Biased(torch.autograd.Function):
+    """`apply(x, weight, bias)` returns x @ weight.T + bias, with the bits of torch's own.
+
+    x: (..., inputs). torch copies the bias into every row of the result before it adds the product: 40 ms against 15
+    for 4,096 rows from 768 to 3,072. oneDNN, which makes the product for both, adds it on the way.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        return (rows @ weight).view_as(x), rows.T @ x.reshape(-1, x.shape[-1]), rows.sum(0)
+
+
+class Linear(nn.Linear):
+    """A linear map that takes `Biased` under autocast; it shares the parameters of the one that it stands for."""
+
+    def __init__(self, other: nn.Linear):
+        super().__init__(1, 1, device="meta")
+        self.in_features, self.out_features = other.in_features, other.out_features
+        self.weight, self.bias = other.weight, other.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.is_autocast_enabled("cpu"):
+            return super().forward(x)
+        dtype = torch.get_autocast_dtype("cpu")
+        return Biased.apply(x.to(dtype), self.weight.to(dtype), self.bias.to(dtype))
 
 
 def attention(
@@ -58,11 +94,19 @@ AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 
 def prepare(model: nn.Module) -> None:
-    """Give a model this dropout, in place."""
+    """Give a model this dropout and these linear maps, in place."""
+    in_bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for parent in list(model.modules()):
         for name, module in list(parent.named_children()):
             if isinstance(module, nn.Dropout):
                 setattr(parent, name, Dropout(module.p).train(module.training))
+            elif in_bf16 and _is_plain_linear(module):
+                setattr(parent, name, Linear(module))
+
+
+def _is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a module does what nn.Linear does, with a bias; the MLM head's last one is made to hand on its input."""
+    return type(module) is nn.Linear and module.bias is not None and "forward" not in vars(module)
 
 
 def spare_table_gradient(encoder: Any, head: nn.Linear | None) -> None:
