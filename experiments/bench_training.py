@@ -21,40 +21,39 @@ gradients between 32 and 16 bits, that bias), GELU 8 %, dropout 8 %, gradients f
 
 import json
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import transformers
 import tyro
 from bench_retrieval import Bench, load
 from rich.console import Console
 from rich.table import Table
 from torch import nn
+from training_sides import HEADLESS, LENGTH, RELEASED, VOCABULARY, Data, Ours, Released, Work
 
 from tlm_ray import plain_errors, storage
 from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packages, read_package
 from tlm_ray.corpus.splitting import split_document
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.process import tune_torch
-from tlm_ray.training.batches import Batch, Interleave
-from tlm_ray.training.blocks import Blocks, write_general_blocks, write_task_blocks
+from tlm_ray.training.blocks import write_general_blocks, write_task_blocks
 from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
-from tlm_ray.training.loop import ADAM_BETAS, ADAM_EPSILON, Rank, Training, parameter_groups
-from tlm_ray.training.masking import Masking
-from tlm_ray.training.model import JointModel, bert_config
-from tlm_ray.training.schedules import LOSSES, Geometry, Schedule
+from tlm_ray.training.flops import matmul_rate
+from tlm_ray.training.schedules import LOSSES
 from tlm_ray.training.tokenizer import train_wordpiece
 
-LENGTH, VOCABULARY, RHO1, RHO2 = 128, 30_522, 7, 20.0
 PASSAGES = 20_000
-RELEASED, HEADLESS = "released", "released, no vocabulary head"
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -68,6 +67,8 @@ class Options(Bench):
     """stages to measure"""
     precisions: list[str] = field(default_factory=lambda: ["fp32", "bf16"])
     """of ours"""
+    workers: list[int] = field(default_factory=lambda: [1, 2])
+    """numbers of workers, each of one thread of a CPU, to compare at the first size and the last precision"""
     rows: int = 32
     """rows a step"""
     seconds: float = 12.0
@@ -83,102 +84,37 @@ class Options(Bench):
     threads: int = 2
     """of a CPU"""
 
+    def work(self, data: Data, size: str, stage: str) -> Work:
+        """Return what one measurement does."""
+        return Work(data=data, size=size, stage=stage, rows=self.rows, dropout=self.dropout, device=self.device)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """What both ways train on."""
+class Side:
+    """Who works: one of the released ways, or ours in a precision (`how`), on one worker or more."""
 
     name: str
-    general: Blocks
-    task: Blocks
-    labels: tuple[str, ...]
-    tokenizer: transformers.PreTrainedTokenizerBase
-
-    def batches(self, stage: str, rows: int) -> Interleave:
-        """Return the batches of a stage."""
-        own: dict[str, Any] = {"general": None, "rho1": 0, "masking": None}
-        if stage == "one":
-            special = tuple(self.tokenizer.all_special_ids)
-            masking = Masking(mask_id=self.tokenizer.mask_token_id, vocabulary=VOCABULARY, special_ids=special)
-            own = {"general": self.general, "rho1": RHO1, "masking": masking}
-        return Interleave(task=self.task, batch_rows=rows, seed=0, pad_id=self.tokenizer.pad_token_id, **own)
-
-
-class Released:
-    """The released loop's steps; head False leaves the vocabulary head out, which its stage two has no use for."""
-
-    def __init__(self, model: JointModel, schedule: Schedule, batches: Interleave, device: str, *, head: bool):
-        model.encoder.set_attn_implementation("sdpa")
-        self.model, self.schedule, self.batches, self.device = model.to(device).train(), schedule, batches, device
-        self.head = head
-        self.optimizer = torch.optim.AdamW(parameter_groups(model, schedule), betas=ADAM_BETAS, eps=ADAM_EPSILON)
-        self.losses: list[dict[str, float]] = []
-
-    def step(self, step: int) -> float:
-        """Take one optimizer step; return its seconds without those in which rows are padded."""
-        batch = self.batches.batch(step)
-        inputs = self.padded(batch)
-        started = time.perf_counter()
-        self.learn(step, batch.kind, *inputs)
-        return time.perf_counter() - started
-
-    def learn(self, step: int, kind: str, tokens: Any, attention: Any, targets: Any, labels: Any) -> None:
-        """Compute losses and gradients, change the weights, fetch the losses."""
-        hidden = self.model.encode({"input_ids": tokens, "attention_mask": attention})
-        scores = self.model.task(hidden)
-        mlm = task = torch.zeros((), device=self.device)
-        if self.head:
-            head: Any = self.model.mlm
-            logits = nn.functional.linear(head(hidden), head.last.weight, head.last.bias)
-            mlm = nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), reduction="sum")
-            mlm = mlm / (targets >= 0).sum().clamp(min=1)
-        task = nn.functional.cross_entropy(scores, labels) if labels is not None else 0.0 * scores.sum()
-        rho2 = RHO2 if (targets >= 0).any() else 0.0
-        loss = mlm + task if kind == "general" else (rho2 * mlm + task) / (rho2 + 1)
-        loss.backward()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.rate(step)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.losses.append({f"{kind}_mlm": mlm.item()} | ({"task": task.item()} if kind == "task" else {}))
-
-    def padded(self, batch: Batch) -> tuple[torch.Tensor | None, ...]:
-        """Return a batch's rows padded to LENGTH, and what each place is to be predicted as, -100 for nothing."""
-        rows, width = batch.tokens.shape
-        tokens = np.full((rows, LENGTH), self.batches.pad_id)
-        attention, targets = np.zeros((rows, LENGTH), np.int64), np.full((rows, LENGTH), -100)
-        tokens[:, :width], attention[:, :width] = batch.tokens, batch.attention
-        if batch.masked is not None:
-            targets[np.divmod(batch.masked, width)] = batch.targets
-        arrays = (tokens, attention, targets, batch.labels)
-        return tuple(None if array is None else torch.from_numpy(array).to(self.device) for array in arrays)
-
-
-class Ours:
-    """This package's loop, as a rank of a training runs it."""
-
-    def __init__(self, model: JointModel, schedule: Schedule, batches: Interleave, rank: Rank):
-        self.training = Training(model, batches, schedule, rank, rho2=RHO2)
-
-    def step(self, step: int) -> float:
-        """Take one step; return its seconds."""
-        started = time.perf_counter()
-        self.training.step(step)
-        return time.perf_counter() - started
+    how: str
+    threads: int
+    world: int = 1
 
 
 def main() -> None:
     options = tyro.cli(Options, description=__doc__)
     with tempfile.TemporaryDirectory() as folder:
         data = read(options, folder)
+    works = [options.work(data, size, stage) for size in options.sizes for stage in options.stages]
     if options.compare:
-        print(f"losses of {options.compare} steps at most {losses_apart(data, options):.1e} apart")
+        apart = losses_apart(replace(works[0], stage="one", steps=options.compare, dropout=0.0), options.threads)
+        print(f"losses of {options.compare} steps at most {apart:.1e} apart")
     if options.device == "cpu":
-        full, ours = (apart(loss_memory, data, options, full) for full in (True, False))
+        full, ours = (in_another_process(loss_memory, works[0], full) for full in (True, False))
         megabytes = f"{full / 1e6:,.0f} MB with all logits, {ours / 1e6:,.0f} MB ours"
         print(f"memory of the MLM loss: {megabytes}, {ours / full:.1%}")
-    works = [(size, stage) for size in options.sizes for stage in options.stages]
-    rows = [row for size, stage in works for row in measure(data, size, stage, options)]
+    print(f"batches made a second by one thread: {batches_made(works[0]):,.0f}")
+    rows = [row for work in works for row in measure(work, sides(work, options), options)]
+    if options.device == "cpu" and len(options.workers) > 1:
+        rows += measure(works[0], crews(options), options)
     fill = float(data.general.lengths.mean()) / LENGTH
     show(rows, f"{data.name}: rows fill {fill:.0%} of {LENGTH} tokens; {options.rows} rows a step, {options.device}")
     if options.json:
@@ -205,40 +141,24 @@ def read(options: Options, folder: str) -> Data:
     return Data(name=name, general=general, task=rows, labels=task.labels, tokenizer=tokenizer)
 
 
-def make_released(data: Data, size: str, stage: str, options: Options, schedule: Schedule, *, head: bool) -> Released:
-    """Return the released way with the weights that all start from."""
-    batches = data.batches(stage, options.rows)
-    return Released(make_model(data, size, options), schedule, batches, options.device, head=head)
+def sides(work: Work, options: Options) -> list[Side]:
+    """Return who takes turns at a work; the first is what the others are compared with."""
+    released = [RELEASED, *([HEADLESS] if work.stage == "two" else [])]
+    return [Side(name=how, how=how, threads=options.threads) for how in [*released, *options.precisions]]
 
 
-def make_ours(data: Data, size: str, stage: str, options: Options, schedule: Schedule, *, precision: str) -> Ours:
-    """Return our way with the same weights."""
-    model = make_model(data, size, options)
-    model.mlm = model.mlm if stage == "one" else None
-    return Ours(model, schedule, data.batches(stage, options.rows), Rank(device=options.device, precision=precision))
+def crews(options: Options) -> list[Side]:
+    """Return different numbers of workers, the fewest first."""
+    how = options.precisions[-1]
+    numbers = sorted(set(options.workers))
+    return [Side(name=f"{how}, workers: {n}", how=how, threads=1, world=n) for n in numbers]
 
 
-def make_model(data: Data, size: str, options: Options) -> JointModel:
-    """Return a model of layers x width, with heads of 64, and random weights."""
-    layers, width = map(int, size.split("x"))
-    heads = max(1, width // 64)
-    geometry = Geometry(layers=layers, width=width, heads=heads, intermediate=4 * width, dropout=options.dropout)
-    config = bert_config(geometry, vocabulary=VOCABULARY, pad_id=data.tokenizer.pad_token_id, labels=data.labels)
-    return JointModel.from_scratch(config, seed=0)
-
-
-def schedule_of(steps: int, rows: int) -> Schedule:
-    """Return a schedule of one rate, which logs every step."""
-    rate: dict[str, Any] = {"learning_rate": 1e-4, "warmup_steps": 0, "weight_decay": 0.01}
-    return Schedule(steps=steps, batch_rows=rows, evaluate_every=steps, log_every=1, **rate)
-
-
-def losses_apart(data: Data, options: Options) -> float:
-    """Return how far the losses of both ways are apart at most, in fp32 without dropout, at the first size."""
-    torch.set_num_threads(options.threads)
-    same = (data, options.sizes[0], "one", replace(options, dropout=0.0), schedule_of(options.compare, options.rows))
-    theirs, ours = make_released(*same, head=True), make_ours(*same, precision="fp32").training
-    for step in range(options.compare):
+def losses_apart(work: Work, threads: int) -> float:
+    """Return how far the losses of both ways are apart at most, in fp32 without dropout."""
+    torch.set_num_threads(threads)
+    theirs, ours = Released(work, head=True), Ours(work, precision="fp32").training
+    for step in range(work.steps):
         theirs.step(step)
     ours.run(lambda *_: None)
     found = [{name: entry[name] for name in LOSSES if name in entry} for entry in ours.progress.history]
@@ -246,18 +166,18 @@ def losses_apart(data: Data, options: Options) -> float:
     return max(abs(a[name] - b[name]) for a, b in zip(theirs.losses, found, strict=True) for name in a)
 
 
-def apart(function: Any, *arguments: Any) -> Any:
+def in_another_process(function: Any, *arguments: Any) -> Any:
     """Return what a function returns in a process of its own."""
     with ProcessPoolExecutor(1, SPAWN) as pool:
         return pool.submit(function, *arguments).result()
 
 
-def loss_memory(data: Data, options: Options, full: bool) -> int:
+def loss_memory(work: Work, full: bool) -> int:
     """Return the bytes that the MLM loss of a batch adds to the peak, in fp32: of all logits or of ours."""
-    width = int(options.sizes[0].split("x")[1])
-    batch = data.batches("one", options.rows).batch(0)
+    width = int(work.size.split("x")[1])
+    batch = work.data.batches("one", work.rows).batch(0)
     assert batch.targets is not None
-    hidden = torch.zeros(options.rows * LENGTH, width, requires_grad=True)
+    hidden = torch.zeros(work.rows * LENGTH, width, requires_grad=True)
     weight, bias = torch.zeros(VOCABULARY, width, requires_grad=True), torch.zeros(VOCABULARY, requires_grad=True)
     before = peak_bytes()
     if full:
@@ -270,54 +190,98 @@ def loss_memory(data: Data, options: Options, full: bool) -> int:
     return peak_bytes() - before
 
 
-def measure(data: Data, size: str, stage: str, options: Options) -> list[dict[str, Any]]:
-    """Train all sides in turns, each in a process of its own."""
-    sides = [RELEASED, *([HEADLESS] if stage == "two" else []), *options.precisions]
-    pipes = {}
-    for side in sides:
-        pipes[side], inner = SPAWN.Pipe()
-        SPAWN.Process(target=serve, args=(inner, side, data, size, stage, options), daemon=True).start()
-        inner.close()  # so that a process that dies ends the wait
-    rates: dict[str, list[float]] = {side: [] for side in sides}
+def batches_made(work: Work, seconds: float = 2.0) -> float:
+    """Return the batches of stage one, with their masks, that one thread makes a second."""
+    batches, step, started = work.data.batches("one", work.rows), 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        batches.batch(step)
+        step += 1
+    return step / (time.perf_counter() - started)
+
+
+def measure(work: Work, taking_turns: list[Side], options: Options) -> list[dict[str, Any]]:
+    """Let sides work in turns, each worker in a process of its own; ratios are to the first side."""
+    pipes = {side.name: [start(work, side, rank) for rank in range(side.world)] for side in taking_turns}
+    rates: dict[str, list[float]] = {side.name: [] for side in taking_turns}
     for seconds in [options.warm] + [options.seconds] * options.turns:
-        for side, pipe in pipes.items():
-            pipe.send(seconds)
-            rates[side].append(pipe.recv())
-    for pipe in pipes.values():
-        pipe.send(None)
-    facts = {side: pipe.recv() for side, pipe in pipes.items()}
-    released = rates[RELEASED][1:]
+        for name, own in pipes.items():
+            rates[name].append(sum(ask(own, seconds)))
+    facts = {name: ask(own, None)[0] for name, own in pipes.items()}
+    first = rates[taking_turns[0].name][1:]
     return [
         {
-            "work": f"{size}, stage {stage}",
-            "side": side,
+            "work": f"{work.size}, stage {work.stage}",
+            "side": name,
             "rate": statistics.median(own[1:]),
-            "ratio": statistics.median(a / b for a, b in zip(own[1:], released, strict=True)),
+            "ratio": statistics.median(a / b for a, b in zip(own[1:], first, strict=True)),
         }
-        | facts[side]
-        for side, own in rates.items()
+        | facts[name]
+        for name, own in rates.items()
     ]
 
 
-def serve(pipe: Any, side: str, data: Data, size: str, stage: str, options: Options) -> None:
-    """Run one side: seconds come, real tokens a second go; at the end memory in GB and the share of waiting."""
-    if side in options.precisions:
-        tune_torch()
+def start(work: Work, side: Side, rank: int) -> Connection:
+    """Start one worker of a side; return the way to ask it."""
+    pipe, inner = SPAWN.Pipe()
+    SPAWN.Process(target=serve, args=(inner, work, side, rank, os.getpid()), daemon=True).start()
+    inner.close()  # so that a process that dies ends the wait
+    return pipe
+
+
+def ask(pipes: list[Connection], question: float | None) -> list[Any]:
+    """Ask all workers of a side."""
+    for pipe in pipes:
+        pipe.send(question)
+    return [pipe.recv() for pipe in pipes]
+
+
+def serve(pipe: Connection, work: Work, side: Side, rank: int, group: int) -> None:
+    """Be one worker: seconds come, real tokens a second go; after None, what is known of the whole time."""
     transformers.utils.logging.set_verbosity_error()
-    torch.set_num_threads(options.threads)
-    same = (data, size, stage, options, schedule_of(10_000, options.rows))
-    before, own, batches, step, spent = peak_bytes(), make_side(side, *same), data.batches(stage, options.rows), 0, 0.0
+    if side.world > 1:
+        store = f"file://{tempfile.gettempdir()}/bench-{group}-{side.world}"
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=side.world)
+    torch.set_num_threads(side.threads)
+    before, own, step, spent = peak_bytes(), make(work, side, rank), 0, 0.0
     for least in iter(pipe.recv, None):
         seconds, tokens = 0.0, 0
-        while seconds < least:
+        while wanted(seconds < least, side.world):
             seconds += own.step(step)
-            tokens += batches.batch(step).real_tokens
+            tokens += own.batches.batch(step).real_tokens
             step += 1
-        seconds += synchronised(options.device)
+        seconds += synchronised(work.device)
         spent += seconds
         pipe.send(tokens / seconds)
-    waiting = own.training.progress.waiting / spent if isinstance(own, Ours) else 0.0
-    pipe.send({"memory": (peak_bytes() - before) / 1e9, "waiting": waiting})
+    pipe.send({"memory": (peak_bytes() - before) / 1e9} | used(own, spent))
+    if side.world > 1:
+        del own  # DDP's reducer ends before its group
+        dist.destroy_process_group()
+
+
+def make(work: Work, side: Side, rank: int) -> Released | Ours:
+    """Make what a worker works with."""
+    if side.how in (RELEASED, HEADLESS):
+        return Released(work, head=side.how == RELEASED)
+    tune_torch()
+    return Ours(work, precision=side.how, rank=rank, world=side.world)
+
+
+def wanted(more: bool, world: int) -> bool:
+    """Return whether any worker wants another step, which all of them must take."""
+    if world == 1:
+        return more
+    votes = torch.tensor(float(more))
+    dist.all_reduce(votes)
+    return bool(votes > 0)
+
+
+def used(own: Released | Ours, seconds: float) -> dict[str, float]:
+    """Return which share of its time ours waited for batches, and of a matrix product's rate went into real tokens."""
+    if isinstance(own, Released):
+        return {}
+    progress, place = own.training.progress, own.training.rank
+    rate = progress.real_flops / seconds / matmul_rate(place.device, place.precision)
+    return {"waiting": progress.waiting / seconds, "utilisation": rate}
 
 
 def synchronised(device: str) -> float:
@@ -328,12 +292,6 @@ def synchronised(device: str) -> float:
     return time.perf_counter() - started
 
 
-def make_side(side: str, *same: Any) -> Released | Ours:
-    """Return a side by its name: one of the released ways, or a precision of ours."""
-    released = side in (RELEASED, HEADLESS)
-    return make_released(*same, head=side == RELEASED) if released else make_ours(*same, precision=side)
-
-
 def peak_bytes() -> int:
     """Return this process's peak of resident memory (Linux)."""
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
@@ -342,11 +300,12 @@ def peak_bytes() -> int:
 def show(rows: list[dict[str, Any]], title: str) -> None:
     """Print the rows as a table."""
     table = Table(title=title, box=None, header_style="dim")
-    for heading in ("work", "side", "real tokens/s", "faster", "memory, GB", "waiting"):
+    for heading in ("work", "side", "real tokens/s", "faster", "memory, GB", "waiting", "utilisation"):
         table.add_column(heading, justify="left" if heading in ("work", "side") else "right")
     for row in rows:
-        numbers = (f"{row['rate']:,.0f}", f"{row['ratio']:.1f}x", f"{row['memory']:.2f}", f"{row['waiting']:.1%}")
-        table.add_row(row["work"], row["side"], *numbers)
+        shares = [f"{row[name]:.1%}" if name in row else "" for name in ("waiting", "utilisation")]
+        numbers = (f"{row['rate']:,.0f}", f"{row['ratio']:.1f}x", f"{row['memory']:.2f}")
+        table.add_row(row["work"], row["side"], *numbers, *shares)
     Console().print(table)
 
 

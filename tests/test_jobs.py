@@ -88,6 +88,13 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     assert len(re.findall(r"^found +metrics", second.stdout, re.M)) == 3
     assert (tmp_path / "out" / "main_table.json").read_bytes() == table
 
+    ablations = script("ablations", *arguments(data, tmp_path), "--rho2s", "20")  # which the table's last row has
+    assert ablations.returncode == 0, ablations.stdout + ablations.stderr
+    assert re.search(r"^make ", ablations.stdout, re.M) is None
+    header, _, row = (tmp_path / "out" / "ablations.md").read_text().splitlines()
+    assert header == "|  | topics, stage one alone | topics, both stages |"
+    assert re.fullmatch(r"\| rho2 = 20 \| \d+\.\d\d \| \d+\.\d\d \|", row)
+
     (gone,) = (tmp_path / "tlm" / "statistics").iterdir()
     for file in gone.iterdir():
         file.unlink()

@@ -161,7 +161,9 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     stage = flow.tlm(small_recipe(), "topics", 0)
     root = flow.execution.root
     records = make([stage], root, watch=lambda stage, record: tracker.close(stage, root, record))
-    tracker.finish({}, {"score": 1.0})
+    tracker.finish({"score": 1.0})
+    storage.write_bytes(f"{tmp_path}/out/table.md", b"| |")
+    tracker.attach([f"{tmp_path}/out/table.md"])
 
     two = stage.inputs["stage_two"]
     model = AutoModelForSequenceClassification.from_pretrained(f"{two.folder(root)}/model")
@@ -173,13 +175,15 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     logits = model.eval()(**encoded).logits.detach().numpy()
     np.testing.assert_allclose(logits, np.array(predictions["logits"].to_pylist()), atol=1e-4)
 
-    runs = mlflow.MlflowClient(uri).search_runs([tracker.experiment])
+    client = mlflow.MlflowClient(uri)
+    assert [file.path for file in client.list_artifacts(tracker.parent)] == ["table.md"]
+    runs = client.search_runs([tracker.experiment])
     children = {run.data.tags["stage"]: run for run in runs if "stage" in run.data.tags}
     assert set(children) == {"stage_one", "stage_two"} and len(runs) == 3
     assert {run.info.status for run in runs} == {"FINISHED"}
     one = children["stage_one"]
     assert one.data.tags["fingerprint"] == two.inputs["stage_one"].fingerprint[:20]
-    steps = [m.step for m in mlflow.MlflowClient(uri).get_metric_history(one.info.run_id, "learning_rate")]
+    steps = [m.step for m in client.get_metric_history(one.info.run_id, "learning_rate")]
     assert steps == [entry["step"] for entry in records[two.inputs["stage_one"].fingerprint]["facts"]["history"]]
     assert {"general_mlm", "task_mlm", "task", "tokens_per_s", "dev"} <= set(one.data.metrics)
 
@@ -187,7 +191,8 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
 def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
     tracker = Tracker.start("test", uri="http://127.0.0.1:9")
     facts = train(data, tmp_path, small_recipe(k=0), callbacks=tracker.callbacks)
-    tracker.finish({}, {})
+    tracker.attach([f"{tmp_path}/absent"])
+    tracker.finish({})
     assert facts["steps"] == STAGE_ONE.steps
     assert capsys.readouterr().out.count("going on without it") == 1
 

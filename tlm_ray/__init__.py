@@ -46,6 +46,7 @@ _DOOR = {
     "read_task": "tlm_ray.corpus.tasks",
     "open_corpus": "tlm_ray.corpus.manifest",
     "Cell": "tlm_ray.report",
+    "markdown_rows": "tlm_ray.report",
     "print_table": "tlm_ray.report",
     "publish_table": "tlm_ray.report",
 }

@@ -11,7 +11,7 @@ from tlm_ray.report.flops import encoder_parameters, human, training_flops
 from tlm_ray.report.paper import ReportedRow, reported
 from tlm_ray.report.publication import publish_sweep, publish_table
 from tlm_ray.report.sweep_figures import sweep_figure
-from tlm_ray.report.tables import table_csv, table_json, table_markdown
+from tlm_ray.report.tables import markdown_rows, table_csv, table_json, table_markdown
 from tlm_ray.report.terminal import print_table
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ReportedRow",
     "encoder_parameters",
     "human",
+    "markdown_rows",
     "print_table",
     "publish_sweep",
     "publish_table",

@@ -68,7 +68,9 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
         tracker.fail()
         raise
     console.print(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s")
-    return Outcome(stages=stages, root=execution.root, tracker=tracker)
+    outcome = Outcome(stages=stages, root=execution.root, tracker=tracker)
+    tracker.finish({f"{cell.task}/{cell.row.replace(',', '')}": cell.mean for cell in outcome.cells()})
+    return outcome
 
 
 def fitted(execution: Execution, options: Options) -> Execution:
@@ -102,13 +104,18 @@ class Outcome:
     tracker: Tracker
 
     def facts(self, training: Training) -> dict[str, Any]:
-        """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds."""
+        """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
+
+        stage_one_dev: the score of stage one's own task head at its end, None where it has none.
+        """
         upstream = {stage.name: stage for stage in self.stages[training].upstream()}
         facts = {name: (stage.record(self.root) or {}).get("facts", {}) for name, stage in upstream.items()}
         trained = [name for name in ("stage_one", "stage_two") if name in upstream]
         counted = [facts[name].get("flops_counted", 0) for name in trained]
         general = sum(facts.get("neighbours", {}).get("rank_bytes", [])[: training.recipe.k])
+        history = facts.get("stage_one", {}).get("history", [{}])
         return {
+            "stage_one_dev": history[-1].get("dev"),
             "dev": facts["metrics"]["dev"],
             "test": facts["metrics"]["test"],
             "metric": facts["metrics"]["metric"],
@@ -125,10 +132,8 @@ class Outcome:
 
     def publish(self, out: str) -> dict[str, str]:
         """Write the table as Markdown, CSV, JSON and a figure under `out`, track them, and return their locations."""
-        cells = self.cells()
-        files = publish_table(cells, storage.absolute(out))
-        numbers = {f"{cell.task}/{cell.row.replace(',', '')}": cell.mean for cell in cells}
-        self.tracker.finish(files, numbers)
+        files = publish_table(self.cells(), storage.absolute(out))
+        self.tracker.attach(files.values())
         return files
 
     def cells(self) -> list[Cell]:

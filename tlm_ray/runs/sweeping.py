@@ -92,7 +92,8 @@ def sweep(space: Space, options: Options, task: str, *, name: str) -> list[dict[
         tracker.fail()
         raise
     files = publish_sweep(results, options.out)
-    tracker.finish(files, {"best_dev": max(result["dev"] or 0.0 for result in results)})
+    tracker.attach(files.values())
+    tracker.finish({"best_dev": max(result["dev"] or 0.0 for result in results)})
     return results
 
 

@@ -8,8 +8,7 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import mlflow
@@ -122,16 +121,23 @@ class Tracker:
         self.client.log_batch(child, params=parameters, metrics=_metrics(totals, step=facts.get("steps", 0)))
         self.client.set_terminated(child, "FINISHED")
 
-    def finish(self, artifacts: Mapping[str, str], metrics: Mapping[str, float]) -> None:
-        """Log the table's files and numbers to the parent and end it."""
-        self._try(self._finish, artifacts, metrics)
+    def finish(self, metrics: Mapping[str, float]) -> None:
+        """Log the experiment's numbers to the parent and end it."""
+        self._try(self._finish, metrics)
 
-    def _finish(self, artifacts: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+    def _finish(self, metrics: Mapping[str, float]) -> None:
         self.client.log_batch(self.parent, metrics=_metrics(metrics, step=0))
-        for uri in artifacts.values():
-            with storage.folder_for_reading(uri.rpartition("/")[0]) as folder:
-                self.client.log_artifact(self.parent, str(Path(folder) / uri.rpartition("/")[2]))
         self.client.set_terminated(self.parent, "FINISHED")
+
+    def attach(self, artifacts: Iterable[str]) -> None:
+        """Log files to the parent, ended or not."""
+        for uri in artifacts:
+            self._try(self._attach, uri)
+
+    def _attach(self, uri: str) -> None:
+        folder, _, name = uri.rpartition("/")
+        with storage.folder_for_reading(folder) as path:
+            self.client.log_artifact(self.parent, str(path / name))
 
     def fail(self) -> None:
         """Mark the parent and all open children as failed."""
