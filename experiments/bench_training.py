@@ -15,8 +15,8 @@ Before that, both make the same steps in fp32 without dropout: the first line sa
 second is the memory that the MLM loss of one batch alone adds to a process' peak, forward and backward.
 
 A profile at 12 x 768 in bf16 on scientific passages, on a CPU whose matrix units do 1.0 to 2.0 TFLOPS: 47 % of the time
-is products, and the rest moves memory: copies 19 % (weights and gradients between 32 and 16 bits, half of them the token
-table's), dropout 9 %, GELU 7 %, layer norms 4 %, AdamW 3 %.
+is products, and the rest moves memory: copies 19 % (weights and gradients between 32 and 16 bits, half of them those of
+the token table), dropout 9 %, GELU 7 %, layer norms 4 %, AdamW 3 %.
 """
 
 import json
