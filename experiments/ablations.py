@@ -29,6 +29,8 @@ class Ablations(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.rho2 is not None:
+            raise ValueError(f"--rho2 {self.rho2:g}: give --rho2s, the values to compare")
         if self.external_only:
             raise ValueError("--external-only: without task batches there is no rho2, and no score of stage one")
 

@@ -161,7 +161,7 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     stage = flow.tlm(small_recipe(), "topics", 0)
     root = flow.execution.root
     records = make([stage], root, watch=lambda stage, record: tracker.close(stage, root, record))
-    tracker.finish({"score": 1.0})
+    tracker.finish({"topics/a, b + rho2 = 20": 1.0})
     storage.write_bytes(f"{tmp_path}/out/table.md", b"| |")
     tracker.attach([f"{tmp_path}/out/table.md"])
 
@@ -177,6 +177,7 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
 
     client = mlflow.MlflowClient(uri)
     assert [file.path for file in client.list_artifacts(tracker.parent)] == ["table.md"]
+    assert client.get_run(tracker.parent).data.metrics == {"topics/a b  rho2  20": 1.0}
     runs = client.search_runs([tracker.experiment])
     children = {run.data.tags["stage"]: run for run in runs if "stage" in run.data.tags}
     assert set(children) == {"stage_one", "stage_two"} and len(runs) == 3

@@ -69,7 +69,7 @@ def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
         raise
     console.print(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s")
     outcome = Outcome(stages=stages, root=execution.root, tracker=tracker)
-    tracker.finish({f"{cell.task}/{cell.row.replace(',', '')}": cell.mean for cell in outcome.cells()})
+    tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
     return outcome
 
 

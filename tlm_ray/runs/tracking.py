@@ -6,6 +6,7 @@ Tracking only watches. If the server is away, one line says so and the work goes
 import hashlib
 import logging
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -172,8 +173,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _metrics(values: Mapping[str, float], *, step: int) -> list[Metric]:
+    """Return numbers as MLflow takes them; it refuses names with other characters than these."""
     now = mlflow.utils.time.get_current_time_millis()
-    return [Metric(name, float(value), now, step) for name, value in values.items()]
+    return [Metric(re.sub(r"[^\w\-. /]", "", name), float(value), now, step) for name, value in values.items()]
 
 
 def _flat(value: Any, name: str = "") -> list[tuple[str, Any]]:
