@@ -13,7 +13,7 @@ from tlm_ray.training.batches import Batch, Interleave
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.loop import ADAM_BETAS, ADAM_EPSILON, Rank, Training, parameter_groups
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.model import JointModel, bert_config
+from tlm_ray.training.model import JointModel, config_from
 from tlm_ray.training.schedules import Geometry, Schedule
 
 LENGTH, VOCABULARY, RHO1, RHO2 = 128, 30_522, 7, 20.0
@@ -45,7 +45,7 @@ class Data:
         layers, width = map(int, size.split("x"))
         heads = max(1, width // 64)
         geometry = Geometry(layers=layers, width=width, heads=heads, intermediate=4 * width, dropout=dropout)
-        config = bert_config(geometry, vocabulary=VOCABULARY, pad_id=self.tokenizer.pad_token_id, labels=self.labels)
+        config = config_from(geometry, vocabulary=VOCABULARY, pad_id=self.tokenizer.pad_token_id, labels=self.labels)
         return JointModel.from_scratch(config, seed=0)
 
 

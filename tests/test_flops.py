@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.flops import Flops, matmul_rate
 from tlm_ray.training.loop import to_device
-from tlm_ray.training.model import JointModel, bert_config
+from tlm_ray.training.model import JointModel, config_from
 from tlm_ray.training.schedules import Geometry
 
 VOCABULARY, LABELS, LAYERS, WIDTH, INTERMEDIATE = 90, ("a", "b", "c"), 2, 32, 80
@@ -38,7 +38,7 @@ ENCODERS = {
 
 
 def stage_one_model():
-    return JointModel.from_scratch(bert_config(GEOMETRY, vocabulary=VOCABULARY, pad_id=0, labels=LABELS), seed=0)
+    return JointModel.from_scratch(config_from(GEOMETRY, vocabulary=VOCABULARY, pad_id=0, labels=LABELS), seed=0)
 
 
 def stage_two_model(kind, **sizes):
@@ -132,7 +132,7 @@ def test_an_encoder_that_is_no_sum_of_such_terms_is_not_counted(model):
 
 @pytest.mark.parametrize("vocabulary", [90, 5 * 7 * 11 * 13, 5 * 7 * 131])
 def test_sizes_of_the_model_that_small_primes_divide_are_no_sizes_of_the_batch(vocabulary):
-    config = bert_config(replace(GEOMETRY, intermediate=5 * 17), vocabulary=vocabulary, pad_id=0, labels=LABELS)
+    config = config_from(replace(GEOMETRY, intermediate=5 * 17), vocabulary=vocabulary, pad_id=0, labels=LABELS)
     model = JointModel.from_scratch(config, seed=0)
     batch = make_batch([8, 3], masked=33, labelled=True)
     assert Flops(model).computed(batch) == counted_by_torch(model, batch)

@@ -18,7 +18,7 @@ from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.checkpoints import save_checkpoint, snapshot
 from tlm_ray.training.loop import Rank, Training, to_device
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.model import JointModel, bert_config
+from tlm_ray.training.model import JointModel, config_from
 from tlm_ray.training.schedules import LOSSES, Geometry, Schedule
 
 VOCABULARY, LABELS, RHO2 = 80, ("a", "b", "c"), 20.0
@@ -65,7 +65,7 @@ def make_batches(*, rho1=2, masked=True, seed=0, rank=0, world=1):
 
 def make_training(*, schedule=SCHEDULE, dropout=0.0, batches=None, rank=None, **options):
     geometry = replace(GEOMETRY, dropout=dropout)
-    config = bert_config(geometry, vocabulary=VOCABULARY, pad_id=0, labels=LABELS)
+    config = config_from(geometry, vocabulary=VOCABULARY, pad_id=0, labels=LABELS)
     model = JointModel.from_scratch(config, seed=0)
     options = {"rho2": RHO2} | options
     return Training(model, batches or make_batches(), schedule, rank or Rank(), **options)

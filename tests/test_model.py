@@ -17,7 +17,7 @@ from transformers import (
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.loop import Rank, to_device
-from tlm_ray.training.model import JointModel, bert_config
+from tlm_ray.training.model import JointModel, config_from
 from tlm_ray.training.objectives import step_loss
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.ranks import _export_classifier, _export_mlm
@@ -49,7 +49,7 @@ def tokenizer():
 
 
 def make_model(seed, dropout=0.0):
-    config = bert_config(replace(GEOMETRY, dropout=dropout), vocabulary=VOCABULARY, pad_id=PAD, labels=LABELS)
+    config = config_from(replace(GEOMETRY, dropout=dropout), vocabulary=VOCABULARY, pad_id=PAD, labels=LABELS)
     model = JointModel.from_scratch(config, seed=seed)
     with torch.no_grad():  # far from 0, so that a loss of one part of the weights would show
         for parameter in model.parameters():
@@ -237,7 +237,7 @@ def test_two_ranks_average_to_the_whole_batch(model, kind):
 
 
 def test_random_weights_depend_on_the_seed_alone():
-    config = bert_config(GEOMETRY, vocabulary=VOCABULARY, pad_id=PAD, labels=LABELS)
+    config = config_from(GEOMETRY, vocabulary=VOCABULARY, pad_id=PAD, labels=LABELS)
     one = JointModel.from_scratch(config, seed=3).state_dict()
     torch.manual_seed(99)
     again, other = (JointModel.from_scratch(config, seed=seed).state_dict() for seed in (3, 4))
@@ -247,7 +247,7 @@ def test_random_weights_depend_on_the_seed_alone():
 
 
 def test_random_weights_are_drawn_as_berts_are():
-    model = JointModel.from_scratch(bert_config(GEOMETRY, vocabulary=5000, pad_id=PAD, labels=LABELS), seed=0)
+    model = JointModel.from_scratch(config_from(GEOMETRY, vocabulary=5000, pad_id=PAD, labels=LABELS), seed=0)
     weight = model.encoder.embeddings.word_embeddings.weight
     assert (weight[PAD] == 0).all() and weight[1:].mean().abs() < 1e-3
     torch.testing.assert_close(weight[1:].std().item(), 0.02, rtol=0.02, atol=0)

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 from sklearn.metrics import classification_report
-from transformers import BertConfig, BertForMaskedLM
+from transformers import AutoModelForMaskedLM
 
 import tlm_ray.report
 from tlm_ray import report, storage
@@ -25,6 +25,8 @@ from tlm_ray.report.drawing import COLOURS, marker_of
 from tlm_ray.report.grids import size_text, time_text
 from tlm_ray.report.paper import ALIASES, PRINTED_AVERAGES, TASKS
 from tlm_ray.report.sweeps import sweep_csv, sweep_json, sweep_markdown
+from tlm_ray.training.model import config_from
+from tlm_ray.training.schedules import Geometry
 
 ROWS = ("task data only", "TLM, random text", "TLM, BM25 text")
 
@@ -125,25 +127,15 @@ def test_score_names_the_metric_and_what_is_allowed(metric, gold, predicted, mes
     ],
 )
 def test_encoder_parameters_are_those_of_transformers(layers, width, intermediate, vocabulary, positions, known):
-    config = BertConfig(
-        num_hidden_layers=layers,
-        hidden_size=width,
-        intermediate_size=intermediate,
-        vocab_size=vocabulary,
-        max_position_embeddings=positions,
-        num_attention_heads=4,
-    )
-    with torch.device("meta"):
-        expected = BertForMaskedLM(config).num_parameters()
-    assert known in (None, expected)
-    counted = report.encoder_parameters(
-        layers=layers,
-        width=width,
-        intermediate=intermediate,
-        vocabulary=vocabulary,
-        positions=positions,
-    )
-    assert counted == expected
+    size = {"layers": layers, "width": width, "intermediate": intermediate, "positions": positions}
+    for family in ("bert", "modernbert"):
+        config = config_from(
+            Geometry(heads=4, family=family, **size), vocabulary=vocabulary, pad_id=0, labels=("a", "b")
+        )
+        with torch.device("meta"):
+            expected = AutoModelForMaskedLM.from_config(config).num_parameters()
+        assert family == "modernbert" or known in (None, expected)
+        assert report.encoder_parameters(**size, vocabulary=vocabulary, family=family) == expected
 
 
 def test_training_flops_reproduce_the_paper():

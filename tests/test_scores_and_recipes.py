@@ -163,6 +163,11 @@ BAD = [
 ]
 
 
+def test_a_family_of_encoders_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match=r"family 'gpt': allowed are bert, modernbert"):
+        replace(TINY_RECIPE.geometry, family="gpt")
+
+
 @pytest.mark.parametrize(("changes", "message"), BAD)
 def test_a_recipe_that_cannot_be_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):

@@ -26,14 +26,19 @@ def training_flops(*, steps: int, batch_rows: int, block_tokens: int, parameters
     return 6 * (steps * batch_rows * block_tokens) * parameters
 
 
-def encoder_parameters(*, layers: int, width: int, intermediate: int, vocabulary: int, positions: int) -> int:
-    """Return the parameters of a BERT encoder with its masked-language-model head.
+def encoder_parameters(
+    *, layers: int, width: int, intermediate: int, vocabulary: int, positions: int, family: str = "bert"
+) -> int:
+    """Return the parameters of an encoder with its masked-language-model head, of BERT or of ModernBERT.
 
     All five are sizes of the usual configuration (width: hidden size; intermediate: inner size of
     the feed-forward part). The head's output matrix is the word embedding (tied), counted once;
     there is no pooler, and the number of attention heads does not matter. With a vocabulary of
     30,522 and 512 positions, base has 109,514,298 and large 335,174,458.
     """
+    if family == "modernbert":  # no shifts, no learned positions; the first layer's attention has no norm of its own
+        layer = 4 * width**2 + 3 * width * intermediate + 2 * width
+        return vocabulary * width + width + layers * layer - width + width + width**2 + width + vocabulary
     norm = 2 * width  # scale and shift
     segments = 2
     embeddings = (vocabulary + positions + segments) * width + norm

@@ -55,6 +55,7 @@ def recipe_parameters(recipe: Recipe) -> int:
         intermediate=geometry.intermediate,
         vocabulary=recipe.vocabulary,
         positions=geometry.positions,
+        family=geometry.family,
     )
 
 

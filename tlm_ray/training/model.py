@@ -17,6 +17,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     BertConfig,
+    ModernBertConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -30,8 +31,28 @@ from tlm_ray.training.schedules import Geometry
 SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
 
 
-def bert_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> BertConfig:
-    """Return the transformers configuration of a geometry (Devlin et al. 2019)."""
+def config_from(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> PretrainedConfig:
+    """Return the transformers configuration of a geometry, with class names; ModernBERT's heads take means of rows."""
+    if geometry.family == "modernbert":
+        absent: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+        return ModernBertConfig(
+            vocab_size=vocabulary,
+            pad_token_id=pad_id,
+            num_hidden_layers=geometry.layers,
+            hidden_size=geometry.width,
+            num_attention_heads=geometry.heads,
+            intermediate_size=geometry.intermediate,
+            max_position_embeddings=geometry.positions,
+            embedding_dropout=geometry.dropout,
+            attention_dropout=geometry.dropout,
+            mlp_dropout=geometry.dropout,
+            classifier_dropout=0.0,
+            classifier_pooling="mean",
+            layer_types=["full_attention"] * geometry.layers,  # rows are short
+            initializer_range=geometry.init_std,
+            **absent,
+            **label_names(labels),
+        )
     return BertConfig(
         vocab_size=vocabulary,
         pad_token_id=pad_id,

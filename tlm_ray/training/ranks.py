@@ -22,7 +22,7 @@ from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress
 from tlm_ray.training.loop import Evaluate, Rank, Training
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.model import JointModel, bert_config, config_of
+from tlm_ray.training.model import JointModel, config_from, config_of
 from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.schedules import CHECKPOINTS, MODEL, NOTE, NOTE_EVERY_S
@@ -95,7 +95,7 @@ def _first_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, lab
         with _opened(config["architecture"]) as source:
             return JointModel.from_scratch(config_of(source, tokenizer, labels), seed=seed)
     size = {"vocabulary": len(tokenizer), "pad_id": tokenizer.pad_token_id}
-    return JointModel.from_scratch(bert_config(config["geometry"], **size, labels=labels), seed=seed)
+    return JointModel.from_scratch(config_from(config["geometry"], **size, labels=labels), seed=seed)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 LOSSES = ("general_mlm", "task_mlm", "task")  # logged apart, always
+FAMILIES = ("bert", "modernbert")
 WEIGHTINGS = ("released", "paper", "mlm")  # tlm_ray.training.objectives says what they are
 NOTE = "progress.json"  # where a running training says how far it is
 NOTE_EVERY_S = 10.0
@@ -12,7 +13,11 @@ MODEL = "model"  # the folder of a trained stage that transformers opens
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """A BERT encoder: layers, width, attention heads, feed-forward width, positions, dropout, initial scale."""
+    """An encoder of random weights: layers, width, attention heads, feed-forward width, positions, dropout, scale.
+
+    family: "bert" (Devlin et al. 2019) or "modernbert" (Warner et al. 2024: rotary positions, norms before products,
+    gated feed-forward), which learns to attend in a third of the steps. init_std: of the random weights.
+    """
 
     layers: int
     width: int
@@ -21,6 +26,11 @@ class Geometry:
     positions: int = 512
     dropout: float = 0.1
     init_std: float = 0.02
+    family: str = "bert"
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(f"family {self.family!r}: allowed are {', '.join(FAMILIES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
