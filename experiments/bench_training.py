@@ -52,6 +52,7 @@ from tlm_ray.process import tune_torch
 from tlm_ray.training.blocks import write_general_blocks, write_task_blocks
 from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
 from tlm_ray.training.flops import matmul_rate
+from tlm_ray.training.loop import Rank
 from tlm_ray.training.schedules import LOSSES
 from tlm_ray.training.tokenizer import train_wordpiece
 
@@ -77,6 +78,8 @@ class Options(Bench):
     """of a turn"""
     warm: float = 30.0
     """seconds of the first turn, which does not count"""
+    packed: bool = False
+    """ours with rows one after another, too"""
     dropout: float = 0.1
     """of both"""
     compare: int = 50
@@ -85,6 +88,10 @@ class Options(Bench):
     """cpu or cuda"""
     threads: int = 2
     """of a CPU"""
+
+    def __post_init__(self) -> None:
+        if self.corpus and not self.tasks:
+            raise ValueError("--tasks: name the task whose rows are trained on, beside --corpus")
 
     def work(self, data: Data, size: str, stage: str) -> Work:
         """Return what one measurement does."""
@@ -99,6 +106,7 @@ class Side:
     how: str
     threads: int
     world: int = 1
+    packed: bool = False
 
 
 def main() -> None:
@@ -146,7 +154,10 @@ def read(options: Options, folder: str) -> Data:
 def sides(work: Work, options: Options) -> list[Side]:
     """Return who takes turns at a work; the first is what the others are compared with."""
     released = [RELEASED, *([HEADLESS] if work.stage == "two" else [])]
-    return [Side(name=how, how=how, threads=options.threads) for how in [*released, *options.precisions]]
+    padded = [Side(name=how, how=how, threads=options.threads) for how in [*released, *options.precisions]]
+    if not options.packed:
+        return padded
+    return padded + [replace(s, name=f"{s.how}, packed", packed=True) for s in padded if s.how in options.precisions]
 
 
 def crews(options: Options) -> list[Side]:
@@ -159,7 +170,7 @@ def crews(options: Options) -> list[Side]:
 def losses_apart(work: Work, threads: int) -> float:
     """Return how far the losses of both ways are apart at most, in fp32 without dropout."""
     torch.set_num_threads(threads)
-    theirs, ours = Released(work, head=True), Ours(work, precision="fp32").training
+    theirs, ours = Released(work, head=True), Ours(work, Rank(device=work.device)).training
     for step in range(work.steps):
         theirs.step(step)
     ours.run(lambda *_: None)
@@ -181,7 +192,7 @@ def loss_memory(work: Work, full: bool) -> int:
     assert batch.targets is not None
     hidden = torch.zeros(work.rows * LENGTH, width, requires_grad=True)
     weight, bias = torch.zeros(VOCABULARY, width, requires_grad=True), torch.zeros(VOCABULARY, requires_grad=True)
-    before = peak_bytes()
+    before = peak_bytes("cpu")
     if full:
         targets = torch.full((len(hidden),), -100)
         targets[: len(batch.targets)] = torch.from_numpy(batch.targets)
@@ -189,7 +200,7 @@ def loss_memory(work: Work, full: bool) -> int:
     else:
         masked = hidden[: len(batch.targets)]
         ProjectedCrossEntropy.apply(masked, weight, bias, torch.from_numpy(batch.targets)).backward()
-    return peak_bytes() - before
+    return peak_bytes("cpu") - before
 
 
 def batches_made(work: Work, seconds: float = 2.0) -> float:
@@ -244,17 +255,16 @@ def serve(pipe: Connection, work: Work, side: Side, rank: int, group: int) -> No
         store = f"file://{tempfile.gettempdir()}/bench-{group}-{side.world}"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=side.world)
     torch.set_num_threads(side.threads)
-    before, own, step, spent = peak_bytes(), make(work, side, rank), 0, 0.0
+    before, own, step, spent = peak_bytes(work.device), make(work, side, rank), 0, 0.0
     for least in iter(pipe.recv, None):
         seconds, tokens = 0.0, 0
         while wanted(seconds < least, side.world):
-            seconds += own.step(step)
-            tokens += own.batches.batch(step).real_tokens
-            step += 1
+            own_seconds, own_tokens = own.step(step)
+            seconds, tokens, step = seconds + own_seconds, tokens + own_tokens, step + 1
         seconds += synchronised(work.device)
         spent += seconds
         pipe.send(tokens / seconds)
-    pipe.send({"memory": (peak_bytes() - before) / 1e9} | used(own, spent))
+    pipe.send({"memory": (peak_bytes(work.device) - before) / 1e9} | used(own, spent))
     if side.world > 1:
         del own  # DDP's reducer ends before its group
         dist.destroy_process_group()
@@ -265,7 +275,7 @@ def make(work: Work, side: Side, rank: int) -> Released | Ours:
     if side.how in (RELEASED, HEADLESS):
         return Released(work, head=side.how == RELEASED)
     tune_torch()
-    return Ours(work, precision=side.how, rank=rank, world=side.world)
+    return Ours(work, Rank(rank=rank, world=side.world, device=work.device, precision=side.how, packed=side.packed))
 
 
 def wanted(more: bool, world: int) -> bool:
@@ -281,9 +291,9 @@ def used(own: Released | Ours, seconds: float) -> dict[str, float]:
     """Return which share of its time ours waited for batches, and of a matrix product's rate went into real tokens."""
     if isinstance(own, Released):
         return {}
-    progress, place = own.training.progress, own.training.rank
-    rate = progress.real_flops / seconds / matmul_rate(place.device, place.precision)
-    return {"waiting": progress.waiting / seconds, "utilisation": rate}
+    pace, place = own.training.pace, own.training.rank
+    rate = pace.real_flops / seconds / matmul_rate(place.device, place.precision)
+    return {"waiting": pace.waiting / seconds, "utilisation": rate}
 
 
 def synchronised(device: str) -> float:
@@ -294,8 +304,10 @@ def synchronised(device: str) -> float:
     return time.perf_counter() - started
 
 
-def peak_bytes() -> int:
-    """Return this process's peak of resident memory (Linux)."""
+def peak_bytes(device: str) -> int:
+    """Return this process's peak of memory: resident (Linux), or allocated on its GPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
 

@@ -32,6 +32,13 @@ class MainTable(Options):
     before: list[str] = field(default_factory=lambda: ["plain"])
     """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt or tlm"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.before != ["plain"] and not self.baseline:
+            raise ValueError(f"--before {' '.join(self.before)}: is of pretrained encoders; give --baseline too")
+        if self.baseline and self.minutes is not None:
+            raise ValueError(f"--minutes {self.minutes}: the speed of --baseline is not known; give --tokens")
+
 
 def trainings(options: MainTable) -> list[Training]:
     """One training a row, task and seed; stages that they share are made once."""

@@ -25,7 +25,7 @@ class Predict:
     texts: str
     """file or folder of Parquet, CSV or JSONL"""
     out: str
-    """folder or URI for the predictions; it must not hold any yet"""
+    """folder or URI for the predictions; those of the same model and texts are gone on with"""
     column: str = "text"
     """the column of texts"""
     pair_column: str = ""

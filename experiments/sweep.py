@@ -30,6 +30,12 @@ class Sweep(Options):
     search: str = "grid"
     """grid trains every trial to its end; asha stops the worse ones early"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("k", "rho1", "rho2"):
+            if (value := getattr(self, name)) is not None:
+                raise ValueError(f"--{name} {value}: a sweep tries several; give --{name}s {value}")
+
     @property
     def space(self) -> Space:
         """The points to try."""

@@ -32,6 +32,10 @@ class Train(Options):
         super().__post_init__()
         if len(self.tasks) != 1:
             raise ValueError(f"--tasks {' '.join(self.tasks)}: name one; main_table.py trains several")
+        if self.before != "plain" and not self.start:
+            raise ValueError(f"--before {self.before}: comes before the fine-tuning of an encoder; give --start too")
+        if self.start and self.minutes is not None:
+            raise ValueError(f"--minutes {self.minutes}: the speed of --start is not known; give --tokens")
 
 
 def trainings(options: Train) -> list[Training]:

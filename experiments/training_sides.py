@@ -80,13 +80,13 @@ class Released:
         self.optimizer = torch.optim.AdamW(groups, betas=ADAM_BETAS, eps=ADAM_EPSILON)
         self.losses: list[dict[str, float]] = []
 
-    def step(self, step: int) -> float:
-        """Take one optimizer step; return its seconds without those in which rows are padded."""
+    def step(self, step: int) -> tuple[float, int]:
+        """Take one optimizer step; return its seconds, without those in which rows are padded, and its real tokens."""
         batch = self.batches.batch(step)
         inputs = self.padded(batch)
         started = time.perf_counter()
         self.learn(step, batch.kind, *inputs)
-        return time.perf_counter() - started
+        return time.perf_counter() - started, batch.real_tokens
 
     def learn(self, step: int, kind: str, tokens: Any, attention: Any, targets: Any, labels: Any) -> None:
         """Compute losses and gradients, change the weights, fetch the losses."""
@@ -123,15 +123,14 @@ class Released:
 class Ours:
     """This package's loop, as a rank of a training runs it."""
 
-    def __init__(self, work: Work, *, precision: str, rank: int = 0, world: int = 1):
+    def __init__(self, work: Work, place: Rank):
         model = work.data.model(work.size, work.dropout)
         model.mlm = model.mlm if work.stage == "one" else None
-        self.batches = work.data.batches(work.stage, work.rows, rank=rank, world=world)
-        place = Rank(rank=rank, world=world, device=work.device, precision=precision)
-        self.training = Training(model, self.batches, work.schedule, place, rho2=RHO2)
+        batches = work.data.batches(work.stage, work.rows, rank=place.rank, world=place.world)
+        self.training = Training(model, batches, work.schedule, place, rho2=RHO2)
 
-    def step(self, step: int) -> float:
-        """Take one step; return its seconds."""
-        started = time.perf_counter()
+    def step(self, step: int) -> tuple[float, int]:
+        """Take one step; return its seconds and this rank's real tokens."""
+        started, before = time.perf_counter(), self.training.pace.own
         self.training.step(step)
-        return time.perf_counter() - started
+        return time.perf_counter() - started, self.training.pace.own - before

@@ -21,7 +21,7 @@ class Kitchen:
         self.root, self.made, self.faults = str(root), [], {}
         self.guard = threading.Lock()
 
-    def stage(self, name, *sources, lane="data", **parameters):
+    def stage(self, name, *sources, lane="data", scratch="", **parameters):
         def cook(folder, inputs):
             for uri in inputs.values():
                 storage.read_json(storage.join(uri, RECORD))  # inputs are complete before anything reads them
@@ -33,7 +33,7 @@ class Kitchen:
             return {"rows": len(inputs)}
 
         inputs = {source.name: source for source in sources}
-        return Stage(name=name, version=1, parameters=parameters, inputs=inputs, make=cook, lane=lane)
+        return Stage(name=name, version=1, parameters=parameters, inputs=inputs, make=cook, lane=lane, scratch=scratch)
 
     def make(self, *stages, **options):
         """Make stages; returns the names of those made now."""
@@ -177,6 +177,28 @@ def test_an_interrupted_stage_leaves_no_record_and_no_lock(kitchen, error):
     assert not kitchen.has(task)
     left = [file.uri.rpartition("/")[2] for file in storage.list_files(task.folder(kitchen.root), missing_ok=True)]
     assert left == []
+
+
+def test_scratch_goes_when_the_record_is_written_and_stays_in_a_stage_that_failed(kitchen, monkeypatch, capsys):
+    stage, failing = (kitchen.stage(name, scratch="steps") for name in ("one", "two"))
+    kitchen.faults["two"] = RuntimeError("no power")
+    files = [storage.join(s.folder(kitchen.root), "steps/1.json") for s in (stage, failing)]
+    for file in files:
+        storage.write_json(file, {})
+    kitchen.make(stage)
+    with pytest.raises(RuntimeError, match="no power"):
+        kitchen.make(failing)
+    assert [storage.exists(file) for file in files] == [False, True]
+
+    def refuse(uri, delete=storage.delete):
+        if uri.endswith("/steps"):
+            raise OSError("store is read-only")
+        delete(uri)
+
+    monkeypatch.setattr("tlm_ray.runs.execution.storage.delete", refuse)
+    other = kitchen.stage("three", scratch="steps")
+    kitchen.make(other)
+    assert kitchen.has(other) and "three/" in (said := capsys.readouterr().out) and "store is read-only" in said
 
 
 def test_facts_that_are_not_json_leave_no_record(kitchen):

@@ -60,6 +60,7 @@ def make_batch(lengths, *, masked, labelled, width=0):
         labels=np.zeros(len(lengths), np.int64) if labelled else None,
         rows=len(lengths),
         masked_total=masked or 0,
+        tokens_total=sum(lengths),
         real_tokens=sum(lengths),
     )
 

@@ -19,12 +19,13 @@ from tlm_ray.training.tokenizer import train_wordpiece
 TEXTS = [f"row {i} speaks of {'tide ' * (i % 9)}and comet {i % 13}" for i in range(200)]
 
 
-def make_model(folder: Path, seed: int = 0) -> str:
+def make_model(folder: Path, seed: int = 0, **changes) -> str:
     train_wordpiece(TEXTS, vocabulary=200).save_pretrained(folder)
     torch.manual_seed(seed)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     names = {"id2label": {0: "sea", 1: "sky", 2: "kitchen"}, "label2id": {"sea": 0, "sky": 1, "kitchen": 2}}
-    config = BertConfig(vocab_size=200, max_position_embeddings=64, initializer_range=0.3, **size, **names)
+    options = size | names | changes
+    config = BertConfig(vocab_size=200, max_position_embeddings=64, initializer_range=0.3, **options)
     BertForSequenceClassification(config).save_pretrained(folder)
     return str(folder)
 
@@ -88,6 +89,12 @@ def test_a_run_goes_on_with_the_chunks_that_are_missing_and_no_others(model, tmp
     assert read(out).equals(whole) and before == {file: file.stat().st_mtime_ns for file in before}
     with pytest.raises(ValueError, match="of another model or other texts; give another folder"):
         predict_texts(make_model(tmp_path / "other", seed=1), texts, str(out), columns=["text"], workers=1)
+    changed = Path(texts) / "part-1.parquet"
+    content, size = changed.read_bytes(), changed.stat().st_size
+    changed.write_bytes(content.replace(b"comet", b"tides"))
+    assert changed.stat().st_size == size
+    with pytest.raises(ValueError, match="of another model or other texts; give another folder"):
+        predict_texts(model, texts, str(out), columns=["text"], workers=1)
 
 
 def test_chunks_are_cut_from_a_large_file(model, tmp_path, monkeypatch):
@@ -100,6 +107,40 @@ def test_chunks_are_cut_from_a_large_file(model, tmp_path, monkeypatch):
     assert worker({"file": str(file), "number": 0}) == {"rows": 30}
     assert len(list((tmp_path / "out").glob("part-00000-*.parquet"))) == 4
     assert read(tmp_path / "out")["text"].to_pylist() == TEXTS[:3] * 10
+
+
+def test_columns_of_jsonl_may_have_other_types_from_batch_to_batch_or_be_absent(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("tlm_ray.corpus.documents.BATCH_ROWS", 2)
+    rows = [{"n": 1, "text": TEXTS[0]}, {"n": None, "text": TEXTS[1]}, {"text": TEXTS[2], "n": 2.5}, {"text": TEXTS[3]}]
+    file = tmp_path / "in.jsonl"
+    (tmp_path / "out").mkdir()
+    worker = inference.Predictor(model, str(tmp_path / "out"), ["text"])
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": TEXTS[4]}]))
+    worker({"file": str(file), "number": 0})
+    found = read(tmp_path / "out")
+    assert found["n"].to_pylist() == [1.0, None, 2.5, None, None] and found["text"].to_pylist() == TEXTS[:5]
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": TEXTS[4], "n": "many"}]))
+    with pytest.raises(ValueError, match=rf"file '{file}': .*; make each column's values of one type"):
+        worker({"file": str(file), "number": 1})
+
+
+def test_a_model_of_one_label_predicts_numbers(tmp_path):
+    one = make_model(tmp_path / "model", id2label={0: "score"}, label2id={"score": 0})
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS[:9]}))
+    (tmp_path / "out").mkdir()
+    inference.Predictor(one, str(tmp_path / "out"), ["text"])({"file": f"{texts}/part-0.parquet", "number": 0})
+    numbers = read(tmp_path / "out")["predicted"].to_numpy()
+    assert len(set(numbers)) == 9 and "probabilities" not in read(tmp_path / "out").column_names
+
+
+def test_a_model_that_cannot_be_used_is_named_before_any_work(tmp_path):
+    texts, out = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS})), str(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"model '.*/mistyped': transformers cannot open it .*; give a trained"):
+        predict_texts(f"{tmp_path}/mistyped", texts, out, columns=["text"], workers=1)
+    several = make_model(tmp_path / "several", problem_type="multi_label_classification")
+    with pytest.raises(ValueError, match="gives a text any number of labels"):
+        predict_texts(several, texts, out, columns=["text"], workers=1)
+    assert not Path(out).exists()
 
 
 def test_what_is_wrong_is_said_before_any_work(model, tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def assert_same_run(one, other):
     for place, entries in moments[0].items():
         assert all(torch.equal(value, moments[1][place][name]) for name, value in entries.items())
     assert untimed(one.progress.history) == untimed(other.progress.history)
-    for name in ("step", "tokens", "flops", "real_flops", "best_step", "best_score"):
+    for name in ("step", "tokens", "flops", "best_step", "best_score"):
         assert getattr(one.progress, name) == getattr(other.progress, name)
 
 
@@ -340,8 +341,17 @@ def test_bf16_stays_close_to_fp32():
 def test_rows_a_few_at_a_time_train_the_same_model(micro_rows):
     whole, parts = run_whole(), run_whole(rank=Rank(micro_rows=micro_rows))
     assert parts.progress.tokens == whole.progress.tokens
-    assert parts.progress.computed <= whole.progress.computed
+    assert all(p["padded"] <= w["padded"] for p, w in zip(parts.progress.history, whole.progress.history, strict=True))
     assert_near(parts.progress.history, snapshot(parts.model), whole)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+@pytest.mark.parametrize("micro_rows", [0, 3])
+def test_rows_one_after_another_train_the_same_model(micro_rows):
+    whole, packed = run_whole(), run_whole(rank=Rank(packed=True, micro_rows=micro_rows))
+    assert packed.progress.tokens == whole.progress.tokens
+    assert {entry["padded"] for entry in packed.progress.history} == {0.0}
+    assert_near(packed.progress.history, snapshot(packed.model), whole)
 
 
 FIFTY = replace(SCHEDULE, steps=50, evaluate_every=50)
@@ -367,11 +377,28 @@ def assert_near(history, weights, whole):
 
 
 def test_padding_and_waiting_are_told():
-    training = run_whole()
-    sizes = [make_batches().batch(step).tokens.size for step in range(training.progress.step)]
-    last = training.progress.history[-1]
-    assert training.progress.computed == sum(sizes)
-    assert last["padded"] == pytest.approx(1 - training.progress.tokens / sum(sizes)) and 0 < last["waiting"] < 1
+    batches = [make_batches().batch(step) for step in range(SCHEDULE.steps)]
+    shares = [1 - batch.real_tokens / batch.tokens.size for batch in batches]
+    history = run_whole().progress.history
+    assert [entry["padded"] for entry in history] == pytest.approx(shares)
+    assert all(0 < entry["waiting"] < 1 for entry in history)
+
+
+def test_rates_are_of_steps_without_evaluations_since_the_last_entry(monkeypatch):
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("tlm_ray.training.loop.time", clock)
+
+    def work(seconds, result):
+        clock.now += seconds
+        return result
+
+    training = make_training(schedule=replace(SCHEDULE, log_every=2), evaluate=lambda model: work(100, 7.0))
+    step = training.step
+    monkeypatch.setattr(training, "step", lambda number: work(1 + number, step(number)))
+    history = training.run(lambda *_: work(1000, None)).history
+    tokens = np.array([make_batches().batch(step).tokens_total for step in range(SCHEDULE.steps)])
+    expected = tokens.reshape(-1, 2).sum(1) / np.arange(1, SCHEDULE.steps + 1).reshape(-1, 2).sum(1)
+    assert [entry["tokens_per_s"] for entry in history] == pytest.approx(expected.tolist())
 
 
 def test_operations_are_counted_and_their_share_of_what_the_device_could_is_told(monkeypatch):
@@ -379,20 +406,21 @@ def test_operations_are_counted_and_their_share_of_what_the_device_could_is_told
     training = run_whole()
     batches, progress = [make_batches().batch(step) for step in range(SCHEDULE.steps)], training.progress
     assert progress.flops == sum(map(training.flops.computed, batches))
-    assert progress.real_flops == sum(map(training.flops.real, batches)) < progress.flops
-    last = progress.history[-1]
-    assert last["utilisation"] == pytest.approx(progress.real_flops / progress.tokens * last["tokens_per_s"] / 1e12)
-    parts = run_whole(rank=Rank(micro_rows=3)).progress
-    assert parts.real_flops == progress.real_flops and parts.flops != progress.flops
+    assert run_whole(rank=Rank(micro_rows=3)).progress.flops != progress.flops
+    for batch, entry in zip(batches, progress.history, strict=True):
+        share = training.flops.real(batch) * entry["tokens_per_s"] / batch.real_tokens / 1e12
+        assert entry["utilisation"] == pytest.approx(share)
 
 
-def train_as_rank(rank, folder, world, micro_rows, sharded):
+def train_as_rank(rank, folder, world, micro_rows, sharded, resumed):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     this = Rank(rank=rank, world=world, micro_rows=micro_rows, sharded=sharded)
     options = {"schedule": FIFTY, "batches": make_batches(rank=rank, world=world), "rank": this}
     training = make_training(**options)
-    if sharded:  # interrupted, and resumed from a checkpoint, which is of whole weights
+    if resumed:
+        training.resume(f"{folder}/{resumed}")
+    elif sharded:  # interrupted, and resumed from a checkpoint, which is of whole weights
         with pytest.raises(Interrupted):
             training.run(ignore, tick=lambda progress: interrupt_at(progress, 20))
         save_checkpoint(f"{folder}/checkpoint-{rank}", training._take())
@@ -404,13 +432,26 @@ def train_as_rank(rank, folder, world, micro_rows, sharded):
     dist.destroy_process_group()
 
 
+def assert_ranks_train_as_one(folder, world, *options):
+    mp.spawn(train_as_rank, (str(folder), world, *options), nprocs=world)
+    whole, ranks = run_whole(schedule=FIFTY), [torch.load(folder / f"{rank}.pt") for rank in range(world)]
+    for history, tokens, weights in ranks:
+        assert tokens == whole.progress.tokens
+        assert_near(history, weights, whole)
+
+
 @pytest.mark.parametrize(("world", "micro_rows", "sharded"), [(2, 1, False), (4, 0, False), (2, 2, True)])
 def test_several_ranks_train_the_same_model_as_one(tmp_path, world, micro_rows, sharded):
-    mp.spawn(train_as_rank, (str(tmp_path), world, micro_rows, sharded), nprocs=world)
-    whole, ranks = run_whole(schedule=FIFTY), [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
-    assert sum(tokens for _, tokens, _ in ranks) == whole.progress.tokens
-    for history, _, weights in ranks:
-        assert_near(history, weights, whole)
+    assert_ranks_train_as_one(tmp_path, world, micro_rows, sharded, "")
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_run_of_one_rank_goes_on_with_two(tmp_path, sharded):
+    one = make_training(schedule=FIFTY)
+    with pytest.raises(Interrupted):
+        one.run(ignore, tick=lambda progress: interrupt_at(progress, 20))
+    save_checkpoint(f"{tmp_path}/one", one._take())
+    assert_ranks_train_as_one(tmp_path, 2, 0, sharded, "one")
 
 
 # If these change, what a training makes has changed: raise the version of stage_one and stage_two in

@@ -74,6 +74,7 @@ def make_batch(kind, *, seed=0, masked=True, types=False):
         labels=rng.integers(0, len(LABELS), ROWS) if kind == "task" else None,
         rows=ROWS,
         masked_total=len(places) if masked else 0,
+        tokens_total=int(attention.sum()),
         real_tokens=int(attention.sum()),
     )
 
@@ -290,6 +291,20 @@ def test_the_number_of_classes_may_differ_from_stage_ones(model, tokenizer, tmp_
     start = JointModel.from_checkpoint(tmp_path, labels=("x", "y"), seed=0)
     assert start.task.model.classifier.out_features == 2
     assert start.config.id2label == {0: "x", 1: "y"}
+
+
+@pytest.mark.parametrize("labels", [LABELS, ("x", "y")], ids=["as many", "other"])
+def test_the_head_is_fresh_after_a_classifier_too_unless_it_is_to_be_kept(model, tokenizer, tmp_path, labels):
+    _export_classifier(model, tokenizer, tmp_path)
+    one, again, other = (classifier_of(JointModel.from_checkpoint(tmp_path, labels=labels, seed=s)) for s in (5, 5, 6))
+    before = classifier_of(model)
+    assert torch.equal(one["classifier.weight"], again["classifier.weight"])
+    for weight in (before["classifier.weight"], other["classifier.weight"]):
+        assert weight.shape != one["classifier.weight"].shape or not torch.equal(one["classifier.weight"], weight)
+    assert 0.01 < one["classifier.weight"].std() < 0.03 and (one["classifier.bias"] == 0).all()
+    assert all(torch.equal(one[name], before[name]) for name in before if not name.startswith("classifier."))
+    kept = classifier_of(JointModel.from_checkpoint(tmp_path, labels=LABELS, seed=5, keep_head=True))
+    assert all(torch.equal(kept[name], before[name]) for name in before)
 
 
 def test_weights_come_from_safetensors_only(model, tokenizer, tmp_path):

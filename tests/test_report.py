@@ -21,9 +21,10 @@ from transformers import AutoModelForMaskedLM
 import tlm_ray.report
 from tlm_ray import report, storage
 from tlm_ray.corpus import scores
+from tlm_ray.corpus.tasks import ALIASES
 from tlm_ray.report.drawing import COLOURS, marker_of
 from tlm_ray.report.grids import size_text, time_text
-from tlm_ray.report.paper import ALIASES, PRINTED_AVERAGES, TASKS
+from tlm_ray.report.paper import PRINTED_AVERAGES, TASKS
 from tlm_ray.report.sweeps import sweep_csv, sweep_json, sweep_markdown
 from tlm_ray.training.model import config_from
 from tlm_ray.training.schedules import Geometry
@@ -186,6 +187,7 @@ def test_the_papers_averages_recompute(row):
 def test_reported_knows_aliases_and_refuses_to_guess():
     assert report.reported("SciERC") == report.reported("sciie") != []
     assert set(ALIASES.values()) <= set(TASKS)
+    assert all(report.reported(alias) == report.reported(name) != [] for alias, name in ALIASES.items())
     assert report.reported("docstrings") == []
     assert {found.metric for found in report.reported("rct-20k")} == {"micro_f1"}
 

@@ -1,7 +1,9 @@
 """Scores against their definitions, recipes against the paper's table B.1 and the token counts that it implies."""
 
 import math
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlm_ray.corpus.scores import METRICS, REGRESSION, score
+from tlm_ray.corpus.tasks import ALIASES
 from tlm_ray.runs.options import Options
-from tlm_ray.runs.recipes import ALIASES, TINY_RECIPE, baseline, recipe_for
+from tlm_ray.runs.recipes import OWN_RECIPES, TINY_RECIPE, baseline, recipe_for
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
 TABLE_B1 = {
@@ -130,19 +133,21 @@ def test_a_new_task_has_the_k_of_the_papers_rule(rows, k):
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(0, 200), (640, 200), (1_688, 527), (4_169, 1_000), (10**6, 1_000)])
-def test_the_tiny_stage_two_passes_ten_times_over_the_rows_within_bounds(rows, steps):
-    two = recipe_for("mine", "tiny", train_rows=rows).stage_two
+@pytest.mark.parametrize("scale", OWN_RECIPES)
+def test_stage_two_of_our_own_passes_ten_times_over_the_rows_within_bounds(rows, steps, scale):
+    two = recipe_for("mine", scale, train_rows=rows).stage_two
     assert (two.steps, two.warmup_steps, two.evaluate_every) == (steps, steps // 10, steps // 4)
 
 
-def test_the_tiny_recipe_is_for_any_task():
-    assert recipe_for("mine", "tiny") == recipe_for("ag", "tiny") == TINY_RECIPE
-    assert TINY_RECIPE.uses_general
+@pytest.mark.parametrize("scale", OWN_RECIPES)
+def test_our_own_recipes_are_for_any_task(scale):
+    assert recipe_for("mine", scale) == recipe_for("ag", scale) == OWN_RECIPES[scale]
+    assert OWN_RECIPES[scale].uses_general and OWN_RECIPES[scale].scale == scale
 
 
 @pytest.mark.parametrize("scale", ["huge", "", "Small"])
 def test_an_unknown_scale_lists_the_known_ones(scale):
-    with pytest.raises(ValueError, match=f"scale '{scale}': allowed are tiny, small, medium, large"):
+    with pytest.raises(ValueError, match=f"scale '{scale}': allowed are tiny, mini, small, medium, large"):
         recipe_for("ag", scale)
 
 
@@ -258,3 +263,25 @@ def test_external_data_alone_has_no_rho1():
         Options(external_only=True).recipe("docstrings", rho1=3)
     with pytest.raises(ValueError, match=r"^--rho1 3: --external-only leaves task batches out"):
         Options(external_only=True, rho1=3)
+
+
+REFUSED = [
+    ("train", "Train", {"before": "tapt"}, "--before tapt: comes before .*; give --start too"),
+    ("train", "Train", {"start": "x", "minutes": 3.0}, "--minutes 3.0: the speed of --start is not known"),
+    ("main_table", "MainTable", {"before": ["mlm", "tapt"]}, "--before mlm tapt: .*; give --baseline too"),
+    ("main_table", "MainTable", {"baseline": ["x"], "minutes": 3.0}, "--minutes 3.0: the speed of --baseline is not"),
+    ("main_table", "MainTable", {"metric": "macro_f1"}, "--metric macro_f1: the embedded task has accuracy"),
+    ("sweep", "Sweep", {"k": 20}, "--k 20: a sweep tries several; give --ks 20"),
+    ("sweep", "Sweep", {"rho2": 5.0}, "--rho2 5.0: a sweep tries several; give --rho2s 5.0"),
+]
+
+
+@pytest.mark.parametrize(("script", "name", "options", "message"), REFUSED)
+def test_an_option_that_would_change_nothing_is_refused(script, name, options, message):
+    found = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / f"{script}.py"))
+    with pytest.raises(ValueError, match=f"^{message}"):
+        found[name](**options)
+
+
+def test_a_pretrained_row_has_its_own_architecture():
+    assert baseline(replace(TINY_RECIPE, architecture="modernbert"), "bert", "tlm").architecture == ""

@@ -55,6 +55,12 @@ def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_work
     )
 
 
+def test_a_training_takes_no_more_workers_than_a_step_has_rows(data, tmp_path):
+    recipe = small_recipe(stage_one=replace(STAGE_ONE, batch_rows=2, steps=2))
+    two = train(data, tmp_path / "two", recipe, workers=2)
+    np.testing.assert_array_equal(losses(train(data, tmp_path / "more", recipe, workers=3)), losses(two))
+
+
 @pytest.fixture(scope="module")
 def undisturbed(data, tmp_path_factory) -> tuple[Path, dict]:
     """The root and the facts of the long stage one, undisturbed."""

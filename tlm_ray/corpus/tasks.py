@@ -66,6 +66,23 @@ HUB_TASKS = {
     "stsb": _glue("stsb", "pearson_spearman", "sentence1", "sentence2"),
 }
 
+ALIASES = {
+    "agnews": "ag",
+    "ag_news": "ag",
+    "hyperpartisan": "hyp",
+    "hyperpartisan_news": "hyp",
+    "helpfulness": "amazon",
+    "acl-arc": "citation_intent",
+    "acl_arc": "citation_intent",
+    "scierc": "sciie",
+    "rct": "rct-20k",
+}
+
+
+def known_name(task: str) -> str:
+    """Return the name by which a task of the paper's or GLUE's is known here, whatever its case; others unchanged."""
+    return ALIASES.get(task.lower(), task.lower())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -100,7 +117,7 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
     test that train does not have, fewer than two classes, a label that is no number where `metric` is of regression.
     """
     short = storage.without_query(name).rstrip("/").rpartition("/")[2]
-    hub = HUB_TASKS.get(short, HubTask(uri=""))
+    hub = HUB_TASKS.get(known_name(short), HubTask(uri=""))
     if task_root:
         source = HubTask(uri=storage.join(task_root, name), metric=hub.metric)
     elif "/" in name:

@@ -12,20 +12,10 @@ README. Only 94.36 gives the printed average of 85.74; 94.34 is kept here, as Ta
 
 from dataclasses import dataclass
 
+from tlm_ray.corpus.tasks import known_name
+
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")
 MICRO_F1_TASKS = ("chemprot", "rct-20k")
-
-ALIASES = {
-    "agnews": "ag",
-    "ag_news": "ag",
-    "hyperpartisan": "hyp",
-    "hyperpartisan_news": "hyp",
-    "helpfulness": "amazon",
-    "acl-arc": "citation_intent",
-    "acl_arc": "citation_intent",
-    "scierc": "sciie",
-    "rct": "rct-20k",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +79,10 @@ PRINTED_AVERAGES = {row: printed[3] for row, (printed, _, _) in TABLE_2.items()}
 def reported(task: str) -> list[ReportedRow]:
     """Return the rows of Table 2 for one task, in its order; [] for a task the paper lacks.
 
-    `task` is a short name of the released code (TASKS) or an alias of one (ALIASES), in any case.
+    `task` is a short name of the released code (TASKS) or an alias of one (corpus.tasks.ALIASES), in any case.
     The `task` of the rows is the released code's name.
     """
-    name = ALIASES.get(task.lower(), task.lower())
+    name = known_name(task)
     if name not in TASKS:
         return []
     column = TASKS.index(name)

@@ -157,8 +157,19 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
             "seconds": round(time.monotonic() - started, 3),
         }
         storage.write_json(storage.join(folder, RECORD), record)
+        _tidy(stage, folder)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")
     return record
+
+
+def _tidy(stage: Stage, folder: str) -> None:
+    """Delete what only making a stage needed; the stage is complete, so a store that refuses costs room alone."""
+    if not stage.scratch:
+        return
+    try:
+        storage.delete(storage.join(folder, stage.scratch))
+    except OSError as error:
+        console.print(f"[yellow]left[/]   {escape(storage.shown(f'{folder}/{stage.scratch}: {error}'))}")
 
 
 def _say(facts: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ class Options:
     """What to run on which data, and where."""
 
     scale: str = "tiny"
-    """tiny (CPU), small, medium or large (the paper's)"""
+    """tiny or mini (CPUs: embedded data, real text), small, medium or large (the paper's)"""
     tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
     """names below --task-root, folders, or the paper's and GLUE's names; the default is embedded"""
     corpus: str = ""
@@ -67,7 +67,7 @@ class Options:
     encoder: str = ""
     """hub name or local folder whose embeddings the method "dense" compares, instead of the recipe's"""
     architecture: str = ""
-    """hub name or local folder of the encoder to build from random weights, instead of the recipe's BERT"""
+    """hub name or local folder of the encoder to build from random weights, instead of the recipe's geometry"""
     steps: int | None = None
     """steps of stage one, instead of the recipe's"""
     steps_two: int | None = None
@@ -108,6 +108,8 @@ class Options:
             raise ValueError("--tokens and --minutes: both are a budget; give one of them")
         if not self.tasks:
             raise ValueError("--tasks: name at least one")
+        if self.metric and EMBEDDED in self.tasks and not self.task_root:
+            raise ValueError(f"--metric {self.metric}: the embedded task has accuracy; name a task of yours")
 
     def absolute(self) -> Self:
         """Return options whose locations mean the same in every process's working folder."""

@@ -25,7 +25,7 @@ from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.scaling import recipe_parameters
 from tlm_ray.runs.stages import Stage
-from tlm_ray.training.schedules import MODEL, Schedule
+from tlm_ray.training.schedules import CHECKPOINTS, MODEL, Schedule
 from tlm_ray.training.train import train_stage_one, train_stage_two
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
@@ -242,6 +242,7 @@ class Flow:
                 **parameters,
             ),
             lane="train",
+            scratch=CHECKPOINTS,
             cost=_training_cost(recipe, schedule, recipe.block_tokens),
         )
 
@@ -264,6 +265,7 @@ class Flow:
                 **parameters,
             ),
             lane="train",
+            scratch=CHECKPOINTS,
             cost=_training_cost(recipe, recipe.stage_two, recipe.task_tokens),
         )
 

@@ -29,11 +29,11 @@ SECONDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One stage of a plan. seconds: estimated, 0 if found."""
+    """One stage of a plan. seconds: estimated, 0 if found, None if it cannot be known."""
 
     stage: Stage
     found: bool
-    seconds: float
+    seconds: float | None
 
 
 def plan_lines(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -> list[Line]:
@@ -49,10 +49,10 @@ def plan_lines(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -
     ]
 
 
-def _estimate(stage: Stage, root: str, gpu: bool, workers: int) -> float:
+def _estimate(stage: Stage, root: str, gpu: bool, workers: int) -> float | None:
     flops = stage.cost.get("flops")
-    if flops is None:
-        return SECONDS.get(stage.name, 10.0)
+    if flops is None:  # a data stage, or a training whose encoder was not opened yet
+        return SECONDS.get(stage.name)
     return flops / training_rate(stage.name, root, gpu=gpu, workers=workers)
 
 
@@ -67,7 +67,11 @@ def _measured(name: str, root: str) -> float | None:
     if not storage.exists(folder):
         return None
     records = [storage.read_json(f.uri) for f in storage.list_files(folder, RECORD, missing_ok=True)[:20]]
-    rates = [r["cost"]["flops"] / r["facts"]["seconds"] for r in records if r["facts"].get("seconds")]
+    rates = [
+        r["cost"]["flops"] / r["facts"]["seconds"]
+        for r in records
+        if "flops" in r["cost"] and r["facts"].get("seconds")
+    ]
     return statistics.median(rates) if rates else None
 
 
@@ -87,18 +91,19 @@ def _print(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: bool)
         tokens = f"{cost['tokens']:.2e}" if "tokens" in cost else ""
         flops = human(cost["flops"]) if "flops" in cost else ""
         state = "[green]found[/]" if line.found else "[yellow]to make[/]"
-        seconds = "" if line.found else _clock(line.seconds)
+        seconds = "" if line.found else "not known" if line.seconds is None else _clock(line.seconds)
         table.add_row(line.stage.name, line.stage.fingerprint[:8], state, tokens, flops, seconds)
     console.print(table)
     todo = [line for line in lines if not line.found]
-    trainings = sum(line.seconds for line in todo if line.stage.lane == "train")
-    wall = sum(line.seconds for line in todo if line.stage.lane == "data") + trainings / side_by_side
+    trainings = sum(line.seconds or 0.0 for line in todo if line.stage.lane == "train")
+    wall = sum(line.seconds or 0.0 for line in todo if line.stage.lane == "data") + trainings / side_by_side
+    unknown = sum(line.seconds is None for line in todo)
     all_flops = sum(line.stage.cost.get("flops", 0) for line in todo)
     all_tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
     console.print(
         f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {all_tokens:.2e} tokens, "
         f"{human(all_flops)} FLOPs, about {_clock(wall)}, of which training takes {trainings * workers / 3600:.2f} "
-        f"{'GPU' if gpu else 'CPU'} hours"
+        f"{'GPU' if gpu else 'CPU'} hours{f', and {unknown} stages whose time is not known' if unknown else ''}"
     )
 
 

@@ -27,7 +27,7 @@ class Stage:
     matters, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
     folders, writes files there and returns the facts for the record; not part of the identity. cost: what `--dry-run`
     says it takes. lane: stages of the "data" lane use the whole cluster one at a time, those of "train" run side by
-    side.
+    side. scratch: a folder within the stage's that only making it needs.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Stage:
     make: Callable[[str, Mapping[str, str]], Mapping[str, Any]]
     inputs: Mapping[str, "Stage"] = field(default_factory=dict)
     lane: str = "data"
+    scratch: str = ""
     cost: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property

@@ -59,8 +59,8 @@ class Batch:
     """One step's rows on one rank, padded.
 
     tokens, types, attention: int64 (rows, length). targets: the tokens to predict, int64 (masked,), at the flat places
-    `masked`; both None without masking. labels: int64 (rows,), None for a general batch. rows and masked_total count
-    the whole step over all ranks; real_tokens counts this rank's.
+    `masked`; both None without masking. labels: int64 (rows,), None for a general batch. rows, masked_total and
+    tokens_total count the whole step over all ranks; real_tokens counts this rank's.
     """
 
     kind: str
@@ -72,6 +72,7 @@ class Batch:
     labels: np.ndarray | None
     rows: int
     masked_total: int
+    tokens_total: int
     real_tokens: int
 
     def parts(self, rows: int) -> Iterator["Batch"]:
@@ -155,6 +156,7 @@ class Interleave:
             labels=None if blocks.labels is None else blocks.labels[rows][mine],
             rows=len(rows),
             masked_total=0 if chosen is None else int(chosen.sum()),
+            tokens_total=int(lengths.sum()),
             real_tokens=int(lengths[mine].sum()),
         )
 

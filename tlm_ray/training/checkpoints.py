@@ -32,9 +32,8 @@ class Progress:
     """How far a run is, and what it has seen: all that a checkpoint carries beside tensors.
 
     step: optimizer steps done. history: one entry a logged step or evaluation. best_step, best_score: of the dev set.
-    tokens: real tokens trained on; computed: with padding. flops: operations of forward and backward passes;
-    real_flops: of these, those of real tokens; both 0 where they cannot be known. seconds: time spent training, over
-    all attempts; waiting: of these, for batches to be made. damaged: what was wrong with checkpoints that a resumed run
+    tokens: real tokens trained on, by all ranks; flops: operations of their forward and backward passes, 0 where they
+    cannot be known. seconds: time spent, over all attempts. damaged: what was wrong with checkpoints that a resumed run
     passed over.
     """
 
@@ -43,11 +42,8 @@ class Progress:
     best_step: int = 0
     best_score: float = -101.0  # below any score (a Matthews correlation reaches -100), so that the first counts
     tokens: int = 0
-    computed: int = 0
     flops: int = 0
-    real_flops: int = 0
     seconds: float = 0.0
-    waiting: float = 0.0
     damaged: list[str] = field(default_factory=list)
 
 

@@ -26,7 +26,7 @@ def evaluate(folder: str, blocks: str, model: str, *, precision: str, device: st
     torch.set_num_threads(threads)
     facts = storage.read_json(storage.join(blocks, FACTS))
     with storage.folder_for_reading(model) as path:
-        classifier = JointModel.from_checkpoint(path, labels=tuple(facts["labels"]), seed=0).on(device)
+        classifier = JointModel.from_checkpoint(path, labels=tuple(facts["labels"]), seed=0, keep_head=True).on(device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         pad_id = load_tokenizer(path).pad_token_id
     scores: dict[str, Any] = {"metric": facts["metric"]}

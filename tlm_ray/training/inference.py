@@ -5,6 +5,7 @@ A chunk's predictions are a file of their own, so a run that is interrupted goes
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import ray
 import torch
 from scipy.special import softmax
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
@@ -35,11 +36,13 @@ def predict_texts(
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification. texts: a file, folder or glob of
     Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: that
     of the text, and for pairs that of the second. A null has neither. ValueError if a column is missing or in the way,
-    or if `out` holds predictions of another model or other texts.
+    or if `out` holds predictions of another model or other texts, or the model is no classifier of one label a text.
     """
     started, files = time.monotonic(), storage.list_files(texts)
     _check_columns(files[0].uri, columns)
-    _claim(out, {"model": _identity(model), "columns": list(columns), "texts": [[f.uri, f.size] for f in files]})
+    _check_model(model)
+    identities = [[file.uri, file.size, file.modified_ns] for file in files]
+    _claim(out, {"model": _identity(model), "columns": list(columns), "texts": identities})
     items = [{"file": file.uri, "number": number, "bytes": file.size} for number, file in enumerate(files)]
     options: dict[str, Any] = {"workers": workers or _room(gpus), "gpus": gpus, "title": "predict", "size": "bytes"}
     arguments = (model, out, list(columns), "cuda" if gpus else "cpu")
@@ -69,7 +72,7 @@ class Predictor:
         """Write a file's predictions, chunk by chunk."""
         rows, batches = 0, read_columns(item["file"])
         for chunk, some in enumerate(iter(lambda: list(islice(batches, CHUNK_BATCHES)), [])):
-            table = pa.Table.from_batches(some)
+            table = _together(some, item["file"])
             uri = storage.join(self.out, f"part-{item['number']:05d}-{chunk:05d}.parquet")
             if not storage.exists(uri):
                 storage.write_parquet(uri, self._with_predictions(table, item["file"]))
@@ -82,7 +85,7 @@ class Predictor:
         logits = np.zeros((len(table), self.model.config.num_labels), np.float32)
         rows = np.flatnonzero(known)
         logits[rows] = self.logits([[column[row] for row in rows] for column in texts])
-        if self.model.config.problem_type == "regression":
+        if logits.shape[1] == 1:  # as transformers has it: one label is a number
             return table.append_column(PREDICTED, pa.array(logits[:, 0], mask=~known))
         shares = softmax(logits, axis=1)
         labels = [self.model.config.id2label[int(best)] for best in shares.argmax(axis=1)]
@@ -102,6 +105,14 @@ class Predictor:
         return found
 
 
+def _together(batches: list[pa.RecordBatch], file: str) -> pa.Table:
+    """Put batches into one table; of JSONL, a column may have other types or be absent from one to the next."""
+    try:
+        return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ValueError(f"file {file!r}: {error}; make each column's values of one type") from error
+
+
 def _slices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
     for start in range(0, len(order), size):
         yield order[start : start + size]
@@ -116,6 +127,21 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
     for column in (PREDICTED, PROBABILITIES):
         if column in names:
             raise ValueError(f"file {uri!r} has a column {column!r} already; rename it, or predict on the original")
+
+
+def _check_model(model: str) -> None:
+    """Open what says how a model is used, before any worker does."""
+    try:
+        with storage.folder_for_reading(model) if storage.exists(model) else nullcontext(model) as source:
+            config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
+            AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model {model!r}: transformers cannot open it ({str(error).splitlines()[0]}); give a trained model's "
+            "folder, its URI or a hub name"
+        ) from error
+    if config.problem_type == "multi_label_classification":
+        raise ValueError(f"model {model!r}: gives a text any number of labels; only models of one label can be used")
 
 
 def _room(gpus: float) -> int:

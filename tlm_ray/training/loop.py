@@ -7,7 +7,7 @@ batches and masks by (seed, step, row), dropout by (seed, step, rank).
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,32 @@ class Rank:
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
+@dataclass(kw_only=True)
+class Pace:
+    """What was done since losses were last logged, without evaluations and checkpoints.
+
+    tokens: real tokens of all ranks; own: of this one; computed: with padding. real_flops: operations on own tokens, 0
+    where they cannot be known. waiting: seconds for batches to be made.
+    """
+
+    tokens: int = 0
+    own: int = 0
+    computed: int = 0
+    real_flops: int = 0
+    waiting: float = 0.0
+    since: float = field(default_factory=lambda: time.monotonic())
+
+    def rates(self, possible: float) -> dict[str, float]:
+        """Return real tokens a second, and shares: of padding, of waiting, and of `possible` operations a second."""
+        seconds = max(1e-9, time.monotonic() - self.since)
+        found = {
+            "tokens_per_s": self.tokens / seconds,
+            "padded": 1 - self.own / self.computed,
+            "waiting": self.waiting / seconds,
+        }
+        return found | ({"utilisation": self.real_flops / seconds / possible} if self.real_flops else {})
+
+
 # report(progress, metrics, take): take is None where there is nothing to keep, else copies the state of the run
 Report = Callable[[Progress, dict[str, Any], Callable[[], Checkpoint] | None], None]
 Evaluate = Callable[[JointModel], float]
@@ -103,7 +129,7 @@ class Training:
         if rank.device == "cpu":
             shared = model.mlm.last if model.mlm and batches.masking and not rank.sharded else None
             cpu.spare_table_gradient(model.encoder, shared)
-        self.progress = Progress()
+        self.progress, self.pace = Progress(), Pace()
         self.best: dict[str, torch.Tensor] | None = None
         self.window = torch.zeros(len(LOSSES), 2, dtype=torch.float64, device=rank.device)  # sums and counts
 
@@ -119,6 +145,7 @@ class Training:
         schedule, progress = self.schedule, self.progress
         possible = matmul_rate(self.rank.device, self.rank.precision)
         started = time.monotonic() - progress.seconds
+        self.pace = Pace()
         while progress.step < schedule.steps:
             self.step(progress.step)
             progress.step += 1
@@ -131,6 +158,7 @@ class Training:
             if due:
                 metrics = self._assess()
                 report(progress, metrics, None if last else self._take)
+                self.pace = Pace()
         if self.keep_best and self.best is not None:
             load_weights(self.model, self.best)
         if self.rank.sharded:
@@ -142,7 +170,7 @@ class Training:
         started = time.monotonic()
         batch = self.ahead.batch(step)
         parts = list(batch.parts(self.rank.micro_rows))
-        self.progress.waiting += time.monotonic() - started
+        self.pace.waiting += time.monotonic() - started
         torch.manual_seed(_key(self.batches.seed, step, self.rank.rank))
         self.model.train()
         losses = [self._backward(part, last=part is parts[-1]) for part in parts]
@@ -150,10 +178,7 @@ class Training:
             group["lr"] = self.schedule.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.progress.tokens += batch.real_tokens
-        self.progress.computed += sum(part.real_tokens if self.rank.packed else part.tokens.size for part in parts)
-        self.progress.flops += sum(map(self.flops.real if self.rank.packed else self.flops.computed, parts))
-        self.progress.real_flops += self.flops.real(batch)
+        self._count(batch, parts)
         mlm, task = (torch.stack(sums).sum() for sums in zip(*losses, strict=True))
         self._note(batch, mlm, task)
 
@@ -167,6 +192,16 @@ class Training:
                 mlm, task = self.parallel(*to_device(part, self.rank.device, first=self.first))
             step_loss(mlm, task, part, rho2=self.rho2, weighting=self.weighting, world=self.rank.world).backward()
         return mlm.detach(), task.detach()
+
+    def _count(self, batch: Batch, parts: list[Batch]) -> None:
+        """Add a step's tokens and operations; those of the other ranks are taken to be as many as this one's."""
+        packed, pace = self.rank.packed, self.pace
+        pace.tokens += batch.tokens_total
+        pace.own += batch.real_tokens
+        pace.computed += sum(part.real_tokens if packed else part.tokens.size for part in parts)
+        pace.real_flops += self.flops.real(batch)
+        self.progress.tokens += batch.tokens_total
+        self.progress.flops += self.rank.world * sum(map(self.flops.real if packed else self.flops.computed, parts))
 
     def _note(self, batch: Batch, mlm: torch.Tensor, task: torch.Tensor) -> None:
         """Add a step's losses to the window on the device; nothing waits for it."""
@@ -197,13 +232,9 @@ class Training:
             "learning_rate": self.schedule.rate(self.progress.step - 1),
         }
         entry |= {name: total / count for name, total, count in zip(LOSSES, sums, counts, strict=True) if count}
-        entry["tokens_per_s"] = self.progress.tokens * self.rank.world / max(1e-9, self.progress.seconds)
-        entry["padded"] = 1 - self.progress.tokens / self.progress.computed
-        entry["waiting"] = self.progress.waiting / max(1e-9, self.progress.seconds)
-        if self.progress.real_flops:  # not known of every encoder
-            entry["utilisation"] = self.progress.real_flops / max(1e-9, self.progress.seconds) / possible
-        self.progress.history.append(entry)
+        self.progress.history.append(entry | self.pace.rates(possible))
         self.window.zero_()
+        self.pace = Pace()
 
     def _assess(self) -> dict[str, Any]:
         """Score the dev set and remember the best weights."""

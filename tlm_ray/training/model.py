@@ -7,6 +7,7 @@ Linear-tanh-Linear (here without dropout, as in the paper), which is the price o
 Projecting to the vocabulary at masked positions alone skips 85 % of the largest matrix product of the step.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +120,26 @@ class JointModel(nn.Module):
 
     @classmethod
     def from_checkpoint(
-        cls, source: str | Path, *, labels: tuple[str, ...], seed: int, mlm: bool = False
+        cls, source: str | Path, *, labels: tuple[str, ...], seed: int, mlm: bool = False, keep_head: bool = False
     ) -> "JointModel":
         """Make a model of a trained encoder with a fresh task head; safetensors only, no code of others is run.
 
         source: stage one's model, or any encoder's by hub name or local folder. mlm: take its MLM head along.
+        keep_head: take the classifier's own head instead of a fresh one.
         """
         torch.manual_seed(seed)
         options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "dtype": torch.float32}
         config = AutoConfig.from_pretrained(str(source), trust_remote_code=False, **label_names(labels))
-        classifier = AutoModelForSequenceClassification.from_pretrained(str(source), config=config, **options)
+        open_classifier = partial(AutoModelForSequenceClassification.from_pretrained, str(source), config=config)
+        if keep_head:
+            return cls(open_classifier(**options))
+        classifier, read = open_classifier(ignore_mismatched_sizes=True, output_loading_info=True, **options)
+        head = {n: p for n, p in classifier.named_parameters() if not n.startswith(f"{classifier.base_model_prefix}.")}
+        if not head.keys() <= set(read["missing_keys"]):  # the source is a classifier of something else
+            torch.manual_seed(seed)
+            fresh = dict(AutoModelForSequenceClassification.from_config(config).named_parameters())
+            for name, parameter in head.items():
+                parameter.data.copy_(fresh[name].data)
         return cls(classifier, AutoModelForMaskedLM.from_pretrained(str(source), **options) if mlm else None)
 
     def on(self, device: str, *, packed: bool = False) -> "JointModel":

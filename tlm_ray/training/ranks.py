@@ -86,7 +86,7 @@ def stage_one(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
-    """Return stage one's model: of a pretrained encoder, of an architecture's random weights, or of BERT's."""
+    """Return stage one's model: of a pretrained encoder, or of random weights in an architecture or a geometry."""
     seed = config["seed"]
     if config["start"]:
         with _opened(config["start"]) as source:
@@ -200,8 +200,8 @@ def _facts(training: Training, progress: Progress) -> dict[str, Any]:
     facts = {
         "parameters": sum(p.numel() for p in training.model.parameters()),
         "steps": progress.step,
-        "tokens": progress.tokens * training.rank.world,
-        "flops_counted": progress.flops * training.rank.world,
+        "tokens": progress.tokens,
+        "flops_counted": progress.flops,
         "seconds": progress.seconds,
         "history": progress.history,
     }

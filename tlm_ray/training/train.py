@@ -1,6 +1,7 @@
 """Both stages on Ray Train: any number of workers, recovery from lost workers, exact resume.
 
-Checkpoints lie in the stage's own folder while it runs, so a re-submitted job finds them there and continues.
+Checkpoints lie in the stage's own folder until its record is written, so a re-submitted job finds them there and
+continues.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ from tlm_ray.training.schedules import CHECKPOINTS, LOSSES, NOTE, NOTE_EVERY_S, 
 class Compute:
     """What a training runs on; it changes how fast, not what.
 
-    workers: processes, each with `resources` (Ray's names; GPU: 1 makes it use one). max_failures: lost workers to
+    workers: processes, each with `resources` (Ray's names; GPU: 1 makes it use one); a training whose steps have fewer
+    rows takes one a row. max_failures: lost workers to
     recover from before giving up. micro_rows: rows that go through a worker's model at once, 0 for all of its share
     of a step; the gradients of a step are added up either way. packed: rows are laid one after another, not padded.
     sharded: weights, gradients and optimizer state are shared out over the workers (FSDP2), else copied to each (DDP).
@@ -83,7 +85,7 @@ def train_stage_one(
     """Train an encoder on general and task batches; `folder/model` opens as AutoModelForMaskedLM.
 
     start: the encoder to go on with, or architecture: that whose configuration random weights get; hub names or local
-    folders, and without both the weights are those of a BERT of `geometry`. blocks: a folder of the blocks stage.
+    folders, and without both the weights are random ones of `geometry`. blocks: a folder of the blocks stage.
     Returns the record's facts: parameters, tokens, seconds, losses by step.
     """
     config = {
@@ -181,7 +183,6 @@ def _fit(
         raise TrainingStopped(facts["stopped"])
     for damage in facts.get("damaged_checkpoints", []):
         parallel.console.print(f"  {damage}: went on from the checkpoint before it", style="yellow", markup=False)
-    storage.delete(storage.join(config["folder"], CHECKPOINTS))
     return facts
 
 
@@ -235,7 +236,7 @@ def _trainer(loop, config: dict[str, Any], compute: Compute, callbacks: list[Use
         train_loop_config=config,
         torch_config=TorchConfig(backend="nccl" if compute.gpu else "gloo"),
         scaling_config=train.ScalingConfig(
-            num_workers=compute.workers,
+            num_workers=min(compute.workers, config["schedule"].batch_rows),
             use_gpu=compute.gpu,
             resources_per_worker=dict(compute.resources),
         ),
