@@ -11,8 +11,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 table: $(VENV)/ready
 	$(BIN)/python experiments/main_table.py
 
+# two files of tests side by side, each process with a Ray of its own: most of their time is waiting for Ray to start
 test: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -161,7 +161,7 @@ class Thing:
         (np.zeros(2), "parameter blocks.x is a ndarray"),
         (replace(TINY_RECIPE, rho2=math.inf), "parameter blocks.x.rho2 is inf"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,  # without addresses
 )
 def test_what_does_not_identify_a_result_is_refused_by_name(value, message):
     with pytest.raises(ValueError, match=message):
