@@ -24,7 +24,7 @@ from tlm_ray.runs.execution import make
 from tlm_ray.runs.options import Options
 from tlm_ray.runs.tracking import Tracker
 from tlm_ray.training.tokenizer import train_wordpiece
-from tlm_ray.training.train import Compute, TrainingStopped
+from tlm_ray.training.train import Compute, TrainingStopped, _trainer
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 LOSSES = ("general_mlm", "task_mlm", "task")
@@ -55,10 +55,11 @@ def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_work
     )
 
 
-def test_a_training_takes_no_more_workers_than_a_step_has_rows(data, tmp_path):
-    recipe = small_recipe(stage_one=replace(STAGE_ONE, batch_rows=2, steps=2))
-    two = train(data, tmp_path / "two", recipe, workers=2)
-    np.testing.assert_array_equal(losses(train(data, tmp_path / "more", recipe, workers=3)), losses(two))
+@pytest.mark.parametrize(("rows", "workers"), [(8, 8), (100, 64)])
+def test_a_training_takes_no_more_workers_than_a_step_has_rows(tmp_path, rows, workers):
+    config = {"folder": str(tmp_path), "schedule": replace(STAGE_ONE, batch_rows=rows)}
+    trainer = _trainer(lambda config: {}, config, Compute(workers=64), [])
+    assert trainer.scaling_config.num_workers == workers
 
 
 @pytest.fixture(scope="module")
