@@ -307,6 +307,21 @@ def test_the_head_is_fresh_after_a_classifier_too_unless_it_is_to_be_kept(model,
     assert all(torch.equal(kept[name], before[name]) for name in before)
 
 
+def test_a_head_that_shares_a_layer_with_the_mlm_head_keeps_that_layer_but_not_a_classifiers(tokenizer, tmp_path):
+    geometry = Geometry(family="modernbert", layers=1, width=32, heads=2, intermediate=64, init_std=0.2)
+    config = config_from(geometry, vocabulary=VOCABULARY, pad_id=PAD, labels=LABELS)
+    model = JointModel.from_scratch(config, seed=0)
+    with torch.no_grad():
+        model.mlm.model.head.dense.weight.fill_(0.5)
+    _export_mlm(model, tokenizer, tmp_path / "mlm")
+    _export_classifier(model, tokenizer, tmp_path / "classifier")
+    before = model.task.model
+    for source, dense in (("mlm", model.mlm.model.head.dense.weight), ("classifier", before.head.dense.weight)):
+        start = JointModel.from_checkpoint(tmp_path / source, labels=LABELS, seed=5).task.model
+        assert torch.equal(start.head.dense.weight, dense) == (source == "mlm")
+        assert not torch.equal(start.classifier.weight, before.classifier.weight)
+
+
 def test_weights_come_from_safetensors_only(model, tokenizer, tmp_path):
     _export_mlm(model, tokenizer, tmp_path)
     (tmp_path / "model.safetensors").unlink()

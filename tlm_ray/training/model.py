@@ -125,7 +125,7 @@ class JointModel(nn.Module):
         """Make a model of a trained encoder with a fresh task head; safetensors only, no code of others is run.
 
         source: stage one's model, or any encoder's by hub name or local folder. mlm: take its MLM head along.
-        keep_head: take the classifier's own head instead of a fresh one.
+        keep_head: take a classifier's own head. (ModernBERT's two heads share a layer, which comes with an MLM model.)
         """
         torch.manual_seed(seed)
         options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "dtype": torch.float32}
@@ -135,7 +135,8 @@ class JointModel(nn.Module):
             return cls(open_classifier(**options))
         classifier, read = open_classifier(ignore_mismatched_sizes=True, output_loading_info=True, **options)
         head = {n: p for n, p in classifier.named_parameters() if not n.startswith(f"{classifier.base_model_prefix}.")}
-        if not head.keys() <= set(read["missing_keys"]):  # the source is a classifier of something else
+        absent = set(read["missing_keys"]) - {name for name, *_ in read["mismatched_keys"]}
+        if not head.keys() & absent:  # the source is a classifier of something else
             torch.manual_seed(seed)
             fresh = dict(AutoModelForSequenceClassification.from_config(config).named_parameters())
             for name, parameter in head.items():
