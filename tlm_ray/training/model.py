@@ -34,40 +34,25 @@ SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "
 
 def config_from(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> PretrainedConfig:
     """Return the transformers configuration of a geometry, with class names; ModernBERT's heads take means of rows."""
+    size: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "pad_token_id": pad_id,
+        "num_hidden_layers": geometry.layers,
+        "hidden_size": geometry.width,
+        "num_attention_heads": geometry.heads,
+        "intermediate_size": geometry.intermediate,
+        "max_position_embeddings": geometry.positions,
+        "initializer_range": geometry.init_std,
+        "classifier_dropout": 0.0,
+    }
+    size |= label_names(labels)
     if geometry.family == "modernbert":
-        absent: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
-        return ModernBertConfig(
-            vocab_size=vocabulary,
-            pad_token_id=pad_id,
-            num_hidden_layers=geometry.layers,
-            hidden_size=geometry.width,
-            num_attention_heads=geometry.heads,
-            intermediate_size=geometry.intermediate,
-            max_position_embeddings=geometry.positions,
-            embedding_dropout=geometry.dropout,
-            attention_dropout=geometry.dropout,
-            mlp_dropout=geometry.dropout,
-            classifier_dropout=0.0,
-            classifier_pooling="mean",
-            layer_types=["full_attention"] * geometry.layers,  # rows are short
-            initializer_range=geometry.init_std,
-            **absent,
-            **label_names(labels),
-        )
-    return BertConfig(
-        vocab_size=vocabulary,
-        pad_token_id=pad_id,
-        num_hidden_layers=geometry.layers,
-        hidden_size=geometry.width,
-        num_attention_heads=geometry.heads,
-        intermediate_size=geometry.intermediate,
-        max_position_embeddings=geometry.positions,
-        hidden_dropout_prob=geometry.dropout,
-        attention_probs_dropout_prob=geometry.dropout,
-        classifier_dropout=0.0,
-        initializer_range=geometry.init_std,
-        **label_names(labels),
-    )
+        size |= dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+        size |= dict.fromkeys(("embedding_dropout", "attention_dropout", "mlp_dropout"), geometry.dropout)
+        layers = ["full_attention"] * geometry.layers  # rows are short
+        return ModernBertConfig(classifier_pooling="mean", layer_types=layers, **size)
+    size |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), geometry.dropout)
+    return BertConfig(**size)
 
 
 def config_of(source: str | Path, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> PretrainedConfig:
