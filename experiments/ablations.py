@@ -7,78 +7,92 @@
 Expected before running: stage two adds most where stage one sees few labels; rho2 of 0 is below any of 20 to 1000.
 """
 
-import statistics
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import ray
-import tyro
 
-from tlm_ray import Options, Training, markdown_rows, plain_errors, ray_options, run, show_plan, storage
+from tlm_ray import (
+    Budget,
+    Changes,
+    Cluster,
+    Data,
+    Flow,
+    Mixture,
+    Outcome,
+    Passages,
+    Place,
+    Score,
+    Training,
+    open_flow,
+    parse,
+    plain_errors,
+    ray_options,
+    recipe_of,
+    run,
+    scores_markdown,
+    short_name,
+    show_plan,
+)  # fmt: skip
 
 SCORES = {"stage one alone": "stage_one_dev", "both stages": "dev"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ablations(Options):
+class Ablations:
     """Options of the ablations."""
 
+    data: Data = field(default_factory=Data)
+    changes: Changes = field(default_factory=Changes)
+    passages: Passages = field(default_factory=Passages)
+    budget: Budget = field(default_factory=Budget)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
+    seeds: int = 2
+    """trainings per cell, seeds 0, 1, ..."""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
+    rho1: int | None = None
+    """general batches per task batch, instead of the recipe's"""
     rho2s: list[float] = field(default_factory=lambda: [0.0, 20.0])
     """values of rho2: weight of the MLM loss in task batches"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rho2 is not None:
-            raise ValueError(f"--rho2 {self.rho2:g}: give --rho2s, the values to compare")
-        if self.external_only:
-            raise ValueError("--external-only: without task batches there is no rho2, and no score of stage one")
 
-
-def trainings(options: Ablations) -> list[Training]:
-    """One training a rho2, task and seed."""
+def trainings(options: Ablations, flow: Flow) -> list[Training]:
+    """One training per rho2, task and seed."""
+    changes, passages, mixture = options.changes, options.passages, Mixture(rho1=options.rho1)
+    recipes = {
+        task: recipe_of(task, flow, changes=changes, passages=passages, mixture=mixture, budget=options.budget)
+        for task in options.data.tasks
+    }
     return [
-        Training(row=f"rho2 = {rho2:g}", task=task, recipe=replace(options.recipe(task), rho2=rho2), seed=seed)
+        Training(row=f"rho2 = {rho2:g}", task=task, recipe=replace(recipe, rho2=rho2), seed=seed)
         for rho2 in options.rho2s
-        for task in options.tasks
+        for task, recipe in recipes.items()
         for seed in range(options.seeds)
     ]
 
 
-def table(facts: Mapping[Training, Mapping[str, Any]]) -> list[str]:
-    """Return the lines of a Markdown table: a line a rho2, two columns a task."""
-    rows, tasks = (list(dict.fromkeys(getattr(training, name) for training in facts)) for name in ("row", "task"))
-    header = ["", *(f"{task.rstrip('/').rpartition('/')[2]}, {name}" for task in tasks for name in SCORES)]
-    lines = [
-        [row]
-        + [
-            _mean([facts[t][score] for t in facts if (t.row, t.task) == (row, task)])
-            for task in tasks
-            for score in SCORES.values()
-        ]
-        for row in rows
-    ]
-    return markdown_rows(header, lines, right=range(1, len(header)))
-
-
-def _mean(scores: Sequence[float]) -> str:
-    spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-    return f"{statistics.fmean(scores):.2f}{spread}"
+def scores(outcome: Outcome) -> list[Score]:
+    """One score per rho2, task and number of stages."""
+    facts = {training: outcome.facts(training) for training in outcome.stages}
+    values: dict[tuple[str, str], list[float]] = {}
+    for training, found in facts.items():
+        for name, fact in SCORES.items():
+            values.setdefault((training.row, f"{short_name(training.task)}, {name}"), []).append(found[fact])
+    return [Score(row=row, column=column, values=tuple(own)) for (row, column), own in values.items()]
 
 
 def main() -> None:
-    options = tyro.cli(Ablations, description=__doc__)
+    options = parse(Ablations, __doc__)
+    flow = open_flow(options.data, options.place, options.cluster)
     if options.dry_run:
-        show_plan(trainings(options), options)
+        show_plan(trainings(options, flow), flow)
         return
     ray.init(**ray_options())
-    outcome = run(trainings(options), options, name="ablations")
-    lines = table({training: outcome.facts(training) for training in outcome.stages})
-    print("\n".join(lines))
-    uri = storage.join(storage.absolute(options.out), "ablations.md")
-    storage.write_bytes(uri, ("\n".join(lines) + "\n").encode())
-    outcome.tracker.attach([uri])
-    print(uri)
+    outcome = run(trainings(options, flow), flow, name="ablations", tracking_uri=options.place.tracking_uri)
+    print(scores_markdown(scores(outcome)))
+    for uri in outcome.publish_scores(scores(outcome), options.place.out).values():
+        print(uri)
 
 
 if __name__ == "__main__":

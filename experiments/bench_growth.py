@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 import tyro
-from bench_retrieval import Bench, load
+from bench_data import Bench, load
 from rich.console import Console
 from rich.table import Table
 
@@ -29,11 +29,11 @@ from tlm_ray import parallel, plain_errors, ray_options, storage
 from tlm_ray.corpus.passages import PARTS, SCHEMA
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Queries, Statistics, index_passages, search
-from tlm_ray.retrieval.bm25 import Bm25
 from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.retrieval.merging import Lists, floors, remember, rungs, unite
-from tlm_ray.retrieval.neighbours import ShardWorker
-from tlm_ray.retrieval.queries import distinct_bags
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, probe_scores, thresholds, update_best
+from tlm_ray.retrieval.engine.queries import distinct_bags
+from tlm_ray.retrieval.methods.bm25 import Bm25Searcher
+from tlm_ray.retrieval.search_job import ShardWorker
 from tlm_ray.retrieval.shards import Shards
 
 PARTS_OF_ONE = (1 / 8, 1 / 4, 1 / 2, 1)
@@ -48,7 +48,7 @@ class Growth(Bench):
     queries: int = 1000
     """queries of the task, evenly over its rows"""
     k: int = 50
-    """passages a query, where K is not what grows"""
+    """passages per query, where K is not what grows"""
     ray: bool = False
     """measure the Ray job against two processes instead"""
 
@@ -91,11 +91,11 @@ def search_shards(texts: pa.Array, queries: Queries, total: Statistics, shards: 
     best, parts = np.zeros((len(queries), k), np.float32), []
     for item in Shards(passages=len(texts), count=shards).items():
         index = index_passages(texts[item["start"] : item["stop"]], statistics=total, only=queries.terms)
-        found = Lists.of(search(index, queries, k=k, floor=best[:, -1]), offset=item["start"]).above(best[:, -1])
-        remember(best, found.start, found.scores)
+        found = Rankings.of(search(index, queries, k=k, floor=best[:, -1]), offset=item["start"]).above(best[:, -1])
+        update_best(best, found.start, found.scores)
         parts.append(found)
-    floor = floors([rungs(part, k) for part in parts], k)
-    return unite([part.above(floor) for part in parts], k)
+    threshold = thresholds([probe_scores(part, k) for part in parts], k)
+    return merge_rankings([part.above(threshold) for part in parts], k)
 
 
 def grow(what: str, amounts: Any, work: Callable[[Any], Any], turns: int) -> list[tuple[str, ...]]:
@@ -136,7 +136,7 @@ def write_passages(folder: str, texts: pa.Array) -> None:
 
 def in_a_job(folder: str, items: list[dict[str, int]], k: int, shared: tuple[Any, ...]) -> None:
     with tempfile.TemporaryDirectory() as work:
-        arguments = (Bm25, folder, work, k, *map(ray.put, shared[:2]), shared[2], ray.put(shared[3]))
+        arguments = (Bm25Searcher, folder, work, k, *map(ray.put, shared[:2]), shared[2], ray.put(shared[3]))
         list(parallel.each(items, ShardWorker, arguments=arguments, workers=WORKERS, title="search", size="passages"))
 
 
@@ -153,7 +153,7 @@ def in_processes(folder: str, items: list[dict[str, int]], k: int, shared: tuple
 
 
 def _process(items: list[dict[str, int]], folder: str, work: str, k: int, shared: tuple[Any, ...]) -> None:
-    worker = ShardWorker(Bm25, folder, work, k, *shared)
+    worker = ShardWorker(Bm25Searcher, folder, work, k, *shared)
     for item in items:
         worker(item)
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,12 +30,17 @@ from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PARTS, ROW_GROUP, SCHEMA, PassageStore
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Statistics
-from tlm_ray.retrieval.bm25 import Bm25
 from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.retrieval.merging import Lists, floors, rungs, unite
-from tlm_ray.retrieval.neighbours import ShardWorker
-from tlm_ray.retrieval.queries import distinct_bags
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, probe_scores, thresholds
+from tlm_ray.retrieval.engine.queries import distinct_bags
+from tlm_ray.retrieval.methods.bm25 import Bm25Searcher
+from tlm_ray.retrieval.search_job import ShardWorker
 from tlm_ray.retrieval.shards import Shards
+
+try:
+    import psutil
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed; memory is measured with it: pip install -e '.[test]'") from None
 
 PART = 100_000  # passages
 SAMPLE_S = 0.2
@@ -57,7 +61,7 @@ class Millions:
     passages: int = 10_000_000
     """passages to make"""
     k: int = 50
-    """passages a query"""
+    """passages per query"""
     workers: int = 2
     """processes"""
 
@@ -168,15 +172,15 @@ def _count(item: dict[str, int]) -> Statistics:
 
 def _search(item: dict[str, int]) -> str:
     if not isinstance(SHARED[0], ShardWorker):
-        SHARED[:] = [ShardWorker(Bm25, *SHARED)]
+        SHARED[:] = [ShardWorker(Bm25Searcher, *SHARED)]
     SHARED[0](item)
     return f"{SHARED[0].work}/shard-{item['shard']:05d}.arrow"
 
 
 def _merge(files: list[str], k: int) -> Any:
-    parts = [Lists.from_table(storage.read_table(file)) for file in files]
-    floor = floors([rungs(part, k) for part in parts], k)
-    return unite([part.above(floor) for part in parts], k)
+    parts = [Rankings.from_table(storage.read_table(file)) for file in files]
+    threshold = thresholds([probe_scores(part, k) for part in parts], k)
+    return merge_rankings([part.above(threshold) for part in parts], k)
 
 
 if __name__ == "__main__":

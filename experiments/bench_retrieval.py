@@ -15,50 +15,22 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tyro
+from bench_data import Bench, load
 from rich.console import Console
 from rich.table import Table
 from rivals import SPARSE, Bm25s, SparseProduct, Tantivy
 
 from tlm_ray import plain_errors
-from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packages, read_package
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.tasks import read_task
 from tlm_ray.process import keep_memory
 from tlm_ray.retrieval import Index, Queries, TopK, index_passages, search
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bench:
-    """What to measure on."""
-
-    corpus: str = ""
-    """passages: file, folder, glob or URI; the default is embedded"""
-    column: str = "text"
-    """the corpus' text column"""
-    task_root: str = ""
-    """folder of named tasks"""
-    tasks: list[str] = field(default_factory=list)
-    """tasks whose training texts are the queries; the default is embedded"""
-    ks: list[int] = field(default_factory=lambda: [50, 500, 5000])
-    """passages a query"""
-    queries: int = 200
-    """queries of each task, evenly over its rows"""
-    turns: int = 5
-    """turns a measurement"""
-    index: bool = True
-    """measure text to index too"""
-    json: bool = False
-    """print one JSON object as the last line"""
 
 
 def main() -> None:
@@ -73,23 +45,6 @@ def main() -> None:
     show(rows, f"{len(texts):,} passages, {texts.nbytes / 1e6:.0f} MB")
     if options.json:
         print(json.dumps({"passages": len(texts), "rows": rows}))
-
-
-def load(options: Bench) -> tuple[pa.Array, dict[str, list[str]]]:
-    """Return the passages and, by name of the task, some of its training texts."""
-    if options.corpus:
-        corpus = open_corpus(options.corpus, column=options.column)
-        batches = [batch for file in corpus.files for batch in read_columns(file.uri, [options.column])]
-        texts = pa.chunked_array([batch[options.column].cast(pa.large_string()) for batch in batches])
-        tasks = {name: read_task(name, task_root=options.task_root).train_texts for name in options.tasks}
-    else:
-        table, task = docstring_corpus_and_task({name: read_package(name) for name in installed_packages()})
-        texts, tasks = table["text"].cast(pa.large_string()), {"docstrings": task["train"]["text"].to_pylist()}
-    return texts.combine_chunks(), {name: _evenly(own, options.queries) for name, own in tasks.items()}
-
-
-def _evenly(texts: list[str], count: int) -> list[str]:
-    return [texts[len(texts) * i // count] for i in range(count)] if len(texts) > count else texts
 
 
 def index_rows(texts: pa.Array, turns: int) -> list[Row]:

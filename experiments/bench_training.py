@@ -22,42 +22,34 @@ the token table), dropout 9 %, GELU 7 %, layer norms 4 %, AdamW 3 %.
 """
 
 import json
-import multiprocessing
-import os
 import statistics
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
-import transformers
 import tyro
-from bench_retrieval import Bench, load
+from bench_data import Bench, load
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 from training_sides import HEADLESS, LENGTH, RELEASED, VOCABULARY, Data, Ours, Released, Work
+from training_turns import SPAWN, Side, ask, peak_bytes, start
 
 from tlm_ray import plain_errors, storage
-from tlm_ray.corpus.docstrings import docstring_corpus_and_task, installed_packages, read_package
+from tlm_ray.corpus.embedded_task import docstring_corpus_and_task
+from tlm_ray.corpus.packages import installed_packages, read_package
 from tlm_ray.corpus.splitting import split_document
 from tlm_ray.corpus.tasks import read_task
-from tlm_ray.process import tune_torch
 from tlm_ray.training.blocks import write_general_blocks, write_task_blocks
 from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
-from tlm_ray.training.flops import matmul_rate
-from tlm_ray.training.loop import Rank
-from tlm_ray.training.schedules import LOSSES
 from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.worker import Worker
 
 PASSAGES = 20_000
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +88,6 @@ class Options(Bench):
     def work(self, data: Data, size: str, stage: str) -> Work:
         """Return what one measurement does."""
         return Work(data=data, size=size, stage=stage, rows=self.rows, dropout=self.dropout, device=self.device)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """Who works: one of the released ways, or ours in a precision (`how`), on one worker or more."""
-
-    name: str
-    how: str
-    threads: int
-    world: int = 1
-    packed: bool = False
 
 
 def main() -> None:
@@ -170,13 +151,12 @@ def crews(options: Options) -> list[Side]:
 def losses_apart(work: Work, threads: int) -> float:
     """Return how far the losses of both ways are apart at most, in fp32 without dropout."""
     torch.set_num_threads(threads)
-    theirs, ours = Released(work, head=True), Ours(work, Rank(device=work.device)).training
+    theirs, ours = Released(work, head=True), Ours(work, Worker(device=work.device)).trainer
     for step in range(work.steps):
         theirs.step(step)
     ours.run(lambda *_: None)
-    found = [{name: entry[name] for name in LOSSES if name in entry} for entry in ours.progress.history]
-    assert all(a.keys() == b.keys() for a, b in zip(theirs.losses, found, strict=True))
-    return max(abs(a[name] - b[name]) for a, b in zip(theirs.losses, found, strict=True) for name in a)
+    pairs = list(zip(theirs.losses, ours.progress.history, strict=True))
+    return max(abs(losses[name] - entry[name]) for losses, entry in pairs for name in losses)
 
 
 def in_another_process(function: Any, *arguments: Any) -> Any:
@@ -188,24 +168,23 @@ def in_another_process(function: Any, *arguments: Any) -> Any:
 def loss_memory(work: Work, full: bool) -> int:
     """Return the bytes that the MLM loss of a batch adds to the peak, in fp32: of all logits or of ours."""
     width = int(work.size.split("x")[1])
-    batch = work.data.batches("one", work.rows).batch(0)
-    assert batch.targets is not None
+    predicted = work.data.batches(work.settings).batch(0).targets["mlm"].flat
     hidden = torch.zeros(work.rows * LENGTH, width, requires_grad=True)
     weight, bias = torch.zeros(VOCABULARY, width, requires_grad=True), torch.zeros(VOCABULARY, requires_grad=True)
     before = peak_bytes("cpu")
     if full:
         targets = torch.full((len(hidden),), -100)
-        targets[: len(batch.targets)] = torch.from_numpy(batch.targets)
+        targets[: len(predicted)] = torch.from_numpy(predicted)
         nn.functional.cross_entropy(nn.functional.linear(hidden, weight, bias), targets, reduction="sum").backward()
     else:
-        masked = hidden[: len(batch.targets)]
-        ProjectedCrossEntropy.apply(masked, weight, bias, torch.from_numpy(batch.targets)).backward()
+        masked = hidden[: len(predicted)]
+        ProjectedCrossEntropy.apply(masked, weight, bias, torch.from_numpy(predicted)).backward()
     return peak_bytes("cpu") - before
 
 
 def batches_made(work: Work, seconds: float = 2.0) -> float:
     """Return the batches of stage one, with their masks, that one thread makes a second."""
-    batches, step, started = work.data.batches("one", work.rows), 0, time.perf_counter()
+    batches, step, started = work.data.batches(work.settings), 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
         batches.batch(step)
         step += 1
@@ -219,6 +198,8 @@ def measure(work: Work, taking_turns: list[Side], options: Options) -> list[dict
     for seconds in [options.warm] + [options.seconds] * options.turns:
         for name, own in pipes.items():
             rates[name].append(sum(ask(own, seconds)))
+        turn = ", ".join(f"{name} {own[-1]:,.0f}" for name, own in rates.items())
+        print(f"{work.size}, stage {work.stage}, turn {len(next(iter(rates.values()))) - 1}: {turn} real tokens/s")
     facts = {name: ask(own, None)[0] for name, own in pipes.items()}
     first = rates[taking_turns[0].name][1:]
     return [
@@ -231,84 +212,6 @@ def measure(work: Work, taking_turns: list[Side], options: Options) -> list[dict
         | facts[name]
         for name, own in rates.items()
     ]
-
-
-def start(work: Work, side: Side, rank: int) -> Connection:
-    """Start one worker of a side; return the way to ask it."""
-    pipe, inner = SPAWN.Pipe()
-    SPAWN.Process(target=serve, args=(inner, work, side, rank, os.getpid()), daemon=True).start()
-    inner.close()  # so that a process that dies ends the wait
-    return pipe
-
-
-def ask(pipes: list[Connection], question: float | None) -> list[Any]:
-    """Ask all workers of a side."""
-    for pipe in pipes:
-        pipe.send(question)
-    return [pipe.recv() for pipe in pipes]
-
-
-def serve(pipe: Connection, work: Work, side: Side, rank: int, group: int) -> None:
-    """Be one worker: seconds come, real tokens a second go; after None, what is known of the whole time."""
-    transformers.utils.logging.set_verbosity_error()
-    if side.world > 1:
-        store = f"file://{tempfile.gettempdir()}/bench-{group}-{side.world}"
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=side.world)
-    torch.set_num_threads(side.threads)
-    before, own, step, spent = peak_bytes(work.device), make(work, side, rank), 0, 0.0
-    for least in iter(pipe.recv, None):
-        seconds, tokens = 0.0, 0
-        while wanted(seconds < least, side.world):
-            own_seconds, own_tokens = own.step(step)
-            seconds, tokens, step = seconds + own_seconds, tokens + own_tokens, step + 1
-        seconds += synchronised(work.device)
-        spent += seconds
-        pipe.send(tokens / seconds)
-    pipe.send({"memory": (peak_bytes(work.device) - before) / 1e9} | used(own, spent))
-    if side.world > 1:
-        del own  # DDP's reducer ends before its group
-        dist.destroy_process_group()
-
-
-def make(work: Work, side: Side, rank: int) -> Released | Ours:
-    """Make what a worker works with."""
-    if side.how in (RELEASED, HEADLESS):
-        return Released(work, head=side.how == RELEASED)
-    tune_torch()
-    return Ours(work, Rank(rank=rank, world=side.world, device=work.device, precision=side.how, packed=side.packed))
-
-
-def wanted(more: bool, world: int) -> bool:
-    """Return whether any worker wants another step, which all of them must take."""
-    if world == 1:
-        return more
-    votes = torch.tensor(float(more))
-    dist.all_reduce(votes)
-    return bool(votes > 0)
-
-
-def used(own: Released | Ours, seconds: float) -> dict[str, float]:
-    """Return which share of its time ours waited for batches, and of a matrix product's rate went into real tokens."""
-    if isinstance(own, Released):
-        return {}
-    pace, place = own.training.pace, own.training.rank
-    rate = pace.real_flops / seconds / matmul_rate(place.device, place.precision)
-    return {"waiting": pace.waiting / seconds, "utilisation": rate}
-
-
-def synchronised(device: str) -> float:
-    """Wait for what a GPU was given; return the seconds that it takes."""
-    started = time.perf_counter()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - started
-
-
-def peak_bytes(device: str) -> int:
-    """Return this process's peak of memory: resident (Linux), or allocated on its GPU."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:

@@ -11,10 +11,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import ray
-import tyro
 from rich.console import Console
 
-from tlm_ray import Options, Training, baseline, plain_errors, print_table, ray_options, run, show_plan
+from tlm_ray import (
+    Budget,
+    Changes,
+    Cluster,
+    Data,
+    Flow,
+    Mixture,
+    Passages,
+    Place,
+    Recipe,
+    Training,
+    baseline,
+    open_flow,
+    parse,
+    plain_errors,
+    print_table,
+    ray_options,
+    recipe_of,
+    run,
+    show_plan,
+)  # fmt: skip
 
 ROWS = {
     "task data only": lambda recipe: replace(recipe, k=0, rho1=0),
@@ -24,47 +43,69 @@ ROWS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainTable(Options):
+class MainTable:
     """Options of the main table."""
 
+    data: Data = field(default_factory=Data)
+    changes: Changes = field(default_factory=Changes)
+    passages: Passages = field(default_factory=Passages)
+    mixture: Mixture = field(default_factory=Mixture)
+    budget: Budget = field(default_factory=Budget)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
+    seeds: int = 2
+    """trainings per cell, seeds 0, 1, ..."""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
     before: list[str] = field(default_factory=lambda: ["plain"])
     """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt or tlm"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        for name, value in (("k", self.passages.k), ("rho1", self.mixture.rho1)):
+            if value == 0:
+                raise ValueError(
+                    f"--{name} 0: without general text all rows would be one training, that of the row 'task data "
+                    f"only', which is there anyway; give 1 or more"
+                )
         if self.before != ["plain"] and not self.baseline:
             raise ValueError(f"--before {' '.join(self.before)}: is of pretrained encoders; give --baseline too")
-        if self.baseline and self.minutes is not None:
-            raise ValueError(f"--minutes {self.minutes}: the speed of --baseline is not known; give --tokens")
+        if self.baseline and self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is not known; give --tokens")
+
+    def recipe(self, task: str, flow: Flow) -> Recipe:
+        """The recipe of a task, which the rows vary."""
+        changes, passages, mixture = self.changes, self.passages, self.mixture
+        return recipe_of(task, flow, changes=changes, passages=passages, mixture=mixture, budget=self.budget)
 
 
-def trainings(options: MainTable) -> list[Training]:
-    """One training a row, task and seed; stages that they share are made once."""
+def trainings(options: MainTable, flow: Flow) -> list[Training]:
+    """One training per row, task and seed; stages that they share are made once."""
     kinds = {
         name if kind == "plain" else f"{name} + {kind.upper()}": partial(baseline, start=name, kind=kind)
         for name in options.baseline
         for kind in options.before
     }
-    rows = ROWS | kinds
+    recipes = {task: options.recipe(task, flow) for task in options.data.tasks}
     return [
-        Training(row=row, task=task, recipe=vary(options.recipe(task)), seed=seed)
-        for row, vary in rows.items()
-        for task in options.tasks
+        Training(row=row, task=task, recipe=vary(recipe), seed=seed)
+        for row, vary in (ROWS | kinds).items()
+        for task, recipe in recipes.items()
         for seed in range(options.seeds)
     ]
 
 
 def main() -> None:
-    options = tyro.cli(MainTable, description=__doc__)
+    options = parse(MainTable, __doc__)
+    flow = open_flow(options.data, options.place, options.cluster)
     if options.dry_run:
-        show_plan(trainings(options), options)
+        show_plan(trainings(options, flow), flow)
         return
     ray.init(**ray_options())
-    outcome = run(trainings(options), options, name="main_table")
+    outcome = run(trainings(options, flow), flow, name="main_table", tracking_uri=options.place.tracking_uri)
     print_table(outcome.cells(), Console())
-    for uri in outcome.publish(options.out).values():
+    for uri in outcome.publish(options.place.out).values():
         print(uri)
 
 

@@ -4,11 +4,12 @@
     python experiments/predict.py --model s3://bucket/model --texts s3://bucket/texts --out s3://bucket/out --gpus 1
 
 Texts are Parquet, CSV or JSONL, a file or a folder. The result is a folder of Parquet files with all columns of the
-input, in its order, and beside them `predicted` and `probabilities` (in the order of the model's labels). A text that
-is null has neither.
+input, in its order, and beside them `predicted` and `probabilities` (in the order of the model's labels). A row
+whose text is null gets neither.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import ray
 import tyro
@@ -25,15 +26,17 @@ class Predict:
     texts: str
     """file or folder of Parquet, CSV or JSONL"""
     out: str
-    """folder or URI for the predictions; those of the same model and texts are gone on with"""
+    """folder or URI for the predictions; those of the same model and texts are continued"""
     column: str = "text"
     """the column of texts"""
     pair_column: str = ""
     """the column of second texts, for tasks of pairs"""
     workers: int = 0
-    """processes that predict; 0 for one a CPU, or a GPU with --gpus"""
+    """processes that predict; 0 for one per CPU, or per GPU with --gpus"""
     gpus: float = 0
-    """GPUs of a worker"""
+    """GPUs per worker"""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """precision of the model's products; auto: as it was trained"""
 
 
 def main() -> None:
@@ -41,7 +44,13 @@ def main() -> None:
     ray.init(**ray_options())
     columns = [column for column in (options.column, options.pair_column) if column]
     found = predict_texts(
-        options.model, options.texts, options.out, columns=columns, workers=options.workers, gpus=options.gpus
+        options.model,
+        options.texts,
+        options.out,
+        columns=columns,
+        workers=options.workers,
+        gpus=options.gpus,
+        precision=options.precision,
     )
     print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {options.out}")
 

@@ -9,47 +9,67 @@ Looking at retrieved text is the quickest way to see whether a corpus serves a t
 from dataclasses import dataclass, field, replace
 
 import ray
-import tyro
 
-from tlm_ray import Options, make, plain_errors, ray_options, storage
+from tlm_ray import (
+    Folders,
+    Methods,
+    OneTask,
+    Passages,
+    Scale,
+    Workers,
+    make,
+    open_flow,
+    parse,
+    plain_errors,
+    ray_options,
+    storage,
+)  # fmt: skip
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.report.cases import Retrieved, cases_page
-from tlm_ray.retrieval.rake import key_phrases
+from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.selection import SELECTION
-from tlm_ray.runs.experiment import fitted
+from tlm_ray.runs.preflight import check_cluster, fitted
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrievedCases(Options):
-    """Options of the page; it is about one task, the first of --tasks."""
+class RetrievedCases:
+    """Options of the page, which is about one task."""
 
-    methods: list[str] = field(default_factory=lambda: ["bm25", "rake", "random"])
-    """retrieval methods"""
+    data: OneTask = field(default_factory=OneTask)
+    scale: Scale = field(default_factory=Scale)
+    passages: Passages = field(default_factory=Passages)
+    methods: Methods = field(default_factory=lambda: Methods(methods=["bm25", "rake", "random"]))
+    place: Folders = field(default_factory=Folders)
+    workers: Workers = field(default_factory=Workers)
     cases: int = 12
     """queries shown"""
 
 
 def main() -> None:
-    options = tyro.cli(RetrievedCases, description=__doc__)
+    options = parse(RetrievedCases, __doc__)
+    flow = open_flow(options.data, options.place, options.workers)
     ray.init(**ray_options())
-    flow = options.flow()
-    flow = replace(flow, execution=fitted(flow.execution, options))
-    task, recipe = flow.task(options.tasks[0]), options.recipe(options.tasks[0])
-    stages = {method: flow.neighbours(replace(recipe, method=method), task) for method in options.methods}
+    check_cluster(flow.execution, options.data.corpus)
+    flow = replace(flow, execution=fitted(flow.execution))
+    name, methods = options.data.task, options.methods.chosen()
+    recipe = options.passages.change(options.scale.recipe(name, flow))
+    trainings = {method: flow.stages(replace(recipe, method=chosen), name, 0) for method, chosen in methods.items()}
+    stages = {method: laid_out.neighbours for method, laid_out in trainings.items()}
     root = flow.execution.root
-    records = make(list(stages.values()), root)
-    queries = load_task(task.folder(root)).train_texts
+    records = make([stage for stage in stages.values() if stage is not None], root)
+    queries = load_task(flow.task(name).folder(root)).train_texts
     retrieved = [
         Retrieved(
             method=method,
             selection=storage.read_table(storage.join(stage.folder(root), SELECTION)),
-            searched=[key_phrases(query) for query in queries] if method == "rake" else queries,
+            searched=methods[method].queries(queries),
             dropped=max(record["facts"].get("contaminated", 0) for record in records.values()),  # the same for all
         )
         for method, stage in stages.items()
+        if stage is not None
     ]
-    page = cases_page(options.tasks[0], queries, retrieved, analyzer=recipe.analyzer, cases=options.cases)
-    uri = storage.join(storage.absolute(options.out), "retrieved_cases.html")
+    page = cases_page(name, queries, retrieved, analyzer=Analyzer(), cases=options.cases)
+    uri = storage.join(options.place.out, "retrieved_cases.html")
     storage.write_bytes(uri, page.encode())
     print(uri)
 

@@ -12,10 +12,14 @@ from typing import Any
 
 import bm25s
 import numpy as np
-import sp_matmul_rs
-import sparse_dot_topn
-import tantivy
 from scipy.sparse import csr_matrix
+
+try:
+    import sp_matmul_rs
+    import sparse_dot_topn
+    import tantivy
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed; it is compared with: pip install -e '.[bench]'") from None
 
 K1, B = 1.2, 0.75
 

@@ -10,48 +10,73 @@ Expected before running: the dev score rises with K; random text stays below BM2
 from dataclasses import dataclass, field
 
 import ray
-import tyro
 
-from tlm_ray import Options, Space, best_recipe, plain_errors, ray_options, show_sweep_plan, sweep
+from tlm_ray import (
+    Budget,
+    Changes,
+    Cluster,
+    Flow,
+    Methods,
+    OneTask,
+    Place,
+    Recipe,
+    Search,
+    Space,
+    best_recipe,
+    open_flow,
+    parse,
+    plain_errors,
+    ray_options,
+    short_name,
+    show_sweep_plan,
+    sweep,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Options):
-    """Options of the sweep; it trains one task, the first of --tasks."""
+class Sweep:
+    """Options of the sweep; it trains one task with seed 0."""
 
+    data: OneTask = field(default_factory=OneTask)
+    changes: Changes = field(default_factory=Changes)
+    methods: Methods = field(default_factory=Methods)
+    budget: Budget = field(default_factory=Budget)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
     ks: list[int] = field(default_factory=lambda: [5, 20])
-    """values of K: passages kept a query"""
+    """values of K: passages kept per query"""
     rho1s: list[int] = field(default_factory=lambda: [3, 7])
-    """values of rho1: general batches a task batch"""
+    """values of rho1: general batches per task batch"""
     rho2s: list[float] = field(default_factory=lambda: [20.0])
     """values of rho2: weight of the MLM loss in task batches"""
-    methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
-    """retrieval methods"""
-    search: str = "grid"
+    depth: int = 0
+    """passages retrieved per query; 0 for the largest of --ks"""
+    search: Search = "grid"
     """grid trains every trial to its end; asha stops the worse ones early"""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("k", "rho1", "rho2"):
-            if (value := getattr(self, name)) is not None:
-                raise ValueError(f"--{name} {value}: a sweep tries several; give --{name}s {value}")
 
-    @property
-    def space(self) -> Space:
-        """The points to try."""
-        return Space(k=self.ks, rho1=self.rho1s, rho2=self.rho2s, method=self.methods, search=self.search)
+def recipes(options: Sweep, flow: Flow) -> list[Recipe]:
+    """One recipe per combination of K, rho1, rho2 and method."""
+    methods = list(options.methods.chosen().values())
+    space = Space(k=options.ks, rho1=options.rho1s, rho2=options.rho2s, method=methods, depth=options.depth)
+    base = options.changes.recipe(options.data.task, flow)
+    return [options.budget.cut(recipe, flow.execution) for recipe in space.recipes(base)]
 
 
 def main() -> None:
-    options = tyro.cli(Sweep, description=__doc__)
-    task = options.tasks[0]
+    options = parse(Sweep, __doc__)
+    flow, task, place = open_flow(options.data, options.place, options.cluster), options.data.task, options.place
+    tried = recipes(options, flow)
     if options.dry_run:
-        show_sweep_plan(options.space, options, task)
+        show_sweep_plan(tried, flow, task)
         return
     ray.init(**ray_options())
-    trials = sweep(options.space, options, task, name=f"sweep_{task}")
-    print(f"\nThe best of {len(trials)} trials on {task}'s dev set:\n\n{best_recipe(trials, options, task)}")
-    print(f"\nTrials and figure: {options.out}/sweep.md, {options.out}/sweep.png")
+    name = f"sweep_{short_name(task)}"
+    found = sweep(tried, flow, task, name=name, out=place.out, search=options.search, tracking_uri=place.tracking_uri)
+    print(f"\nThe best of {len(found)} trials on the dev set of {task}:\n\n{best_recipe(found, tried, task)}")
+    print(f"\nTrials and figure: {place.out}/{name}.md, {place.out}/{name}.png")
 
 
 if __name__ == "__main__":

@@ -7,20 +7,49 @@
 The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import ray
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tlm_ray import Options, Training, baseline, plain_errors, ray_options, run, show_plan, storage
+from tlm_ray import (
+    Budget,
+    Changes,
+    Cluster,
+    Flow,
+    Mixture,
+    OneTask,
+    Passages,
+    Place,
+    Training,
+    baseline,
+    open_flow,
+    parse,
+    plain_errors,
+    ray_options,
+    recipe_of,
+    run,
+    show_plan,
+    storage,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Options):
+class Train:
     """Options of one training."""
 
+    data: OneTask = field(default_factory=OneTask)
+    changes: Changes = field(default_factory=Changes)
+    passages: Passages = field(default_factory=Passages)
+    mixture: Mixture = field(default_factory=Mixture)
+    budget: Budget = field(default_factory=Budget)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
+    seeds: int = 2
+    """trainings, seeds 0, 1, ..., of which the best is kept"""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
     model: str = "model"
     """folder or URI for the trained model"""
     start: str = ""
@@ -29,30 +58,28 @@ class Train(Options):
     """what comes before its fine-tuning: plain (nothing), mlm, tapt, dapt or tlm"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.tasks) != 1:
-            raise ValueError(f"--tasks {' '.join(self.tasks)}: name one; main_table.py trains several")
         if self.before != "plain" and not self.start:
             raise ValueError(f"--before {self.before}: comes before the fine-tuning of an encoder; give --start too")
-        if self.start and self.minutes is not None:
-            raise ValueError(f"--minutes {self.minutes}: the speed of --start is not known; give --tokens")
+        if self.start and self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
 
 
-def trainings(options: Train) -> list[Training]:
-    """One training a seed."""
-    (task,) = options.tasks
-    recipe = options.recipe(task)
+def trainings(options: Train, flow: Flow) -> list[Training]:
+    """One training per seed."""
+    task, changes, passages, mixture = options.data.task, options.changes, options.passages, options.mixture
+    recipe = recipe_of(task, flow, changes=changes, passages=passages, mixture=mixture, budget=options.budget)
     recipe = baseline(recipe, options.start, options.before) if options.start else recipe
     return [Training(row="train", task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
 
 
 def main() -> None:
-    options = tyro.cli(Train, description=__doc__)
+    options = parse(Train, __doc__)
+    flow = open_flow(options.data, options.place, options.cluster)
     if options.dry_run:
-        show_plan(trainings(options), options)
+        show_plan(trainings(options, flow), flow)
         return
     ray.init(**ray_options())
-    outcome = run(trainings(options), options, name="train")
+    outcome = run(trainings(options, flow), flow, name="train", tracking_uri=options.place.tracking_uri)
     facts = {training: outcome.facts(training) for training in outcome.stages}
     best = max(facts, key=lambda training: facts[training]["dev"])
     table = Table("seed", "dev", "test", "minutes", box=None, header_style="dim")

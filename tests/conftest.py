@@ -1,5 +1,7 @@
 """What several test modules share: one small Ray, and small data whose classes speak of different things."""
 
+import itertools
+import logging
 import os
 import shutil
 import tempfile
@@ -14,7 +16,10 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ.pop("RAY_ADDRESS", None)
+# Ray's workers import what a test module defines; a script's own classes travel to them by value
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
+NUMBERS = itertools.count()
 SEA = "wave tide harbour sail anchor current reef fish net storm salt shore buoy deck crew"
 SKY = "cloud wing star comet orbit moon lift drag pilot cabin runway radar jet thermal dusk"
 KITCHEN = "flour oven knead simmer garlic butter whisk broth pepper dough roast skillet sugar herb mince"
@@ -71,6 +76,48 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts = [sentences(generator, label, 2) for label in labels]
         pq.write_table(pa.table({"text": texts, "label": labels}), folder / "tasks" / "topics" / f"{split}.parquet")
     return folder
+
+
+@pytest.fixture(scope="module")
+def s3_query() -> Iterator[str]:
+    """The query string that leads S3 locations to a store of moto's."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"?endpoint_override=http%3A%2F%2F{host}%3A{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "file", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty location on each kind of filesystem."""
+    from tlm_ray import storage
+
+    if request.param == "local":
+        return str(tmp_path)
+    if request.param == "file":
+        return tmp_path.as_uri()
+    uri = f"s3://key:secret@bucket-{next(NUMBERS)}/a/prefix{request.getfixturevalue('s3_query')}"
+    filesystem, path = storage.open_filesystem(uri)
+    filesystem.create_dir(path.partition("/")[0])
+    return uri
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the hub's data sets, which lies in a local folder."""
+    import huggingface_hub
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    root = tmp_path / "hub"
+    (root / "datasets").mkdir(parents=True)
+    there = DirFileSystem(path=str(root), fs=LocalFileSystem())
+    monkeypatch.setattr(huggingface_hub, "HfFileSystem", lambda: there)
+    return root / "datasets"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,9 +6,11 @@ from typing import Any
 
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.pipeline import Flow, Stages
 from tlm_ray.runs.recipes import TINY_RECIPE, Recipe
-from tlm_ray.training.schedules import Geometry, Schedule
+from tlm_ray.training.families import Geometry
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.starts import Scratch
 
 GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=64, dropout=0.0, init_std=0.1)
 STAGE_ONE = Schedule(
@@ -22,7 +24,7 @@ STAGE_TWO = Schedule(
 def small_recipe(**changes: Any) -> Recipe:
     """Return a recipe of one narrow layer and a dozen steps."""
     base = replace(
-        TINY_RECIPE, geometry=GEOMETRY, vocabulary=200, stage_one=STAGE_ONE, stage_two=STAGE_TWO, k=5, depth=10,
+        TINY_RECIPE, start=Scratch(GEOMETRY), vocabulary=200, stage_one=STAGE_ONE, stage_two=STAGE_TWO, k=5, depth=10,
         rho1=2, block_tokens=48, task_tokens=48, passage_tokens=48, precision="fp32",
     )  # fmt: skip
     return replace(base, **changes)
@@ -37,4 +39,9 @@ def small_flow(data: Path, root: Path, **execution: Any) -> Flow:
 def long_recipe() -> Recipe:
     """Return a recipe whose stage one, with dropout, is long enough to be interrupted: it has 5 checkpoints."""
     stage_one = replace(STAGE_ONE, steps=120, evaluate_every=20, warmup_steps=5)
-    return small_recipe(stage_one=stage_one, geometry=replace(GEOMETRY, dropout=0.1))
+    return small_recipe(stage_one=stage_one, start=Scratch(replace(GEOMETRY, dropout=0.1)))
+
+
+def laid_out(flow: Flow, **changes: Any) -> Stages:
+    """Return the stages of one training of a small recipe on the small data."""
+    return flow.stages(small_recipe(**changes), "topics", 0)

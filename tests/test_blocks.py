@@ -1,10 +1,23 @@
 """Token blocks, against transformers' own tokenisation of the same texts."""
 
+import itertools
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tlm_ray.training.blocks import CHUNK_TEXTS, read_blocks, write_general_blocks, write_task_blocks
+from tlm_ray import storage
+from tlm_ray.corpus.tasks import SPLITS, Task
+from tlm_ray.training import blocks as blocks_module
+from tlm_ray.training import preparation
+from tlm_ray.training.blocks import (
+    CHUNK_TEXTS,
+    join_general_blocks,
+    read_blocks,
+    write_general_blocks,
+    write_task_blocks,
+)
 from tlm_ray.training.tokenizer import train_wordpiece
 
 WORDS = ["the", "encoder", "reads", "a", "passage", "and", "its", "rank", "decides", "what", "is", "kept", "or", "lost"]
@@ -128,3 +141,82 @@ def test_texts_beyond_one_chunk_are_all_there_and_in_order(tokenizer, tmp_path):
     assert rows(general) == rows(task) == tokenizer(texts)["input_ids"]
     np.testing.assert_array_equal(general.ranks, np.arange(count))
     np.testing.assert_array_equal(task.labels, np.arange(count) % 3)
+
+
+def test_a_table_of_blocks_is_the_bytes_that_pyarrow_makes_of_lists(general, tokenizer, tmp_path):
+    texts, ranks, _ = general
+    settings = {"truncation": True, "max_length": BLOCK, "stride": 0, "return_overflowing_tokens": True}
+    encoded = tokenizer(texts, **settings)
+    tokens = pa.array(encoded["input_ids"], pa.large_list(pa.int32()))
+    kept = pa.array([ranks[text] for text in encoded["overflow_to_sample_mapping"]], pa.int32())
+    table = pa.table({"tokens": tokens, "rank": kept})
+    with pa.ipc.new_file(str(tmp_path / "expected"), table.schema) as writer:
+        writer.write_table(table)
+    assert (tmp_path / "g").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+@pytest.mark.parametrize("cuts", [[], [0], [20], [1, 2, 49]])
+def test_chunks_and_parts_change_no_byte(general, tokenizer, tmp_path, monkeypatch, chunk, cuts):
+    texts, ranks, _ = general
+    monkeypatch.setattr(blocks_module, "CHUNK_TEXTS", chunk)
+    parts = []
+    for start, stop in itertools.pairwise([0, *cuts, len(texts)]):
+        parts.append(str(tmp_path / f"part-{start}-{stop}"))
+        write_general_blocks(parts[-1], texts[start:stop], ranks[start:stop], tokenizer, block_tokens=BLOCK)
+    join_general_blocks(str(tmp_path / "joined"), parts)
+    assert (tmp_path / "joined").read_bytes() == (tmp_path / "g").read_bytes()
+
+
+def test_tokens_are_python_objects_for_one_chunk_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks_module, "CHUNK_TEXTS", 50)
+
+    class Pieces:
+        """A tokenizer that gives each text a thousand tokens, each an object of its own."""
+
+        cls_token_id, sep_token_id = 1, 2
+
+        def __call__(self, texts, **_):
+            return {"input_ids": [[1000 + place for place in range(1000)] for _ in texts]}
+
+    texts = ["text"] * 1000
+    tracemalloc.start()
+    blocks = write_general_blocks(str(tmp_path / "g"), texts, [0] * 1000, Pieces(), block_tokens=BLOCK)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(blocks.tokens) > 1_000_000 and peak < 12 * len(blocks.tokens)  # lists of int take 36 bytes a token
+
+
+def test_lengths_are_computed_once(general):
+    _, _, blocks = general
+    assert blocks.lengths is blocks.lengths
+    assert blocks.cut(3).lengths.tolist() == blocks.lengths[: len(blocks.cut(3))].tolist()
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path, monkeypatch):
+    texts, labels = make_texts(60, seed=5), pa.array(np.arange(60) % 3, pa.int64())
+    task = Task(
+        name="t", metric="accuracy", labels=("a", "b", "c"), digests=("", "", ""),
+        splits=dict.fromkeys(SPLITS, pa.table({"text": texts, "text_pair": [""] * 60, "label": labels})),
+    )  # fmt: skip
+    selection = str(tmp_path / "selection.arrow")
+    storage.write_table(selection, pa.table({"text": texts, "rank": pa.array(np.arange(60) // 7, pa.int32())}))
+    tokenizer.save_pretrained(tmp_path / "pieces" / "tokenizer")
+    options = {"block_tokens": BLOCK, "task_tokens": BLOCK}
+    made = {}
+    for workers, texts_each in ((1, 1000), (3, 9), (2, 25)):
+        monkeypatch.setattr(preparation, "PART_TEXTS", texts_each)
+        folder = tmp_path / str(workers)
+        pieces = str(tmp_path / "pieces")
+        facts = preparation.make_blocks(str(folder), task, selection, pieces, workers=workers, **options)
+        files = {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+        made[workers] = (facts, files)
+    assert made[1] == made[2] == made[3]
+    general = read_blocks(str(tmp_path / "3" / "general.arrow"))
+    alone = write_general_blocks(str(tmp_path / "g"), texts, np.arange(60) // 7, tokenizer, block_tokens=BLOCK)
+    assert rows(general) == rows(alone) and general.ranks.tolist() == alone.ranks.tolist()
+    assert made[3][0]["general_blocks"] == len(alone) and made[3][0]["general_tokens"] == alone.lengths.sum()
+    assert {name.partition("/")[0] for name in made[3][1]} == {
+        "general.arrow", "train.arrow", "dev.arrow", "test.arrow", "facts.json", "tokenizer"
+    }  # fmt: skip

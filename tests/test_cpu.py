@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from tlm_ray.training.cpu import ATTENTION, Dropout, Linear, attention, drop, prepare
+from tlm_ray.training.cpu import ATTENTION, Dropout, Linear, attention, drop, prepare, register
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -51,6 +51,7 @@ def test_a_prepared_model_computes_what_transformers_does():
     mask = (torch.arange(12) < torch.tensor([[12], [3], [1], [7]])).long()
     expected = model(input_ids=tokens, attention_mask=mask).logits
     names = set(model.state_dict())
+    register()
     prepare(model)
     model.set_attn_implementation(ATTENTION)
     torch.testing.assert_close(model(input_ids=tokens, attention_mask=mask).logits, expected, rtol=1e-5, atol=1e-6)

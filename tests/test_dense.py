@@ -1,18 +1,21 @@
 """Dense retrieval: the largest cosines of mean-pooled embeddings, whatever the shards."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from small import small_flow, small_recipe
+from small import laid_out, small_flow, small_recipe
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.retrieval.dense import BATCH, Dense, Encoder
-from tlm_ray.retrieval.queries import distinct_texts
+from tlm_ray.retrieval.engine.queries import distinct_texts
+from tlm_ray.retrieval.methods import Dense, Search
+from tlm_ray.retrieval.methods.embedding import BATCH, DenseSearcher, Encoder
 from tlm_ray.retrieval.selection import SELECTION
 from tlm_ray.runs.execution import make
 from tlm_ray.training.tokenizer import train_wordpiece
@@ -46,7 +49,7 @@ def test_the_largest_cosines_are_found(encoder, k):
     expected = 1 + queries @ vectors.T
     allowed = np.arange(len(TEXTS)) % 10 != 3
     texts = pa.array(TEXTS, pa.string())
-    found = Dense(QUERIES, encoder).search(texts, k=k, allowed=allowed, floor=np.zeros(3, np.float32))
+    found = DenseSearcher(QUERIES, encoder).search(texts, k=k, allowed=allowed, floor=np.zeros(3, np.float32))
     for ids, scores, row in zip(found.ids, found.scores, expected, strict=True):
         count = min(k, allowed.sum())
         assert (ids[count:] == -1).all() and allowed[ids[:count]].all()
@@ -54,20 +57,47 @@ def test_the_largest_cosines_are_found(encoder, k):
         np.testing.assert_allclose(scores[:count], row[ids[:count]], rtol=1e-5)
 
 
+@pytest.mark.parametrize("source", ["no-such-owner/no-such-encoder", "here/but-empty"])
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_encoder_that_does_not_open_is_named_before_any_shard_is_read(source, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "but-empty").mkdir(parents=True)
+    flow = small_flow(data, tmp_path / "root")
+    task = flow.task("topics")
+    make([flow.passages(48), task], flow.execution.root)
+    folders = {"passages": "not read", "task": task.folder(flow.execution.root)}
+    encoder = str(tmp_path / source) if source.startswith("here") else source
+    with pytest.raises(ValueError, match=f"encoder '{encoder}': transformers cannot open it .*; give the hub name or"):
+        Dense(encoder=encoder).find(str(tmp_path / "out"), folders, Search(depth=3))
+
+
+def test_code_that_an_encoder_brings_is_never_run(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda prompt: "y")  # transformers asks, unless it is told
+    folder = tmp_path / "custom"
+    shutil.copytree(encoder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "custom", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(ValueError, match=r"encoder '.*custom': transformers cannot open it .*custom code"):
+        Encoder(str(folder))
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.usefixtures("ray_cluster")
 def test_shards_do_not_show(encoder, data, tmp_path):
-    recipe, made = small_recipe(method="dense", encoder=encoder), []
+    recipe, made = small_recipe(method=Dense(encoder=encoder)), []
     for shards, workers in ((1, 1), (7, 2)):
         flow = small_flow(data, tmp_path / str(shards), shards=shards, workers=workers)
-        stage = flow.neighbours(recipe, flow.task("topics"))
+        stage = flow.stages(recipe, "topics", 0).neighbours
         make([stage], flow.execution.root)
         made.append((Path(stage.folder(flow.execution.root)) / SELECTION).read_bytes())
     assert made[0] == made[1]
     selection = storage.read_table(str(Path(stage.folder(flow.execution.root)) / SELECTION))
-    store = PassageStore.open(flow.passages(recipe).folder(flow.execution.root))
+    store = PassageStore.open(flow.passages(recipe.passage_tokens).folder(flow.execution.root))
     assert selection["text"].to_pylist() == store.read(0, len(store))["text"].take(selection["passage"]).to_pylist()
     assert set(stage.inputs) == {"passages", "task"}  # what BM25 counts is of no use to it
-    another = flow.neighbours(small_recipe(method="dense", encoder="another"), flow.task("topics"))
+    another = laid_out(flow, method=Dense(encoder="another")).neighbours
     assert another.fingerprint != stage.fingerprint
 
 

@@ -28,8 +28,12 @@ ROWS = [
 
 
 def as_parquet(rows, schema=None, **options):
+    return as_parquet_table(pa.Table.from_pylist(rows, schema), **options)
+
+
+def as_parquet_table(table, **options):
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema), sink, **options)
+    pq.write_table(table, sink, **options)
     return sink.getvalue()
 
 
@@ -45,6 +49,7 @@ def as_csv(rows, **options):
     return sink.getvalue().encode()
 
 
+TWICE = as_parquet_table(pa.table([["a"], ["1"], ["b"]], ["text", "label", "text"]))
 NO_ROWS = as_parquet([], pa.schema({"text": pa.string()}))
 FILES = {
     "rows.parquet": as_parquet(ROWS),
@@ -155,6 +160,42 @@ BAD = {
     "rows.docx": (b"PK", "its ending is none of .parquet, .jsonl"),
     "README": (b"text", "its ending is none of"),
 }
+
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
+HOSTILE = {
+    "deep.jsonl": (b'{"text": "a"}\n{"text": ' + DEEP + b"}\n", "line 2: not JSON .*recursion"),
+    "unasked.jsonl": (b'{"text": "a", "meta": ' + DEEP + b"}\n", "line 1: not JSON .*recursion"),
+    "digits.jsonl": (b'{"text": ' + b"9" * 6000 + b"}\n", "line 1: not JSON .*digits"),
+    "wide.jsonl": (b'{"text": ' + b"9" * 30 + b"}\n", "column 'text'"),
+    "twice.csv": (b"text,label,text\na,1,b\n", "has 2 columns of the name 'text'; rename one"),
+    "twice.parquet": (TWICE, "has 2 columns of the name 'text'; rename one"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_input_is_named(tmp_path, name):
+    data, message = HOSTILE[name]
+    uri = write(tmp_path, name, data)
+    with pytest.raises(ValueError, match=message) as caught:
+        read(uri, ["text"])
+    assert repr(uri) in str(caught.value)
+    if name.startswith("twice"):
+        assert read(uri, ["label"]) == [{"label": "1"}]
+        with pytest.raises(ValueError, match=message):
+            read(uri)
+
+
+def test_bytes_of_a_parquet_text_that_are_no_utf8_are_named(tmp_path):
+    lies = pa.array([b"fine", None, b"bad \xff byte"]).view(pa.string())
+    pq.write_table(pa.table({"text": lies, "label": ["x", "y", "z"]}), tmp_path / "a.parquet")
+    (batch,) = read_columns(str(tmp_path / "a.parquet"), ["text"])
+    for values in (batch.column(0), pa.chunked_array([batch.column(0)] * 2), batch.column(0).dictionary_encode()):
+        with pytest.raises(
+            ValueError, match=r"file 'a\.parquet', column 'text': b'bad \\xff byte' is not UTF-8"
+        ) as raised:
+            as_strings(values, "text", "a.parquet")
+        assert not isinstance(raised.value, UnicodeError)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tlm_ray.retrieval import dsir
+from tlm_ray.retrieval.methods import dsir
 
 TEXTS = st.lists(st.lists(st.sampled_from(["a", "B", "cat", "é", "...", "x_1"]), max_size=9).map(" ".join), max_size=6)
 

@@ -27,8 +27,10 @@ from tlm_ray.corpus.scores import score
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.stages import Stage
 from tlm_ray.training.inference import predict_texts
+from tlm_ray.training.settings import Compute
+from tlm_ray.training.starts import Architecture
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -72,7 +74,7 @@ def finish(stage: Stage, root: str) -> dict[str, Any]:
 def test_tlm_on_a_roberta_learns_a_regression_of_pairs(similarity, tmp_path, roberta):
     recipe = baseline(small_recipe(), roberta, "tlm")
     flow = replace(small_flow(similarity, tmp_path / "root"), metric="pearson_spearman")
-    stage = flow.tlm(recipe, "near", 0)
+    stage = flow.stages(recipe, "near", 0).metrics
     facts = finish(stage, flow.execution.root)
     second = stage.inputs["stage_two"]
     one, two = (source.folder(flow.execution.root) for source in (second.inputs["stage_one"], second))
@@ -100,9 +102,9 @@ def test_any_architecture_is_trained_from_scratch_on_general_text_alone(data, tm
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "pad_token_id"), 2)
     config = ModernBertConfig(vocab_size=99, max_position_embeddings=64, local_attention=16, **ids, **SIZE)
     config.save_pretrained(tmp_path / "architecture")
-    recipe = small_recipe(architecture=str(tmp_path / "architecture"), rho1=None)
+    recipe = small_recipe(start=Architecture(str(tmp_path / "architecture")), rho1=None)
     flow = small_flow(data, tmp_path / "root")
-    stage = flow.stage_two(recipe, flow.task("topics"), 0)
+    stage = flow.stages(recipe, "topics", 0).stage_two
     finish(stage, flow.execution.root)
     one = stage.inputs["stage_one"]
     history = one.record(flow.execution.root)["facts"]["history"]
@@ -111,3 +113,18 @@ def test_any_architecture_is_trained_from_scratch_on_general_text_alone(data, tm
     tokenizer = AutoTokenizer.from_pretrained(f"{one.folder(flow.execution.root)}/model")
     assert trained.config.model_type == "modernbert" and trained.config.vocab_size == len(tokenizer)
     assert trained.config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_weights_that_two_workers_share_out_open_as_those_of_one(data, tmp_path):
+    opened = []
+    for folder, compute in (("one", Compute()), ("two", Compute(workers=2, sharded=True, micro_rows=3))):
+        flow = small_flow(data, tmp_path / folder, compute=compute, workers=2)
+        stages = flow.stages(small_recipe(), "topics", 0)
+        scores = finish(stages.metrics, flow.execution.root)
+        one, two = (stage.folder(flow.execution.root) for stage in (stages.stage_one, stages.stage_two))
+        opened.append(AutoModelForMaskedLM.from_pretrained(f"{one}/model").state_dict())
+        opened[-1] |= AutoModelForSequenceClassification.from_pretrained(f"{two}/model").state_dict()
+        opened[-1]["dev"] = torch.tensor(scores["dev"])
+    assert opened[0].keys() == opened[1].keys()
+    for name, weight in opened[0].items():
+        torch.testing.assert_close(opened[1][name], weight, rtol=0, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")

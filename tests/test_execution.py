@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tlm_ray import storage
+from tlm_ray.listing import list_files
 from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.locks import StageLocked, locked
 from tlm_ray.runs.stages import Stage, unique
@@ -175,7 +176,7 @@ def test_an_interrupted_stage_leaves_no_record_and_no_lock(kitchen, error):
     with pytest.raises(error):
         kitchen.make(task)
     assert not kitchen.has(task)
-    left = [file.uri.rpartition("/")[2] for file in storage.list_files(task.folder(kitchen.root), missing_ok=True)]
+    left = [file.uri.rpartition("/")[2] for file in list_files(task.folder(kitchen.root), missing_ok=True)]
     assert left == []
 
 
@@ -242,7 +243,7 @@ def test_trainings_run_side_by_side_and_data_stages_alone(kitchen):
         return {}
 
     def alone(folder, inputs):
-        held = storage.list_files(storage.join(kitchen.root, "data"), "lock.json")
+        held = list_files(storage.join(kitchen.root, "data"), "lock.json")
         assert len(held) == 1, "two data stages at once"
         return {}
 
@@ -278,7 +279,7 @@ def test_a_record_of_another_recipe_stops_before_anything_is_made(kitchen, flow)
     assert "one-0" not in kitchen.made and kitchen.has(flow["blocks"])
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"shards": -1}, {"side_by_side": 0}])
+@pytest.mark.parametrize("wrong", [{"workers": -1}, {"shards": -1}, {"side_by_side": -1}])
 def test_an_execution_that_cannot_be_names_the_number(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(ValueError, match=f"{name} {value}: must be"):

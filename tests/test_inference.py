@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from test_jobs import alone
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from tlm_ray.training import inference
 from tlm_ray.training.inference import predict_texts
@@ -87,13 +87,13 @@ def test_a_run_goes_on_with_the_chunks_that_are_missing_and_no_others(model, tmp
     before = {file: file.stat().st_mtime_ns for file in (first, third)}
     assert predict_texts(model, texts, str(out), columns=["text"], workers=1)["rows"] == len(TEXTS)
     assert read(out).equals(whole) and before == {file: file.stat().st_mtime_ns for file in before}
-    with pytest.raises(ValueError, match="of another model or other texts; give another folder"):
+    with pytest.raises(ValueError, match="of another model, other texts or another precision; give"):
         predict_texts(make_model(tmp_path / "other", seed=1), texts, str(out), columns=["text"], workers=1)
     changed = Path(texts) / "part-1.parquet"
     content, size = changed.read_bytes(), changed.stat().st_size
     changed.write_bytes(content.replace(b"comet", b"tides"))
     assert changed.stat().st_size == size
-    with pytest.raises(ValueError, match="of another model or other texts; give another folder"):
+    with pytest.raises(ValueError, match="of another model, other texts or another precision; give"):
         predict_texts(model, texts, str(out), columns=["text"], workers=1)
 
 
@@ -153,3 +153,51 @@ def test_what_is_wrong_is_said_before_any_work(model, tmp_path):
     with pytest.raises(ValueError, match=r"out '.*': holds other files; give another folder"):
         predict_texts(model, fine, texts, columns=["text"], workers=1)
     assert not (tmp_path / "out").exists()
+
+
+def logits_of_transformers(model: str, texts: list[str], dtype: torch.dtype) -> np.ndarray:
+    """Return the logits of one batch, the shortest text first as here."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    classifier = AutoModelForSequenceClassification.from_pretrained(model).eval()
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    inputs = tokenizer([texts[row] for row in order], padding=True, return_tensors="pt")
+    with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        return classifier(**inputs).logits.float().numpy()[np.argsort(order)]
+
+
+@pytest.mark.parametrize(
+    ("trained", "asked", "dtype"),
+    [
+        ({}, "auto", torch.float32),
+        ({"trained_precision": "fp32"}, "auto", torch.float32),
+        ({"trained_precision": "bf16"}, "auto", torch.bfloat16),
+        ({"trained_precision": "bf16"}, "fp32", torch.float32),
+        ({}, "bf16", torch.bfloat16),
+    ],
+)
+def test_a_model_predicts_in_the_precision_of_its_training_or_the_one_asked(tmp_path, trained, asked, dtype):
+    model, texts = make_model(tmp_path / "model", **trained), TEXTS[:40]
+    found = inference.Predictor(model, "", ["text"], precision=asked).logits([texts])
+    other = torch.float32 if dtype == torch.bfloat16 else torch.bfloat16
+    assert np.array_equal(found, logits_of_transformers(model, texts, dtype))
+    assert not np.allclose(found, logits_of_transformers(model, texts, other), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp16", ""])
+def test_an_unknown_precision_lists_the_known_ones(model, tmp_path, precision):
+    texts, out = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS})), tmp_path / "out"
+    with pytest.raises(ValueError, match=f"precision '{precision}': allowed are auto, fp32, bf16"):
+        predict_texts(model, texts, str(out), columns=["text"], workers=1, precision=precision)
+    odd = make_model(tmp_path / "odd", trained_precision="int8")
+    with pytest.raises(ValueError, match=r"config.json says trained_precision 'int8'; give precision fp32 or bf16"):
+        predict_texts(odd, texts, str(out), columns=["text"], workers=1)
+    assert not out.exists()
+
+
+def test_predictions_of_another_precision_are_not_gone_on_with(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(inference.parallel, "each", lambda *_, **__: [])
+    texts, out = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS[:3]})), str(tmp_path / "out")
+    for _ in range(2):
+        predict_texts(model, texts, out, columns=["text"], workers=1)
+    with pytest.raises(ValueError, match="of another model, other texts or another precision; give another folder"):
+        predict_texts(model, texts, out, columns=["text"], workers=1, precision="bf16")

@@ -1,5 +1,6 @@
 """The scripts as users start them: on a laptop, as a submitted job, on a cluster of two nodes."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,15 +10,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from waiting import wait_for
 
 REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
+pytestmark = pytest.mark.slow
 STEPS = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--precision", "fp32"]
 
 
@@ -109,30 +112,26 @@ def submitted(address: str, *command: str) -> None:
     """Run a command as a job, and see it succeed without a traceback."""
     from ray.job_submission import JobSubmissionClient
 
-    wait_until_up(address)
+    wait_for(lambda: is_up(address))
     submit = [f"{BIN}/ray", "job", "submit", "--address", address, "--working-dir", ".", "--", *command]
-    for _ in range(10):  # the dashboard answers before the agent that starts jobs does
+
+    def done_by_an_agent() -> subprocess.CompletedProcess | None:
+        """The dashboard answers before the agent that starts jobs does."""
         done = subprocess.run(submit, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=1200)
-        if "No available agent to submit job" not in done.stderr:
-            break
-        time.sleep(2)
+        return None if "No available agent to submit job" in done.stderr else done
+
+    done = wait_for(done_by_an_agent, timeout_s=1500, every_s=2)
     assert done.returncode == 0 and "Traceback" not in done.stdout, done.stdout + done.stderr
     (job,) = JobSubmissionClient(address).list_jobs()
     assert job.status == "SUCCEEDED"
 
 
-def wait_until_up(address: str, tries: int = 120) -> None:
-    """Ask the dashboard until it answers, half a second a try."""
-    import urllib.error
-    import urllib.request
-
-    for _ in range(tries):
-        try:
-            urllib.request.urlopen(f"{address}/api/version", timeout=0.5).close()
-            return
-        except (urllib.error.URLError, OSError):
-            subprocess.run(["sleep", "0.5"], check=True)
-    raise AssertionError(f"no Ray dashboard at {address}")
+def is_up(address: str) -> bool:
+    """Say whether the dashboard answers."""
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(f"{address}/api/version", timeout=0.5).close()
+        return True
+    return False
 
 
 TWO_NODES = """

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.retrieval.bags import BagReader
-from tlm_ray.retrieval.lexicon import Lexicon, as_strings
+from tlm_ray.retrieval.engine.analyzer import Analyzer
+from tlm_ray.retrieval.engine.bags import BagReader
+from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
 
 # what breaks tokenisers: sigmas, the dotted I, marks, joiners, capitals whose lower case has more bytes, long words
 PIECES = [
@@ -81,6 +81,11 @@ def test_slices_and_both_widths_of_arrow_strings_are_read():
     assert read(Lexicon(), pa.array([None, None])) == [[], []]
 
 
+def test_chunks_are_put_together_with_offsets_of_64_bits():
+    together = as_strings(pa.chunked_array([["a b"], ["c", None]]))
+    assert together.type == pa.large_string() and together.to_pylist() == ["a b", "c", None]
+
+
 def test_bytes_that_are_no_utf8_are_refused():
     broken = pa.array([b"ok", b"\xff\xfe"], pa.binary()).view(pa.string())
     with pytest.raises(ValueError, match="UTF8"):
@@ -113,6 +118,6 @@ def test_a_term_may_occur_any_number_of_times(count):
 def test_bags_do_not_depend_on_how_much_is_read_at_once(monkeypatch):
     texts = [f"w{i % 13} w{i % 7} w{i}" for i in range(500)]
     whole = BagReader(Analyzer()).read(texts)
-    monkeypatch.setattr("tlm_ray.retrieval.bags.CHUNK_BYTES", 64)
+    monkeypatch.setattr("tlm_ray.retrieval.engine.bags.CHUNK_BYTES", 64)
     parts = BagReader(Analyzer()).read(texts)
-    assert all(np.array_equal(getattr(whole, name), getattr(parts, name)) for name in vars(whole))
+    assert all(np.array_equal(one, other) for one, other in zip(whole, parts, strict=True))

@@ -196,3 +196,13 @@ def test_files_of_the_hub_are_told_apart_by_the_hashes_it_keeps(tmp_path, monkey
     assert counted == []
     with pytest.raises(ValueError, match="changed while it was read"):
         check_unchanged(before.files[0])
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", '{"a": 1}', '{"a": []}', "{"])
+def test_kept_digests_that_are_none_are_named_with_the_fix(tmp_path, content):
+    (tmp_path / "a.txt").write_text("text")
+    kept = tmp_path / "root" / "corpora.json"
+    kept.parent.mkdir()
+    kept.write_text(content.replace('"a"', json.dumps(str(tmp_path / "a.txt"))))
+    with pytest.raises(ValueError, match=r"file '.*corpora.json' .*; delete this file$"):
+        open_corpus(str(tmp_path / "a.txt"), column="text", digests=str(kept))

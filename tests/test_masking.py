@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tlm_ray.training.masking import Masking, uniform
+from tlm_ray.training.masking import Masking, Vocabulary, uniform
 
 VOCABULARY, MASK = 1000, 4
 SPECIAL = (0, 1, 2, 3, MASK)
-MASKING = Masking(mask_id=MASK, vocabulary=VOCABULARY, special_ids=SPECIAL)
+TOKENIZER = Vocabulary(size=VOCABULARY, pad_id=0, mask_id=MASK, special_ids=SPECIAL)
+MASKING = Masking()
 
 
 def draw_tokens(rows, length, seed=0):
@@ -23,7 +24,7 @@ def assert_rate(hits, trials, rate):
 @pytest.fixture(scope="module")
 def large():
     tokens = draw_tokens(4000, 128)
-    masked, chosen = MASKING(tokens, seed=1, step=2, rows=np.arange(4000))
+    masked, chosen = MASKING(tokens, TOKENIZER, seed=1, step=2, rows=np.arange(4000))
     return tokens, masked, chosen
 
 
@@ -58,7 +59,7 @@ def test_tokens_that_are_not_chosen_stay(large):
 
 def test_special_tokens_are_never_chosen():
     tokens = np.random.default_rng(0).integers(0, 10, (2000, 64))
-    masked, chosen = MASKING(tokens, seed=0, step=0, rows=np.arange(2000))
+    masked, chosen = MASKING(tokens, TOKENIZER, seed=0, step=0, rows=np.arange(2000))
     special = np.isin(tokens, SPECIAL)
     assert not chosen[special].any() and chosen[~special].any()
     np.testing.assert_array_equal(masked[special], tokens[special])
@@ -66,10 +67,10 @@ def test_special_tokens_are_never_chosen():
 
 def test_masks_depend_on_the_row_number_not_on_its_place_company_or_padding():
     tokens, rows = draw_tokens(50, 40), np.arange(50) * 7
-    masked, chosen = MASKING(tokens, seed=3, step=9, rows=rows)
+    masked, chosen = MASKING(tokens, TOKENIZER, seed=3, step=9, rows=rows)
     some = np.array([31, 4, 4, 18])
     wider = np.hstack([tokens[some], np.zeros((4, 24), np.int64)])
-    again, chosen_again = MASKING(wider, seed=3, step=9, rows=rows[some])
+    again, chosen_again = MASKING(wider, TOKENIZER, seed=3, step=9, rows=rows[some])
     np.testing.assert_array_equal(again[:, :40], masked[some])
     np.testing.assert_array_equal(chosen_again[:, :40], chosen[some])
 
@@ -77,18 +78,18 @@ def test_masks_depend_on_the_row_number_not_on_its_place_company_or_padding():
 @pytest.mark.parametrize("changed", [{"seed": 4}, {"step": 10}, {"rows": np.arange(1, 401)}])
 def test_another_seed_step_or_row_is_an_independent_mask(changed):
     tokens, key = draw_tokens(400, 64), {"seed": 3, "step": 9, "rows": np.arange(400)}
-    _, one = MASKING(tokens, **key)
-    _, other = MASKING(tokens, **(key | changed))
+    _, one = MASKING(tokens, TOKENIZER, **key)
+    _, other = MASKING(tokens, TOKENIZER, **(key | changed))
     assert_rate((one & other).sum(), one.size, 0.15**2)
 
 
 def test_the_global_random_state_is_neither_read_nor_moved():
     tokens, rows = draw_tokens(20, 20), np.arange(20)
     np.random.seed(0)
-    before, _ = MASKING(tokens, seed=0, step=0, rows=rows)
+    before, _ = MASKING(tokens, TOKENIZER, seed=0, step=0, rows=rows)
     state = np.random.get_state()[1].copy()
     np.random.seed(1)
-    after, _ = MASKING(tokens, seed=0, step=0, rows=rows)
+    after, _ = MASKING(tokens, TOKENIZER, seed=0, step=0, rows=rows)
     np.testing.assert_array_equal(before, after)
     np.random.seed(0)
     np.testing.assert_array_equal(np.random.get_state()[1], state)
@@ -114,3 +115,27 @@ def test_draws_of_neighbouring_keys_are_not_correlated(changed):
     key = {"seed": 0, "step": 0, "rows": np.arange(300), "columns": 128, "draws": 3}
     assert stats.pearsonr(uniform(**key).ravel(), uniform(**(key | changed)).ravel()).pvalue > 1e-4
     assert not np.array_equal(uniform(**(key | {"seed": 1})), uniform(**(key | {"step": 1}))), "keys must not add up"
+
+
+@pytest.mark.parametrize("share", [0.02, 0.4, 1.0])
+def test_another_share_and_other_fates_are_kept(share):
+    masking, tokens = Masking(share=share, masked=0.5, random=0.3), draw_tokens(1000, 64)
+    masked, chosen = masking(tokens, TOKENIZER, seed=0, step=0, rows=np.arange(1000))
+    assert_rate(chosen.sum(), chosen.size, share)
+    assert_rate((masked[chosen] == MASK).sum(), chosen.sum(), 0.5 + 0.3 / VOCABULARY)
+    assert_rate((masked[chosen] == tokens[chosen]).sum(), chosen.sum(), 0.2 + 0.3 / VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"share": 0.0}, "masking share 0.0: must lie above 0 and be at most 1"),
+        ({"share": 1.1}, "masking share 1.1: must lie"),
+        ({"share": float("nan")}, "masking share nan: must lie"),
+        ({"masked": -0.1}, "masked -0.1 and random 0.1: two shares, together at most 1"),
+        ({"masked": 0.9, "random": 0.2}, "masked 0.9 and random 0.2: two shares"),
+    ],
+)
+def test_shares_that_cannot_be_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Masking(**wrong)

@@ -1,4 +1,4 @@
-"""Shards' lists united through a few of their scores: the same as with everything, and little of it moved."""
+"""Shards' rankings merged through a few of their scores: the same as with everything, and little of it moved."""
 
 import itertools
 
@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlm_ray.retrieval import TopK
-from tlm_ray.retrieval.merging import Lists, floors, remember, rung_ranks, rungs, unite
+from tlm_ray.retrieval.engine.merging import (
+    Rankings,
+    merge_rankings,
+    probe_ranks,
+    probe_scores,
+    thresholds,
+    update_best,
+)
 
 
 def top_of(scores: np.ndarray, k: int) -> TopK:
@@ -18,41 +25,41 @@ def top_of(scores: np.ndarray, k: int) -> TopK:
     return TopK(np.where(best > 0, order, -1), best)
 
 
-def cut(scores: np.ndarray, bounds: list[int], k: int) -> list[Lists]:
-    return [Lists.of(top_of(scores[:, a:b], k), offset=a) for a, b in itertools.pairwise(bounds)]
+def cut(scores: np.ndarray, bounds: list[int], k: int) -> list[Rankings]:
+    return [Rankings.of(top_of(scores[:, a:b], k), offset=a) for a, b in itertools.pairwise(bounds)]
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_what_reaches_the_floor_holds_the_best_of_all(data):
+def test_what_reaches_the_threshold_holds_the_best_of_all(data):
     queries, passages, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 60)), data.draw(st.integers(1, 20))
     values = st.sampled_from([0.0, 0.5, 1.0, 1.001, 1.0011, 3.0, 1000.0])
     drawn = data.draw(st.lists(values, min_size=queries * passages, max_size=queries * passages))
     scores = np.array(drawn, np.float32).reshape(queries, passages)
     bounds = sorted({0, passages, *data.draw(st.lists(st.integers(0, passages), max_size=5))})
     parts = cut(scores, bounds, k)
-    floor = floors([rungs(part, k) for part in parts], k)
-    united, whole = unite([part.above(floor) for part in parts], k), top_of(scores, k)
+    threshold = thresholds([probe_scores(part, k) for part in parts], k)
+    merged, whole = merge_rankings([part.above(threshold) for part in parts], k), top_of(scores, k)
     width = whole.ids.shape[1]
-    assert united.ids[:, :width].tolist() == whole.ids.tolist() and (united.ids[:, width:] == -1).all()
-    assert united.scores[:, :width].tolist() == whole.scores.tolist()
+    assert merged.ids[:, :width].tolist() == whole.ids.tolist() and (merged.ids[:, width:] == -1).all()
+    assert merged.scores[:, :width].tolist() == whole.scores.tolist()
 
 
 @pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize(("shards", "k"), [(16, 50), (16, 5_000), (200, 500)])
-def test_little_more_than_the_result_reaches_the_floor(shards, k, clustered):
+def test_little_more_than_the_result_reaches_the_threshold(shards, k, clustered):
     rng = np.random.default_rng(0)
     scores = rng.gamma(2, 1, (3, 60_000)).astype(np.float32)
     scores = np.sort(scores, axis=1) if clustered else scores
     parts = cut(scores, np.linspace(0, 60_000, shards + 1).astype(int).tolist(), k)
-    floor = floors([rungs(part, k) for part in parts], k)
-    sent = sum(len(part.above(floor).ids) for part in parts)
+    threshold = thresholds([probe_scores(part, k) for part in parts], k)
+    sent = sum(len(part.above(threshold).ids) for part in parts)
     assert 3 * k <= sent <= 1.6 * 3 * k
 
 
-def test_rungs_are_two_a_doubling():
-    assert rung_ranks(1).tolist() == [1]
-    assert rung_ranks(50).tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50]
+def test_probes_are_two_per_doubling():
+    assert probe_ranks(1).tolist() == [1]
+    assert probe_ranks(50).tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50]
 
 
 @settings(max_examples=200, deadline=None)
@@ -61,14 +68,14 @@ def test_the_best_scores_so_far_are_remembered(shards, k):
     best = np.zeros((2, k), np.float32)
     for found in shards:
         scores = np.array(sorted(found, reverse=True)[:k], np.float32)
-        remember(best, np.array([0, len(scores), len(scores)]), scores)
+        update_best(best, np.array([0, len(scores), len(scores)]), scores)
     every = sorted((score for found in shards for score in found), reverse=True)[:k]
     assert best.tolist() == [every + [0.0] * (k - len(every)), [0.0] * k]
 
 
-def test_lists_survive_a_table():
-    lists = Lists.of(
+def test_rankings_survive_a_table():
+    rankings = Rankings.of(
         TopK(np.array([[3, 1], [-1, -1], [2, -1]]), np.array([[2, 1], [0, 0], [5, 0]], np.float32)), offset=10
     )
-    read = Lists.from_table(lists.to_table())
+    read = Rankings.from_table(rankings.to_table())
     assert [read.start.tolist(), read.ids.tolist(), read.scores.tolist()] == [[0, 2, 2, 3], [13, 11, 12], [2, 1, 5]]

@@ -16,13 +16,13 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PassageStore, cut_passages
 from tlm_ray.retrieval import Analyzer, Statistics, index_passages, search
-from tlm_ray.retrieval.bm25 import Bm25
 from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.retrieval.merging import Lists, floors, rungs, unite
-from tlm_ray.retrieval.neighbours import ShardWorker
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, probe_scores, thresholds
+from tlm_ray.retrieval.methods.bm25 import Bm25Searcher
+from tlm_ray.retrieval.search_job import ShardWorker
 from tlm_ray.retrieval.shards import MOST_PASSAGES, Shards
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 K, SHARDS = 8, 12
 
 
@@ -36,7 +36,7 @@ def passages(data, tmp_path_factory):
 def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data, tmp_path):
     log = str(tmp_path / "log")
 
-    class Slow(Bm25):
+    class Slow(Bm25Searcher):
         """Tells which process searches how many passages, and takes its time."""
 
         def search(self, texts, **options):
@@ -70,13 +70,13 @@ def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data,
     assert sorted(row["shard"] for row in made) == list(range(SHARDS))
     assert SHARDS < len(searches) <= SHARDS + 1, json.dumps(searches)
     files = sorted(Path(work).glob("shard-*.arrow"))
-    parts = [Lists.from_table(storage.read_table(str(file))) for file in files]
-    found, whole = unite(parts, K), search(index_passages(texts), queries, k=K)
+    parts = [Rankings.from_table(storage.read_table(str(file))) for file in files]
+    found, whole = merge_rankings(parts, K), search(index_passages(texts), queries, k=K)
     assert found.ids.tobytes() == whole.ids.tobytes()
     assert found.scores.tobytes() == whole.scores.tobytes()
-    floor = floors([rungs(part, K) for part in parts], K)
-    assert unite([part.above(floor) for part in parts], K).ids.tobytes() == whole.ids.tobytes()
-    assert (floor <= whole.scores[:, -1]).all()
+    threshold = thresholds([probe_scores(part, K) for part in parts], K)
+    assert merge_rankings([part.above(threshold) for part in parts], K).ids.tobytes() == whole.ids.tobytes()
+    assert (threshold <= whole.scores[:, -1]).all()
 
 
 def test_a_shard_that_is_handed_out_again_costs_later_shards_nothing(passages, data, tmp_path):
@@ -84,13 +84,13 @@ def test_a_shard_that_is_handed_out_again_costs_later_shards_nothing(passages, d
     texts = store.read(0, len(store))["text"].to_pylist()
     queries = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()[:20]
     work, total = str(tmp_path), Statistics.collect(texts, Analyzer())
-    worker = ShardWorker(Bm25, passages, work, K, queries, Contamination([]), Analyzer(), total)
+    worker = ShardWorker(Bm25Searcher, passages, work, K, queries, Contamination([]), Analyzer(), total)
     items = Shards(passages=len(store), count=SHARDS).items()
     for item in [*items[:3], *items[:3], *items[:3], *items]:
         worker(item)
-    parts = [Lists.from_table(storage.read_table(str(file))) for file in sorted(tmp_path.glob("shard-*.arrow"))]
+    parts = [Rankings.from_table(storage.read_table(str(file))) for file in sorted(tmp_path.glob("shard-*.arrow"))]
     whole = search(index_passages(texts), queries, k=K)
-    assert unite(parts, K).ids.tobytes() == whole.ids.tobytes()
+    assert merge_rankings(parts, K).ids.tobytes() == whole.ids.tobytes()
 
 
 def test_shards_cover_every_passage_once():

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rows import hand_batch
 from transformers import AutoConfig, BertConfig, ModernBertConfig, RobertaConfig
 
 from tlm_ray.training.batches import Batch
-from tlm_ray.training.loop import to_device
-from tlm_ray.training.model import JointModel, config_from
-from tlm_ray.training.objectives import step_loss
+from tlm_ray.training.families import Geometry
+from tlm_ray.training.inputs import to_device
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Labels, Mlm, step_loss
 from tlm_ray.training.packing import first_position, rectangle
-from tlm_ray.training.schedules import Geometry
+from tlm_ray.training.starts import scratch_config
+from tlm_ray.training.weights import RandomWeights
 
 # torch's own detour of nested tensors on a CPU
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
@@ -32,7 +35,7 @@ CONFIGS = {
     "roberta": RobertaConfig(**SIZE, max_position_embeddings=42, hidden_dropout_prob=0, attention_probs_dropout_prob=0),
     # windows of three tokens to each side, in two layers of three
     "modernbert": ModernBertConfig(**SIZE, **IDS, local_attention=6, global_attn_every_n_layers=3),
-    "modernbert, the mean of a row": config_from(
+    "modernbert, the mean of a row": scratch_config(
         Geometry(family="modernbert", layers=2, width=32, heads=2, intermediate=64, dropout=0.0, init_std=0.2),
         vocabulary=80,
         pad_id=1,
@@ -48,20 +51,20 @@ def make_batch(types: bool) -> Batch:
     lengths = np.array([2, 17, 9, 5, 12])
     attention = (np.arange(LENGTH) < lengths[:, None]).astype(np.int64)
     tokens = np.where(attention, rng.integers(5, 80, (ROWS, LENGTH)), 1)
-    masked = np.flatnonzero((rng.random((ROWS, LENGTH)) < 0.25) & (attention == 1))
-    return Batch(
-        kind="task",
-        tokens=tokens,
-        attention=attention,
+    return hand_batch(
+        tokens,
+        attention,
         types=attention * rng.integers(0, 2, (ROWS, LENGTH)) if types else None,
-        masked=masked,
-        targets=rng.integers(5, 80, len(masked)),
+        chosen=(rng.random((ROWS, LENGTH)) < 0.25) & (attention == 1),
+        values=rng.integers(5, 80, (ROWS, LENGTH)),
         labels=rng.integers(0, 3, ROWS),
-        rows=ROWS,
-        masked_total=len(masked),
-        tokens_total=int(attention.sum()),
-        real_tokens=int(attention.sum()),
+        rho2=2.0,
+        weighting="paper",
     )
+
+
+def make_model(config) -> JointModel:
+    return JointModel(RandomWeights(config, seed=0), (Labels(), Mlm()))
 
 
 def learned(model: JointModel, parts: list[Batch], *, first: int | None = None) -> dict[str, torch.Tensor]:
@@ -69,18 +72,19 @@ def learned(model: JointModel, parts: list[Batch], *, first: int | None = None) 
     model.zero_grad()
     hidden, losses = [], []
     for part in parts:
-        inputs, *targets = to_device(part, "cpu", first=first)
+        inputs, predictions = to_device(part, "cpu", first=first)
         states, inside = rectangle(model.encode(inputs), inputs)
         hidden.append(states[inside.bool()].detach())
-        losses.append(torch.stack(model(inputs, *targets)))
-        step_loss(*losses[-1], part, rho2=2.0, weighting="paper", world=1).backward()
+        sums = model(inputs, predictions)
+        losses.append(torch.stack([sums["mlm"], sums["labels"]]))
+        step_loss(sums, part.targets, part.loss, token_share=part.token_share, world=1).backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
     return gradients | {"hidden": torch.cat(hidden), "losses": torch.stack(losses).detach().sum(0) / ROWS}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_packed_padded_and_one_by_one_are_the_same(name):
-    model = JointModel.from_scratch(CONFIGS[name], seed=0).train()
+    model = make_model(CONFIGS[name]).train()
     batch = make_batch(types=name == "bert")
     one_by_one = learned(model, list(batch.parts(1)))
     found = {"padded": learned(model, [batch])}
@@ -94,7 +98,7 @@ def test_packed_padded_and_one_by_one_are_the_same(name):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_packed_rows_do_not_see_each_other(name):
-    model = JointModel.from_scratch(CONFIGS[name], seed=0).on("cpu", packed=True).eval()
+    model = make_model(CONFIGS[name]).on("cpu", packed=True).eval()
     batch, first = make_batch(types=False), first_position(model.encoder)
     other = replace(batch, tokens=np.where(np.arange(ROWS)[:, None] == 1, (batch.tokens + 7) % 80, batch.tokens))
     states = [model.encode(to_device(one, "cpu", first=first)[0])[0] for one in (batch, other)]
@@ -105,9 +109,9 @@ def test_packed_rows_do_not_see_each_other(name):
 def test_an_architecture_whose_heads_need_more_than_hidden_states_is_refused():
     config = AutoConfig.for_model("longformer", attention_window=8, **SIZE)
     with pytest.raises(ValueError, match="architecture 'longformer': its heads need more of the encoder"):
-        JointModel.from_scratch(config, seed=0)
+        make_model(config)
 
 
 def test_first_positions_are_those_of_the_architectures():
-    first = {name: first_position(JointModel.from_scratch(c, seed=0).encoder) for name, c in CONFIGS.items()}
+    first = {name: first_position(make_model(c).encoder) for name, c in CONFIGS.items()}
     assert {n: p for n, p in first.items() if p} == {"roberta": 2}

@@ -9,18 +9,17 @@ import bm25s
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from small import small_flow, small_recipe
+from small import laid_out, small_flow, small_recipe
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task
-from tlm_ray.retrieval import Analyzer, dsir
-from tlm_ray.retrieval.neighbours import find_neighbours
-from tlm_ray.retrieval.rake import key_phrases
+from tlm_ray.retrieval.methods import Bm25, Search, dsir
+from tlm_ray.retrieval.methods.rake import key_phrases
 from tlm_ray.retrieval.selection import DROPPED, SELECTION
 from tlm_ray.runs.execution import make
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 
 def made(flow, stage) -> Path:
@@ -38,16 +37,16 @@ def built(data, tmp_path_factory):
     """The flow with everything up to the blocks of both methods made."""
     flow = small_flow(data, tmp_path_factory.mktemp("root"), workers=2, shards=3)
     task = flow.task("topics")
-    make([flow.blocks(small_recipe(method=method), task) for method in ("bm25", "random")], flow.execution.root)
+    make([laid_out(flow, method=method).blocks for method in ("bm25", "random")], flow.execution.root)
     return flow, task
 
 
 @pytest.mark.parametrize(("shards", "workers"), [(1, 1), (2, 2), (7, 2), (16, 1)])
 def test_selection_is_the_same_bytes_for_any_number_of_shards_and_workers(built, data, tmp_path, shards, workers):
-    flow, task = built
-    first = made(flow, flow.neighbours(small_recipe(), task))
+    flow, _ = built
+    first = made(flow, laid_out(flow).neighbours)
     other = small_flow(data, tmp_path, shards=shards, workers=workers)
-    second = made(other, other.neighbours(small_recipe(), other.task("topics")))
+    second = made(other, laid_out(other).neighbours)
     assert first.name == second.name
     for name in (SELECTION, DROPPED):
         assert (first / name).read_bytes() == (second / name).read_bytes()
@@ -57,9 +56,9 @@ def test_selection_is_the_same_bytes_for_any_number_of_shards_and_workers(built,
 def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
     flow, task = built
     recipe, root = small_recipe(method=method), flow.execution.root
-    store = PassageStore.open(flow.passages(recipe).folder(root))
+    store = PassageStore.open(flow.passages(recipe.passage_tokens).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
-    selection = storage.read_table(str(made(flow, flow.neighbours(recipe, task)) / SELECTION))
+    selection = storage.read_table(str(made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTION))
     assert selection["text"].to_pylist() == [texts[i] for i in selection["passage"].to_pylist()]
 
     model = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
@@ -78,9 +77,9 @@ def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
 
 @pytest.mark.parametrize("method", ["random", "dsir"])
 def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
-    flow, task = built
+    flow, _ = built
     bm25, drawn = (
-        storage.read_table(str(made(flow, flow.neighbours(small_recipe(method=name), task)) / SELECTION))
+        storage.read_table(str(made(flow, laid_out(flow, method=name).neighbours) / SELECTION))
         for name in ("bm25", method)
     )
     np.testing.assert_array_equal(np.sort(bm25["rank"].to_numpy()), drawn["rank"].to_numpy())
@@ -91,12 +90,12 @@ def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
 def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corpus(built, data, tmp_path):
     flow, task = built
     recipe, root = small_recipe(method="dsir"), flow.execution.root
-    store = PassageStore.open(flow.passages(recipe).folder(root))
+    store = PassageStore.open(flow.passages(recipe.passage_tokens).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
-    drawn = made(flow, flow.neighbours(recipe, task)) / SELECTION
+    drawn = made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTION
     ratio = dsir.log_ratio(dsir.count_buckets(load_task(task.folder(root)).train_texts), dsir.count_buckets(texts))
     weights = dsir.log_weights(texts, ratio) + dsir.gumbel(np.arange(len(texts)), seed=0)
-    dropped = storage.read_table(str(made(flow, flow.neighbours(small_recipe(), task)) / DROPPED))["passage"].to_numpy()
+    dropped = storage.read_table(str(made(flow, laid_out(flow).neighbours) / DROPPED))["passage"].to_numpy()
     weights[dropped] = -np.inf
     selection = storage.read_table(str(drawn))
     expected = np.argsort(-weights)[: len(selection)]
@@ -105,12 +104,12 @@ def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corp
     assert selection["rank"].to_pylist() == sorted(by_score["rank"].to_pylist())
 
     other = small_flow(data, tmp_path, shards=7, workers=1)
-    assert (made(other, other.neighbours(recipe, other.task("topics"))) / SELECTION).read_bytes() == drawn.read_bytes()
+    assert (made(other, other.stages(recipe, "topics", 0).neighbours) / SELECTION).read_bytes() == drawn.read_bytes()
 
 
 def test_bm25_text_speaks_of_the_querys_topic(built):
     flow, task = built
-    selection = storage.read_table(str(made(flow, flow.neighbours(small_recipe(), task)) / SELECTION))
+    selection = storage.read_table(str(made(flow, laid_out(flow).neighbours) / SELECTION))
     queries = load_task(task.folder(flow.execution.root)).train_texts
     top = [row for row in selection.to_pylist() if row["rank"] == 0]
     shared = [len(set(row["text"].lower().split()) & set(queries[row["query"]].lower().split())) for row in top]
@@ -126,14 +125,27 @@ GOLDEN = {
     ("tokenizer", 1): ("tokenizer/tokenizer.json", "d3f057043082c4f8"),
     ("blocks", 2): ("general.arrow", "dcec2b0037110ebd"),
 }
+GOLDEN_SELECTIONS = {
+    ("bm25", 3): "620282b9588dd6e0",
+    ("rake", 3): "e39e8a6114b9ab14",
+    ("dsir", 1): "007c8bcc028f3d74",
+    ("random", 1): "a8f8b0d9cb1e454f",
+}
 
 
 @pytest.mark.parametrize("name", [name for name, _ in GOLDEN])
 def test_each_data_stage_makes_the_bytes_of_its_version(built, name):
-    flow, task = built
-    stages = {stage.name: stage for stage in flow.blocks(small_recipe(), task).upstream()}
+    flow, _ = built
+    stages = {stage.name: stage for stage in laid_out(flow).blocks.upstream()}
     file, expected = GOLDEN[name, stages[name].version]
     assert digest(Path(stages[name].folder(flow.execution.root)) / file) == expected
+
+
+@pytest.mark.parametrize("name", [name for name, _ in GOLDEN_SELECTIONS])
+def test_each_method_makes_the_bytes_of_its_version(built, name):
+    flow, _ = built
+    stage = laid_out(flow, method=name).neighbours
+    assert digest(made(flow, stage) / SELECTION) == GOLDEN_SELECTIONS[name, stage.version]
 
 
 def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
@@ -144,27 +156,26 @@ def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
     changing = small_flow(tmp_path_with(data, corpus), tmp_path / "root2")
     (corpus / "a.txt").write_text("not what was fingerprinted\n")
     with pytest.raises(ValueError, match=r"^corpus file '.*a\.txt' changed while it was read"):
-        make([changing.passages(small_recipe())], changing.execution.root)
-    assert flow.passages(small_recipe()).fingerprint != changing.passages(small_recipe()).fingerprint
+        make([changing.passages(48)], changing.execution.root)
+    assert flow.passages(48).fingerprint != changing.passages(48).fingerprint
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "foreign"])
 def test_a_damaged_part_of_the_passages_is_named_and_never_searched(built, tmp_path, damage):
-    flow, task = built
+    flow, _ = built
     folder = tmp_path / "passages"
-    shutil.copytree(flow.passages(small_recipe()).folder(flow.execution.root), folder)
+    shutil.copytree(flow.passages(48).folder(flow.execution.root), folder)
     part = folder / "part-00001.parquet"
     data = bytearray(part.read_bytes())
     if damage == "flip":
         data[200] ^= 1
     part.write_bytes({"truncate": data[: len(data) // 2], "foreign": b"PAR1 but not really"}.get(damage, data))
-    statistics = made(flow, flow.statistics(small_recipe()))
+    stage = laid_out(flow).neighbours
+    made(flow, stage)
+    inputs = {name: source.folder(flow.execution.root) for name, source in stage.inputs.items()}
     out = tmp_path / "out"
     with pytest.raises(ValueError, match=rf"file '{part}' cannot be read .*; delete its folder to make it anew"):
-        find_neighbours(
-            str(out), str(folder), load_task(task.folder(flow.execution.root)), method="bm25", depth=5,
-            analyzer=Analyzer(), statistics=str(statistics), encoder="", shards=3, workers=2,
-        )  # fmt: skip
+        Bm25().find(str(out), inputs | {"passages": str(folder)}, Search(depth=5, shards=3, workers=2))
     assert not (out / SELECTION).exists()
 
 
@@ -177,8 +188,8 @@ def tmp_path_with(data: Path, corpus: Path) -> Path:
 
 
 def test_records_tell_where_each_passage_came_from(built):
-    flow, task = built
-    folder = made(flow, flow.neighbours(small_recipe(), task))
+    flow, _ = built
+    folder = made(flow, laid_out(flow).neighbours)
     record = json.loads((folder / "record.json").read_text())
     table = storage.read_table(str(folder / SELECTION))
     assert record["facts"]["selected"] == len(table)

@@ -7,7 +7,7 @@ import pytest
 from rake_nltk import Rake
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from tlm_ray.retrieval.rake import key_phrases
+from tlm_ray.retrieval.methods.rake import key_phrases
 
 TEXTS = [
     "Compatibility of systems of linear constraints over the set of natural numbers. Criteria of compatibility of a "

@@ -1,24 +1,19 @@
 """BM25: the scores of bm25s and of a plain reference, the same bytes however the corpus is cut and searched."""
 
 import math
-import pickle
-import re
 from collections import Counter
 from itertools import pairwise
-from pydoc_data.topics import topics
 
 import bm25s
 import numpy as np
 import pyarrow as pa
 import pytest
-import Stemmer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import CORPORA, REAL, TEXTS, cut, same, search_shards, words
 
-from tlm_ray import storage
-from tlm_ray.retrieval import Analyzer, Statistics, TopK, best_ranks, index_passages, merge, search
+from tlm_ray.retrieval import Analyzer, Statistics, TopK, index_passages, merge, search
 
-REAL = [text.strip() for _, topic in sorted(topics.items()) for text in topic.split("\n\n") if text.strip()]
 QUERIES = [
     "How is a generator resumed after it yields a value?",
     "the the the of of a",
@@ -30,32 +25,6 @@ QUERIES = [
     *REAL[::311],
 ]
 K1, B = 1.2, 0.75
-WORDS = [
-    "a",
-    "b",
-    "B",
-    "c",
-    "the",
-    "語",
-    "日本 語",
-    "кот",
-    "Straße",
-    "İ",
-    "e\u0301",
-    "naïve",
-    "हिन्दी",
-    "😀",
-    "x_1",
-    "42",
-    "...",
-    "",
-]
-TEXTS = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
-CORPORA = st.lists(TEXTS | st.none(), min_size=1, max_size=14)
-
-
-def words(text):
-    return re.findall(r"\w+", (text or "").lower())
 
 
 def reference(texts, query):
@@ -88,23 +57,6 @@ def check(ids, scores, expected, k, rtol=1e-5):
             assert ids[rank] == i
     for (a, i), (b, j) in pairwise(zip(scores.tolist(), ids, strict=True)):
         assert a > b or (a == b and i < j)
-
-
-def same(a, b):
-    return a.ids.tobytes() == b.ids.tobytes() and a.scores.tobytes() == b.scores.tobytes()
-
-
-def cut(texts, shards):
-    bounds = [len(texts) * i // shards for i in range(shards + 1)]
-    return [texts[a:b] for a, b in pairwise(bounds)], bounds[:-1]
-
-
-def search_shards(texts, queries, *, k, shards, analyzer=None):
-    analyzer = analyzer or Analyzer()
-    parts, offsets = cut(texts, shards)
-    total = Statistics.merge([Statistics.collect(part, analyzer) for part in parts])
-    found = [search(index_passages(part, analyzer=analyzer, statistics=total), queries, k=k) for part in parts]
-    return merge(found, offsets=offsets, k=k)
 
 
 @pytest.fixture(scope="module")
@@ -241,21 +193,6 @@ def test_windows_and_shards_do_not_show(windows, k):
         assert same(search(index_passages(texts), queries, k=k, floor=k_th), prefix)
 
 
-def test_more_shards_than_rows_of_an_arrow_array(windows):
-    array = pa.array(["a b", "b"])
-    assert index_passages(array[2:2]).size == 0
-    assert same(search_shards(array, ["b a"], k=3, shards=5), search(index_passages(array), ["b a"], k=3))
-
-
-def test_other_arrow_types_of_strings_are_read_and_bytes_that_are_none_refused():
-    texts = ["a b", None, "b c"]
-    expected = search(index_passages(texts), ["b"], k=3)
-    for array in (pa.array(texts, pa.string_view()), pa.array(texts).dictionary_encode()):
-        assert same(search(index_passages(array), ["b"], k=3), expected)
-    with pytest.raises(ValueError, match="UTF8"):
-        index_passages(pa.array([b"ab \xf3"], pa.binary()))
-
-
 def test_a_floor_keeps_the_passages_that_lie_on_it():
     index = index_passages(["a b", "a b", "c"] * 20)
     scores = search(index, ["a", "c"], k=60).scores
@@ -267,31 +204,6 @@ def test_a_word_in_every_passage_still_counts():
     found = search(index_passages(["a", "a b", "a a"]), ["a"], k=3)
     assert sorted(found.ids[0].tolist()) == [0, 1, 2]
     assert (found.scores > 0).all()
-
-
-def test_arrow_arrays_and_nulls_are_lists_and_empty_passages():
-    texts = ["a b", None, "", "b c b", None, "ü 語"]
-    plain = [text or "" for text in texts]
-    chunks = pa.chunked_array([texts[:2], texts[2:]], pa.string())
-    expected = search(index_passages(plain), ["b", "語", "a c"], k=4)
-    for given_texts in (
-        texts,
-        pa.array(texts),
-        pa.array(texts, pa.large_string()),
-        chunks,
-        pa.array([None, *texts])[1:],
-    ):
-        index = index_passages(given_texts)
-        assert index.size == len(texts)
-        assert same(search(index, ["b", "語", "a c"], k=4), expected)
-        assert Statistics.collect(given_texts, Analyzer()) == Statistics.collect(plain, Analyzer())
-
-
-@pytest.mark.parametrize("texts", [[], [""], ["...", None, "😀"]])
-def test_a_corpus_without_words_matches_nothing(texts):
-    found = search(index_passages(texts), ["a", ""], k=3)
-    assert (found.ids == -1).all() and (found.scores == 0).all()
-    assert found.ids.shape == (2, 3)
 
 
 def test_no_queries_have_no_neighbours(real):
@@ -318,12 +230,6 @@ def test_passages_that_are_not_allowed_are_left_out_before_ranking(real):
     assert (search(real, QUERIES, k=3, allowed=np.zeros(len(REAL), bool)).ids == -1).all()
 
 
-@pytest.mark.parametrize("allowed", [np.ones(2, bool), np.ones(4, bool), np.ones(3, int), np.ones((3, 1), bool)])
-def test_a_mask_of_another_shape_is_refused(allowed):
-    with pytest.raises(ValueError, match=r"allowed: .* must be bool \(3,\)"):
-        search(index_passages(["a", "b", "c"]), ["a"], k=1, allowed=allowed)
-
-
 @pytest.mark.parametrize(("name", "value"), [("k", 0), ("k", -1), ("threads", 0)])
 def test_numbers_below_one_are_refused(real, name, value):
     with pytest.raises(ValueError, match=f"{name} {value}: must be a whole number of 1 or more"):
@@ -336,12 +242,6 @@ def test_an_index_of_the_queries_terms_alone_finds_the_same(real):
         small = index_passages(REAL, analyzer=analyzer, only=terms)
         assert small.terms.equals(terms)
         assert same(search(small, QUERIES, k=30), search(index_passages(REAL, analyzer=analyzer), QUERIES, k=30))
-
-
-def test_statistics_that_lack_a_term_are_refused():
-    statistics = Statistics.collect(["a b"], Analyzer())
-    with pytest.raises(ValueError, match="do not know the term 'c'; collect them over all shards"):
-        index_passages(["a c"], statistics=statistics)
 
 
 def test_merge_refuses_what_it_cannot_merge(real):
@@ -360,108 +260,3 @@ def test_merge_takes_parts_of_any_k_and_pads(real):
     assert (found.ids.dtype, found.scores.dtype) == (np.int64, np.float32)
     for ids, a, b in zip(found.ids, small.ids, large.ids, strict=True):
         assert set(ids[ids >= 0]) == {*a[a >= 0], *(b[b >= 0] + len(REAL))}
-
-
-@settings(max_examples=100, deadline=None)
-@given(CORPORA, CORPORA, CORPORA)
-def test_statistics_add_up(one, two, three):
-    a, b, c = (Statistics.collect(texts, Analyzer()) for texts in (one, two, three))
-    assert Statistics.merge([a, b]) == Statistics.collect(one + two, Analyzer()) == Statistics.merge([b, a])
-    assert Statistics.merge([Statistics.merge([a, b]), c]) == Statistics.merge([a, Statistics.merge([b, c])])
-    counted = Counter(word for text in one for word in set(words(text)))
-    assert (a.passages, a.terms) == (len(one), sum(len(words(text)) for text in one))
-    assert a.frequencies.to_pydict() == {"term": sorted(counted), "frequency": [counted[t] for t in sorted(counted)]}
-    assert a.of_terms(pa.array([*counted, "unknown"])).tolist() == [*counted.values(), 0]
-
-
-def test_statistics_survive_a_file(tmp_path):
-    statistics = Statistics.collect([*REAL, None], Analyzer())
-    storage.write_table(str(tmp_path / "statistics.arrow"), statistics.to_table())
-    table = storage.read_table(str(tmp_path / "statistics.arrow"))
-    assert Statistics.from_table(table) == statistics
-    assert table["term"].to_pylist() == sorted({word for text in REAL for word in words(text)})
-    none = Statistics.merge([])
-    assert (none.passages, none.terms, Statistics.from_table(none.to_table())) == (0, 0, none)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text() | TEXTS)
-def test_terms_are_lower_cased_unicode_words(text):
-    assert Analyzer().terms(text) == words(text)
-
-
-@pytest.mark.parametrize(("stopwords", "stemmer"), [("english", None), (None, "english"), ("english", "english")])
-def test_stop_words_and_stems_are_those_of_bm25s(stopwords, stemmer):
-    analyzer = Analyzer(stopwords, stemmer)
-    expected = bm25s.tokenize(
-        REAL[:500],
-        token_pattern=r"\w+",
-        stopwords="en" if stopwords else None,
-        stemmer=Stemmer.Stemmer(stemmer) if stemmer else None,
-        return_ids=False,
-        show_progress=False,
-    )
-    assert [analyzer.terms(text) for text in REAL[:500]] == expected
-    assert pickle.loads(pickle.dumps(analyzer)) == analyzer
-    assert pickle.loads(pickle.dumps(analyzer)).terms("The running dogs") == analyzer.terms("The running dogs")
-
-
-def test_an_analyzer_works_on_passages_and_queries_alike():
-    texts = ["Dogs were running", "the cat"]
-    found = search(index_passages(texts, analyzer=Analyzer("english", "english")), ["a dog runs", "the"], k=1)
-    assert found.ids.tolist() == [[0], [-1]]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"stopwords": "klingon"}, "stopwords 'klingon': allowed are None, 'english'"),
-        ({"stemmer": "klingon"}, "stemmer 'klingon': allowed are None, .*english"),
-    ],
-)
-def test_unknown_analyzers_list_the_known_ones(options, message):
-    with pytest.raises(ValueError, match=message):
-        Analyzer(**options)
-
-
-@st.composite
-def rankings(draw):
-    """A TopK of valid shape, with many equal scores, and a task row for each query."""
-    queries, k = draw(st.integers(1, 6)), draw(st.integers(1, 6))
-    ids, scores = np.full((queries, k), -1), np.zeros((queries, k), np.float32)
-    for query in range(queries):
-        found = draw(st.lists(st.integers(0, 9), unique=True, max_size=k))
-        ids[query, : len(found)] = found
-        ranked = draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=len(found), max_size=len(found)))
-        scores[query, : len(found)] = sorted(ranked, reverse=True)
-    rows = draw(st.lists(st.integers(0, 50), unique=True, min_size=queries, max_size=queries))
-    return TopK(ids, scores), np.array(rows)
-
-
-def best_by_a_loop(top, rows):
-    """Passage -> its least (rank, -score, row)."""
-    best = {}
-    for row, ids, scores in zip(rows.tolist(), top.ids.tolist(), top.scores.tolist(), strict=True):
-        for rank, (passage, score) in enumerate(zip(ids, scores, strict=True)):
-            if passage >= 0:
-                best[passage] = min(best.get(passage, (math.inf,)), (rank, -score, row))
-    return sorted((rank, passage, -score, row) for passage, (rank, score, row) in best.items())
-
-
-@settings(max_examples=300, deadline=None)
-@given(rankings())
-def test_best_ranks_are_those_of_a_loop(drawn):
-    best = best_ranks(*drawn)
-    columns = (best.ranks, best.passages, best.scores, best.queries)
-    assert list(zip(*(column.tolist() for column in columns), strict=True)) == best_by_a_loop(*drawn)
-    assert [column.dtype for column in columns] == [np.int32, np.int64, np.float32, np.int64]
-
-
-@settings(max_examples=200, deadline=None)
-@given(rankings(), st.integers(1, 6))
-def test_best_ranks_at_a_smaller_k_are_a_prefix(drawn, k):
-    top, rows = drawn
-    whole, part = best_ranks(top, rows), best_ranks(TopK(top.ids[:, :k], top.scores[:, :k]), rows)
-    count = int((whole.ranks < k).sum())
-    for name in ("passages", "ranks", "scores", "queries"):
-        assert getattr(part, name).tolist() == getattr(whole, name)[:count].tolist()

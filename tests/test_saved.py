@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlm_ray import storage
-from tlm_ray.retrieval import Analyzer, index_passages, search
-from tlm_ray.retrieval.saved import export_bm25s, read_index, write_index
+from tlm_ray.retrieval import Analyzer, export_bm25s, index_passages, read_index, search, write_index
 
 TEXTS = [
     "the cat sat",

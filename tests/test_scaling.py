@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray import Options, storage
-from tlm_ray.report import training_flops
-from tlm_ray.runs import options as module
-from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.plan import CPU_FLOPS_PER_S, show, training_rate
 from tlm_ray.runs.recipes import TABLE_B1, TINY_RECIPE, baseline, recipe_for
-from tlm_ray.runs.scaling import ROWS_FLOOR, STEPS_FLOOR, recipe_parameters, recipe_tokens, scaled
-from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.scaling import ROWS_FLOOR, STEPS_FLOOR, least_tokens, recipe_tokens, scaled
 
 RECIPES = [TINY_RECIPE, *(recipe_for(task, scale) for scale in TABLE_B1 for task in TABLE_B1[scale])]
 RECIPES += [replace(TINY_RECIPE, k=0), baseline(recipe_for("imdb", "small"), "some/encoder")]
@@ -51,7 +45,7 @@ def test_a_cut_recipe_is_within_the_budget_and_uses_nine_tenths_of_it(recipe, sh
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_smallest_budget_is_possible_and_one_less_is_not(recipe):
     least = smallest(recipe)
-    assert recipe_tokens(scaled(recipe, least)[0]) == least
+    assert recipe_tokens(scaled(recipe, least)[0]) == least == least_tokens(recipe)
     with pytest.raises(ValueError, match=f"tokens {least - 1:,}: this recipe can be cut to {least:,} at least"):
         scaled(recipe, least - 1)
 
@@ -79,34 +73,3 @@ def test_changes_are_told_in_words():
         "stage two: 25 steps between evaluations instead of 50",
         "stage two: 16 rows a step instead of 32",
     ]
-
-
-def test_the_command_line_cuts_to_tokens_or_minutes_and_tells_it_once(tmp_path, capsys):
-    module._print_once.cache_clear()
-    options = Options(root=str(tmp_path), tokens=2_000_000)
-    cut = options.recipe("docstrings")
-    assert cut == scaled(TINY_RECIPE, 2_000_000)[0] == options.recipe("docstrings")
-    assert capsys.readouterr().out.count("stage one: ") == len(
-        [c for c in scaled(TINY_RECIPE, 2_000_000)[1] if "one" in c]
-    )
-    timed = Options(root=str(tmp_path), minutes=0.5, train_workers=2).recipe("docstrings")
-    size = {"steps": 1, "batch_rows": 1, "block_tokens": recipe_tokens(timed)}
-    flops = training_flops(**size, parameters=recipe_parameters(timed))
-    assert 0.9 * 30 <= flops / (2 * CPU_FLOPS_PER_S) <= 30
-    with pytest.raises(ValueError, match="--tokens and --minutes: both are a budget; give one"):
-        Options(tokens=1, minutes=1)
-    with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is not known; give --tokens"):
-        Options(root=str(tmp_path), minutes=1, architecture="bert-base-uncased").recipe("docstrings")
-
-
-def test_a_training_whose_encoder_was_not_opened_has_no_estimate_and_spoils_none(tmp_path, capsys):
-    root, options = str(tmp_path), {"version": 1, "parameters": {}, "make": lambda folder, inputs: {}, "lane": "train"}
-    known = Stage(name="stage_two", cost={"flops": 600.0, "tokens": 2}, **options)
-    opened = Stage(name="stage_two", inputs={"a": known}, cost={"tokens": 2}, **options)
-    for stage in (known, opened):
-        record = {"recipe": stage.recipe, "facts": {"seconds": 3.0}, "cost": dict(stage.cost)}
-        storage.write_json(storage.join(stage.folder(root), "record.json"), record)
-    assert training_rate("stage_two", root, gpu=False, workers=1) == 200
-    show([Stage(name="stage_two", inputs={"b": known}, cost={"tokens": 2}, **options)], Execution(root=root))
-    said = capsys.readouterr().out
-    assert "not known" in said and "1 stages whose time is not known" in " ".join(said.split())

@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tlm_ray import storage
-from tlm_ray.retrieval.analyzer import Analyzer
+from tlm_ray.retrieval import Analyzer
+from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.recipes import TINY_RECIPE
 from tlm_ray.runs.stages import Stage, canonical, found, plain, unique
 from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.starts import Scratch
 
 STEADY = settings(
     max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -76,9 +78,9 @@ def test_every_field_of_a_recipe_and_of_what_it_holds_changes_the_fingerprint():
     changed = [
         make_stage(parameters={"recipe": replace(tiny, **change)}).fingerprint
         for change in ({"k": tiny.k - 1}, {"rho1": tiny.rho1 + 1}, {"rho2": tiny.rho2 + 0.5}, {"scale": "other"},
-                       {"geometry": replace(tiny.geometry, dropout=0.25)},
+                       {"start": Scratch(replace(tiny.start.geometry, dropout=0.25))},
                        {"stage_one": replace(tiny.stage_one, log_every=tiny.stage_one.log_every + 1)},
-                       {"analyzer": replace(tiny.analyzer, stemmer="english")})
+                       {"method": Bm25(analyzer=Analyzer(stemmer="english"))})
     ]  # fmt: skip
     assert len({base.fingerprint, *changed}) == len(changed) + 1
 

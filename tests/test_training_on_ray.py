@@ -21,19 +21,20 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from tlm_ray import baseline, storage
 from tlm_ray.runs.execution import make
-from tlm_ray.runs.options import Options
 from tlm_ray.runs.tracking import Tracker
+from tlm_ray.training.driver import TrainingStopped, _trainer
+from tlm_ray.training.settings import Compute, Job
+from tlm_ray.training.starts import Architecture
 from tlm_ray.training.tokenizer import train_wordpiece
-from tlm_ray.training.train import Compute, TrainingStopped, _trainer
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 LOSSES = ("general_mlm", "task_mlm", "task")
 
 
 def train(data: Path, root: Path, recipe, *, workers: int = 1, last: str = "stage_one", **options) -> dict:
     """Train a recipe under a root of its own; return the last stage's facts."""
     flow = replace(small_flow(data, root, compute=Compute(workers=workers), workers=2), **options)
-    stage = getattr(flow, last)(recipe, flow.task("topics"), 0)
+    stage = getattr(flow.stages(recipe, "topics", 0), last)
     return make([stage], flow.execution.root)[stage.fingerprint]["facts"]
 
 
@@ -57,8 +58,9 @@ def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_work
 
 @pytest.mark.parametrize(("rows", "workers"), [(8, 8), (100, 64)])
 def test_a_training_takes_no_more_workers_than_a_step_has_rows(tmp_path, rows, workers):
-    config = {"folder": str(tmp_path), "schedule": replace(STAGE_ONE, batch_rows=rows)}
-    trainer = _trainer(lambda config: {}, config, Compute(workers=64), [])
+    settings = small_recipe(stage_one=replace(STAGE_ONE, batch_rows=rows)).settings_one(0)
+    job = Job(folder=str(tmp_path), blocks="", settings=settings, compute=Compute(workers=64))
+    trainer = _trainer(job, [])
     assert trainer.scaling_config.num_workers == workers
 
 
@@ -73,7 +75,7 @@ def undisturbed(data, tmp_path_factory) -> tuple[Path, dict]:
 def folder(data, undisturbed) -> Path:
     """The folder of the long stage one, to be made anew from the same blocks."""
     flow = small_flow(data, undisturbed[0])
-    folder = Path(flow.stage_one(long_recipe(), flow.task("topics"), 0).folder(flow.execution.root))
+    folder = Path(flow.stages(long_recipe(), "topics", 0).stage_one.folder(flow.execution.root))
     shutil.rmtree(folder)
     return folder
 
@@ -120,7 +122,7 @@ from small import long_recipe, small_flow
 from tlm_ray import make, ray_options
 ray.init(address="local", num_cpus=2, **ray_options())
 flow = small_flow(Path(sys.argv[1]), Path(sys.argv[2]))
-make([flow.stage_one(long_recipe(), flow.task("topics"), 0)], sys.argv[2])
+make([flow.stages(long_recipe(), "topics", 0).stage_one], sys.argv[2])
 """
 
 
@@ -163,16 +165,16 @@ def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are
 
 def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    tracker = Tracker.start("test", uri=uri)
+    tracker = Tracker.start("test", uri=uri, root=str(tmp_path / "root"))
     flow = replace(small_flow(data, tmp_path / "root"), callbacks=tracker.callbacks)
-    stage = flow.tlm(small_recipe(), "topics", 0)
+    stages = flow.stages(small_recipe(), "topics", 0)
+    stage, two = stages.metrics, stages.stage_two
     root = flow.execution.root
-    records = make([stage], root, watch=lambda stage, record: tracker.close(stage, root, record))
+    records = make([stage], root, watch=tracker.close)
     tracker.finish({"topics/a, b + rho2 = 20": 1.0})
     storage.write_bytes(f"{tmp_path}/out/table.md", b"| |")
     tracker.attach([f"{tmp_path}/out/table.md"])
 
-    two = stage.inputs["stage_two"]
     model = AutoModelForSequenceClassification.from_pretrained(f"{two.folder(root)}/model")
     tokenizer = AutoTokenizer.from_pretrained(f"{two.folder(root)}/model")
     assert set(model.config.id2label.values()) == {"sea", "sky", "kitchen"}
@@ -190,14 +192,14 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     assert set(children) == {"stage_one", "stage_two"} and len(runs) == 3
     assert {run.info.status for run in runs} == {"FINISHED"}
     one = children["stage_one"]
-    assert one.data.tags["fingerprint"] == two.inputs["stage_one"].fingerprint[:20]
+    assert one.data.tags["fingerprint"] == stages.stage_one.fingerprint[:20]
     steps = [m.step for m in client.get_metric_history(one.info.run_id, "learning_rate")]
-    assert steps == [entry["step"] for entry in records[two.inputs["stage_one"].fingerprint]["facts"]["history"]]
+    assert steps == [entry["step"] for entry in records[stages.stage_one.fingerprint]["facts"]["history"]]
     assert {"general_mlm", "task_mlm", "task", "tokens_per_s", "dev"} <= set(one.data.metrics)
 
 
 def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
-    tracker = Tracker.start("test", uri="http://127.0.0.1:9")
+    tracker = Tracker.start("test", uri="http://127.0.0.1:9", root=str(tmp_path))
     facts = train(data, tmp_path, small_recipe(k=0), callbacks=tracker.callbacks)
     tracker.attach([f"{tmp_path}/absent"])
     tracker.finish({})
@@ -217,7 +219,7 @@ def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data,
 def test_a_refused_architecture_stops_at_once(data, tmp_path):
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     AutoConfig.for_model("longformer", attention_window=8, **size).save_pretrained(tmp_path / "longformer")
-    recipe = small_recipe(k=0, architecture=str(tmp_path / "longformer"))
+    recipe = small_recipe(k=0, start=Architecture(str(tmp_path / "longformer")))
     with pytest.raises(TrainingStopped, match="architecture 'longformer': its heads need more") as stopped:
         train(data, tmp_path / "root", recipe)
     assert "lost workers" not in str(stopped.value)
@@ -240,6 +242,7 @@ def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):
 
 
 def test_rows_at_once_are_an_execution_setting():
-    assert Options(micro_rows=4).execution("root").compute == Compute(micro_rows=4)
     with pytest.raises(ValueError, match=r"micro_rows -1: must be 0 \(all rows of a step at once\) or more"):
         Compute(micro_rows=-1)
+    with pytest.raises(ValueError, match="workers 0: a training needs 1 or more"):
+        Compute(workers=0)

@@ -8,10 +8,10 @@ The words used everywhere:
     corpus      the general text, any size; cut into *passages* of about 128 word pieces
     task        labelled texts with train, dev and test splits; its training texts are the *queries*
     neighbours  the passages that a method retrieved for the queries, each with its best *rank*
-    k           passages kept a query; *depth*: passages retrieved a query, so that any smaller k is a cut
+    k           passages kept per query; *depth*: passages retrieved per query, so that any smaller k is a cut
     general     data that was retrieved; *task* data is the task's own
     block       a row of token ids as training reads it; a *batch* is the rows of one optimizer step
-    rho1        general batches a task batch; rho2: weight of the MLM loss in a task batch
+    rho1        general batches per task batch; rho2: weight of the MLM loss in a task batch
     stage one   masked language modelling on general and task data, and the task; stage two: the task alone
     recipe      every number that decides a result; *execution* is everything that does not
     stage       a result named by what made it: `root/name/fingerprint`, complete when `record.json` is there
@@ -21,43 +21,105 @@ Ray nor MLflow.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two lists against each other
+    from tlm_ray.corpus.hub import short_name as short_name
+    from tlm_ray.corpus.manifest import open_corpus as open_corpus
+    from tlm_ray.corpus.tasks import read_task as read_task
+    from tlm_ray.report import Cell as Cell
+    from tlm_ray.report import Score as Score
+    from tlm_ray.report import print_table as print_table
+    from tlm_ray.report import publish_table as publish_table
+    from tlm_ray.report import scores_markdown as scores_markdown
+    from tlm_ray.runs.connection import ray_options as ray_options
+    from tlm_ray.runs.errors import plain_errors as plain_errors
+    from tlm_ray.runs.execution import Execution as Execution
+    from tlm_ray.runs.execution import make as make
+    from tlm_ray.runs.experiment import Outcome as Outcome
+    from tlm_ray.runs.experiment import Training as Training
+    from tlm_ray.runs.experiment import run as run
+    from tlm_ray.runs.experiment import show_plan as show_plan
+    from tlm_ray.runs.options import Cluster as Cluster
+    from tlm_ray.runs.options import Data as Data
+    from tlm_ray.runs.options import Folders as Folders
+    from tlm_ray.runs.options import OneTask as OneTask
+    from tlm_ray.runs.options import Place as Place
+    from tlm_ray.runs.options import Workers as Workers
+    from tlm_ray.runs.options import open_flow as open_flow
+    from tlm_ray.runs.options import parse as parse
+    from tlm_ray.runs.pipeline import Flow as Flow
+    from tlm_ray.runs.recipe_options import Budget as Budget
+    from tlm_ray.runs.recipe_options import Changes as Changes
+    from tlm_ray.runs.recipe_options import Methods as Methods
+    from tlm_ray.runs.recipe_options import Mixture as Mixture
+    from tlm_ray.runs.recipe_options import Passages as Passages
+    from tlm_ray.runs.recipe_options import Scale as Scale
+    from tlm_ray.runs.recipe_options import recipe_of as recipe_of
+    from tlm_ray.runs.recipes import Recipe as Recipe
+    from tlm_ray.runs.recipes import baseline as baseline
+    from tlm_ray.runs.recipes import recipe_for as recipe_for
+    from tlm_ray.runs.stages import Stage as Stage
+    from tlm_ray.runs.sweeping import Search as Search
+    from tlm_ray.runs.sweeping import Space as Space
+    from tlm_ray.runs.sweeping import best_recipe as best_recipe
+    from tlm_ray.runs.sweeping import show_sweep_plan as show_sweep_plan
+    from tlm_ray.runs.sweeping import sweep as sweep
+    from tlm_ray.training.inference import predict_texts as predict_texts
 
 _DOOR = {
-    "Options": "tlm_ray.runs.options",
-    "ray_options": "tlm_ray.runs.connection",
-    "plain_errors": "tlm_ray.runs.options",
-    "Training": "tlm_ray.runs.experiment",
-    "Outcome": "tlm_ray.runs.experiment",
-    "run": "tlm_ray.runs.experiment",
-    "show_plan": "tlm_ray.runs.experiment",
-    "Recipe": "tlm_ray.runs.recipes",
-    "recipe_for": "tlm_ray.runs.recipes",
-    "baseline": "tlm_ray.runs.recipes",
-    "Flow": "tlm_ray.runs.pipeline",
-    "Execution": "tlm_ray.runs.execution",
-    "Stage": "tlm_ray.runs.stages",
-    "make": "tlm_ray.runs.execution",
-    "Space": "tlm_ray.runs.sweeping",
-    "sweep": "tlm_ray.runs.sweeping",
-    "show_sweep_plan": "tlm_ray.runs.sweeping",
-    "best_recipe": "tlm_ray.runs.sweeping",
-    "predict_texts": "tlm_ray.training.inference",
-    "read_task": "tlm_ray.corpus.tasks",
+    "short_name": "tlm_ray.corpus.hub",
     "open_corpus": "tlm_ray.corpus.manifest",
+    "read_task": "tlm_ray.corpus.tasks",
     "Cell": "tlm_ray.report",
-    "markdown_rows": "tlm_ray.report",
+    "Score": "tlm_ray.report",
+    "scores_markdown": "tlm_ray.report",
     "print_table": "tlm_ray.report",
     "publish_table": "tlm_ray.report",
+    "ray_options": "tlm_ray.runs.connection",
+    "plain_errors": "tlm_ray.runs.errors",
+    "Execution": "tlm_ray.runs.execution",
+    "make": "tlm_ray.runs.execution",
+    "Outcome": "tlm_ray.runs.experiment",
+    "Training": "tlm_ray.runs.experiment",
+    "run": "tlm_ray.runs.experiment",
+    "show_plan": "tlm_ray.runs.experiment",
+    "Cluster": "tlm_ray.runs.options",
+    "Data": "tlm_ray.runs.options",
+    "Folders": "tlm_ray.runs.options",
+    "OneTask": "tlm_ray.runs.options",
+    "Place": "tlm_ray.runs.options",
+    "Workers": "tlm_ray.runs.options",
+    "open_flow": "tlm_ray.runs.options",
+    "parse": "tlm_ray.runs.options",
+    "Flow": "tlm_ray.runs.pipeline",
+    "Budget": "tlm_ray.runs.recipe_options",
+    "Changes": "tlm_ray.runs.recipe_options",
+    "Methods": "tlm_ray.runs.recipe_options",
+    "Mixture": "tlm_ray.runs.recipe_options",
+    "Passages": "tlm_ray.runs.recipe_options",
+    "Scale": "tlm_ray.runs.recipe_options",
+    "recipe_of": "tlm_ray.runs.recipe_options",
+    "Recipe": "tlm_ray.runs.recipes",
+    "baseline": "tlm_ray.runs.recipes",
+    "recipe_for": "tlm_ray.runs.recipes",
+    "Stage": "tlm_ray.runs.stages",
+    "Search": "tlm_ray.runs.sweeping",
+    "Space": "tlm_ray.runs.sweeping",
+    "best_recipe": "tlm_ray.runs.sweeping",
+    "show_sweep_plan": "tlm_ray.runs.sweeping",
+    "sweep": "tlm_ray.runs.sweeping",
+    "predict_texts": "tlm_ray.training.inference",
 }
 __all__ = list(_DOOR)
 __version__ = "0.1.0"
 
+if not TYPE_CHECKING:  # a checker would take every name that this function answers for Any
 
-def __getattr__(name: str) -> Any:
-    if name not in _DOOR:
-        raise AttributeError(f"module 'tlm_ray' has no attribute {name!r}")
-    return getattr(import_module(_DOOR[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _DOOR:
+            raise AttributeError(f"module 'tlm_ray' has no attribute {name!r}")
+        return getattr(import_module(_DOOR[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ray
-from rich.console import Console
 
+from tlm_ray.console import console
 from tlm_ray.process import keep_memory
 
-console = Console(stderr=False, highlight=False, soft_wrap=True)
 REPORT_EVERY_S = 5.0
 FAILED = "failed"  # a column of every result
+RETRIES = 3  # of a task whose worker process died
+SHOWN = 200  # characters of an item in a message
 
 
 def each(
@@ -27,9 +28,10 @@ def each(
 ) -> Iterator[dict[str, Any]]:
     """Yield `worker(*arguments)(item)` for each item, in the order in which they finish.
 
-    Large arguments travel once a node when they are `ray.put` references. A lost actor or node repeats only the items
+    Large arguments travel once per node when they are `ray.put` references. A lost actor or node repeats only the items
     that it held. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells.
-    gpus: what each actor needs beside its CPU.
+    gpus: what each actor needs beside its CPU. ValueError carries the message of a worker's own ValueError or OSError,
+    be it of its constructor or of an item.
     """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
@@ -53,7 +55,7 @@ def each(
         yield row
 
 
-def tasks(
+def ray_tasks(
     items: Sequence[dict[str, Any]],
     function: Callable[..., Any],
     *,
@@ -63,9 +65,10 @@ def tasks(
 ) -> list[Any]:
     """Return `function(item, *arguments)` of all items, in their order, run by plain Ray tasks.
 
-    For work that needs nothing prepared: a pool of actors takes three seconds to start, tasks take none.
+    For work that needs nothing prepared: a pool of actors takes three seconds to start, tasks take none. A task's own
+    ValueError or OSError is raised here; OSError names the item whose worker process dies again and again.
     """
-    remote = ray.remote(max_retries=3, num_cpus=1)(function)
+    remote = ray.remote(max_retries=RETRIES, num_cpus=1)(function)
     progress = _Progress(title, items, "")
     waiting = list(range(len(items)))[::-1]
     running: dict[Any, int] = {}
@@ -76,7 +79,8 @@ def tasks(
             running[remote.remote(items[place], *arguments)] = place
         for reference in ray.wait(list(running))[0]:
             place = running.pop(reference)
-            results[place] = _result(reference)
+            what = f"{title}, part {place + 1} of {len(items)} ({str(items[place])[:SHOWN]})"
+            results[place] = _result(reference, what)
             progress.done(place)
     return [results[place] for place in range(len(items))]
 
@@ -110,12 +114,18 @@ class _Each:
         keep_memory()
         resolved = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
         self.items = ray.get(items) if isinstance(items, ray.ObjectRef) else items
-        self.worker = worker(*resolved)
+        self.error: Exception | None = None
+        try:
+            self.worker = worker(*resolved)
+        except (ValueError, OSError) as error:  # Ray would call the actor dead, in a thousand lines
+            self.error = error
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Return the worker's result; what it says about its input travels as a value, not as Ray's account of it."""
+        """Return the worker's result; its own ValueError or OSError travels as a message instead of a RayTaskError."""
         place = int(batch["item"][0])
         try:
+            if self.error:
+                raise self.error
             result = {FAILED: False} | self.worker(self.items[place])
         except (ValueError, OSError) as error:
             result = {FAILED: True, "message": str(error)}
@@ -129,18 +139,26 @@ def on_worker(
     resources: dict[str, float] | None = None,
     **options: Any,
 ) -> Any:
-    """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result."""
+    """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result.
+
+    The function's own ValueError or OSError is raised here; OSError if its worker process dies again and again.
+    """
     needs = dict(resources or {"CPU": 1.0})
     named = {"num_cpus": needs.pop("CPU", 0.0), "num_gpus": needs.pop("GPU", 0.0), "memory": needs.pop("memory", None)}
-    remote = ray.remote(max_retries=3)(function).options(resources=needs, **named)
-    return _result(remote.remote(*arguments, **options))
+    remote = ray.remote(max_retries=RETRIES)(function).options(resources=needs, **named)
+    return _result(remote.remote(*arguments, **options), function.__name__)
 
 
-def _result(reference: Any) -> Any:
-    """Wait for a task's result; what it says about its input is raised as itself, not as Ray's account of it."""
+def _result(reference: Any, what: str) -> Any:
+    """Wait for a task's result; re-raise the worker's own ValueError or OSError instead of RayTaskError."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, ValueError | OSError):
             raise error.cause from error
         raise
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        raise ChildProcessError(
+            f"{what}: its worker process died again and again, most often for want of memory; use fewer workers at "
+            "a time or machines with more memory, then run the same again"
+        ) from error

@@ -1,4 +1,4 @@
-"""The only place that opens a path: files and folders on any filesystem that pyarrow opens.
+"""Files and folders on any filesystem that pyarrow opens; this module and `listing` alone open paths.
 
 A location is a URI (`s3://bucket/key`, `gs://...`, `hf://datasets/...`, `file:///...`) or a local path. Writing is
 atomic where the filesystem can rename: a reader sees a whole file or none.
@@ -6,7 +6,6 @@ atomic where the filesystem can rename: a reader sees a whole file or none.
 
 import contextlib
 import errno
-import fnmatch
 import hashlib
 import io
 import json
@@ -14,27 +13,17 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 REMOTE_CHUNK_BYTES = 8 << 20
-PATTERN = "*?["  # what makes a glob of a path that is not there
+MAKE_ANEW = "delete its folder to make it anew"  # the fix for a damaged file of a stage
 URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
-
-
-@dataclass(frozen=True, kw_only=True)
-class File:
-    """One file of a listing: where it is, its size in bytes, when it last changed (ns since 1970, or `_changed_ns`)."""
-
-    uri: str
-    size: int
-    modified_ns: int
 
 
 def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -78,7 +67,7 @@ def without_query(uri: str) -> str:
     return str(uri).partition("?")[0] if len(urlsplit(str(uri)).scheme) > 1 else str(uri)
 
 
-def _sibling(uri: str, path: str) -> str:
+def sibling(uri: str, path: str) -> str:
     """Return the location of `path`, a path of the filesystem that `uri` lies on."""
     split = urlsplit(str(uri))
     if len(split.scheme) < 2:
@@ -106,86 +95,6 @@ def exists(uri: str) -> bool:
 def absolute_if_there(name: str) -> str:
     """Return a folder's location as it is in any working folder; what is not there, such as a hub name, as it is."""
     return absolute(name) if name and exists(name) else name
-
-
-def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[File]:
-    """List a file, a folder (recursively) or a glob, sorted by path; FileNotFoundError if nothing is there.
-
-    Names that start with `.` or `_` are bookkeeping of other tools and left out of folders and globs.
-    """
-    filesystem, path = open_filesystem(uri)
-    found = _glob(filesystem, path) if _is_glob(filesystem, path) else _tree(filesystem, path)
-    files = [
-        File(
-            uri=_sibling(uri, info.path),
-            size=info.size or 0,
-            modified_ns=_changed_ns(filesystem, info),
-        )
-        for info in sorted(found, key=lambda info: info.path)
-        if info.type == pafs.FileType.File and info.path.endswith(suffix)
-    ]
-    if not files and not missing_ok:
-        raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
-    return files
-
-
-def _changed_ns(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> int:
-    """Local files: the inode's change time, which no tool sets back; elsewhere the time of modification.
-
-    The hub tells no time: there it is a number made of the hash of the content.
-    """
-    if isinstance(filesystem, pafs.LocalFileSystem):
-        return os.stat(info.path).st_ctime_ns
-    if isinstance(filesystem, pafs.PyFileSystem) and (blob := filesystem.handler.fs.info(info.path).get("blob_id")):
-        return int(blob[:15], 16)
-    return info.mtime_ns or 0
-
-
-def _tree(filesystem: pafs.FileSystem, path: str) -> list[pafs.FileInfo]:
-    info = filesystem.get_file_info(path)
-    if info.type != pafs.FileType.Directory:
-        return [info]
-    listing = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
-    return [f for f in listing if not _hidden(os.path.relpath(f.path, path))]
-
-
-def _is_glob(filesystem: pafs.FileSystem, path: str) -> bool:
-    return any(c in path for c in PATTERN) and filesystem.get_file_info(path).type == pafs.FileType.NotFound
-
-
-def _before_glob(pattern: str) -> str:
-    first = min(pattern.index(c) for c in PATTERN if c in pattern)
-    return pattern[:first].rpartition("/")[0]
-
-
-def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[pafs.FileInfo]:
-    base = _before_glob(pattern)
-    selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
-    return [
-        f
-        for f in filesystem.get_file_info(selector)
-        if fnmatch.fnmatch(f.path, pattern) and not _hidden(os.path.relpath(f.path, base))
-    ]
-
-
-def _hidden(relative: str) -> bool:
-    return any(part[0] in "._" for part in relative.split("/"))
-
-
-def base_of(uri: str) -> str:
-    """Return the location that a listing's names are relative to: the folder, or a file's or glob's own folder."""
-    filesystem, path = open_filesystem(uri)
-    if _is_glob(filesystem, path):
-        path = _before_glob(path)
-    elif filesystem.get_file_info(path).type == pafs.FileType.File:
-        path = path.rpartition("/")[0]
-    return without_query(_sibling(uri, path)).rstrip("/")
-
-
-def name_below(base: str, uri: str) -> str:
-    """Return a listed file's name below its `base_of`, the same on every filesystem."""
-    name = without_query(uri).removeprefix(base).lstrip("/")
-    return name if urlsplit(base).scheme in ("", "hf") else unquote(name)
 
 
 def read_bytes(uri: str) -> bytes:
@@ -234,12 +143,12 @@ def write_bytes(uri: str, data: bytes) -> None:
         stream.write(data)
 
 
-def read_json(uri: str) -> Any:
-    """Return a JSON file's value; ValueError names the file if it is not JSON."""
+def read_json(uri: str, *, fix: str = "delete this file") -> Any:
+    """Return a JSON file's value; ValueError names the file and the fix if it is not JSON."""
     try:
         return json.loads(read_bytes(uri))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"file {uri!r} is not JSON ({error}); delete its folder to make it anew") from error
+        raise ValueError(f"file {uri!r} is not JSON ({error}); {fix}") from error
 
 
 def write_json(uri: str, value: Any) -> None:
@@ -265,7 +174,7 @@ def read_table(uri: str) -> pa.Table:
         with filesystem.open_input_file(path) as stream:
             return pa.ipc.open_file(stream).read_all()
     except pa.ArrowInvalid as error:
-        raise ValueError(f"file {uri!r} cannot be read ({error}); delete its folder to make it anew") from error
+        raise ValueError(f"file {uri!r} cannot be read ({error}); {MAKE_ANEW}") from error
 
 
 def write_parquet(uri: str, table: pa.Table) -> None:
@@ -335,3 +244,16 @@ def folder_for_reading(uri: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         pafs.copy_files(path, temporary, source_filesystem=filesystem)
         yield Path(temporary)
+
+
+@contextlib.contextmanager
+def file_for_reading(uri: str) -> Iterator[Path]:
+    """Give a local file with the bytes and the name of `uri`: the file itself where it is local, else a copy."""
+    filesystem, path = open_filesystem(uri)
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / os.path.basename(path)
+        copy.write_bytes(read_bytes(uri))
+        yield copy

@@ -1,5 +1,7 @@
 """Readers of raw text: Parquet, JSONL, CSV and plain text, from any location, as batches of one text column."""
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 
@@ -20,6 +22,8 @@ FORMATS = {
     ".md": "text",
 }
 BATCH_ROWS = 8192
+SHOWN = 40  # characters of a text in a message
+DELIMITERS = (";", "\t", "|")  # of files that call themselves CSV
 CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's own 1 MB is less than a book
 
 
@@ -37,34 +41,53 @@ def file_format(uri: str) -> str:
 def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order as record batches of the named columns (all if None).
 
-    ValueError names the file and the column that is missing, or the line that cannot be read.
+    ValueError names the file and the column that is missing or there twice, or the line that cannot be read.
     """
     reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text}[file_format(uri)]
     try:
         for batch in reader(uri, columns):
             yield _select(batch, columns, uri)
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
         raise ValueError(f"file {uri!r} cannot be read ({error}); repair it or take it away") from error
 
 
 def _select(batch: pa.RecordBatch, columns: list[str] | None, uri: str) -> pa.RecordBatch:
-    for column in columns or []:
-        if column not in batch.schema.names:
+    names = batch.schema.names
+    for column in columns or names:
+        if column not in names:
             raise ValueError(
-                f"file {uri!r} has no column {column!r}, only {', '.join(batch.schema.names)}; "
+                f"file {uri!r} has no column {column!r}, only {', '.join(names)}; "
                 "name the right one (--column for a corpus)"
             )
+        if names.count(column) > 1:
+            raise ValueError(f"file {uri!r} has {names.count(column)} columns of the name {column!r}; rename one")
     return batch.select(columns) if columns else batch
 
 
 def as_strings(values: pa.Array | pa.ChunkedArray, column: str, uri: str) -> pa.Array | pa.ChunkedArray:
     """Return a column's values as strings; ValueError names the file and the column if they are not text or numbers."""
     try:
-        return values.cast(pa.string())
+        strings = values.cast(pa.string())
     except pa.ArrowException as error:
         raise ValueError(
             f"file {uri!r}, column {column!r}: is no text ({error}); name or make a text column"
         ) from error
+    try:
+        strings.validate(full=True)  # a Parquet file may call any bytes a string
+    except pa.ArrowInvalid as error:
+        wrong = next(value for value in strings.cast(pa.binary()).to_pylist() if not _is_utf8(value or b""))
+        raise ValueError(
+            f"file {uri!r}, column {column!r}: {wrong[:SHOWN]!r} is not UTF-8; write the file again"
+        ) from error
+    return strings
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
@@ -77,14 +100,26 @@ def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    name = storage.without_query(uri).lower()
+    delimiter = "\t" if ".tsv" in storage.without_query(uri).lower() else ","
+    _check_delimiter(uri, delimiter, columns)
     read = pacsv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES)  # in one thread errors have a row number
-    options = pacsv.ParseOptions(delimiter="\t" if ".tsv" in name else ",", newlines_in_values=True)
+    options = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with storage.open_text(uri) as stream:
         header = pacsv.open_csv(stream, read_options=read, parse_options=options).schema.names
     types = pacsv.ConvertOptions(column_types={name: pa.string() for name in header}, strings_can_be_null=False)
     with storage.open_text(uri) as stream:
         yield from pacsv.open_csv(stream, read_options=read, parse_options=options, convert_options=types)
+
+
+def _check_delimiter(uri: str, delimiter: str, columns: list[str] | None) -> None:
+    """ValueError if the header is one name that holds another delimiter, unless that is the name of a column asked."""
+    with storage.open_text(uri) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as lines:
+        header = next(csv.reader(lines, delimiter=delimiter), [])
+    found = [other for other in DELIMITERS if len(header) == 1 and other in header[0]]
+    if found and header != columns:
+        raise ValueError(
+            f"file {uri!r} looks like it is separated by {found[0]!r}; write it with {delimiter!r} instead"
+        )
 
 
 def _jsonl(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
@@ -94,10 +129,10 @@ def _jsonl(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # ValueError also of a number of more than 4,300 digits
             raise ValueError(f"file {uri!r}, line {number}: not JSON ({error}); mend the line") from error
         if not isinstance(row, dict):
-            raise ValueError(f"file {uri!r}, line {number}: {line[:40]!r} is not an object; write one a line")
+            raise ValueError(f"file {uri!r}, line {number}: {line[:SHOWN]!r} is not an object; write one per line")
         rows.append(row)
         if len(rows) == BATCH_ROWS:
             yield _batch(rows, columns, uri)
@@ -113,7 +148,7 @@ def _batch(rows: list[dict], columns: list[str] | None, uri: str) -> pa.RecordBa
         wanted = columns is None or name in columns
         try:
             made[name] = pa.array([row.get(name) for row in rows]) if wanted else pa.nulls(len(rows))
-        except (pa.ArrowException, UnicodeError) as error:
+        except (pa.ArrowException, UnicodeError, OverflowError) as error:
             raise ValueError(f"file {uri!r}, column {name!r}: {error}; make its values of one type") from error
     return pa.RecordBatch.from_pydict(made)
 

@@ -6,17 +6,23 @@ from dataclasses import dataclass
 
 from tlm_ray import storage
 from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.listing import base_of, list_files, name_below
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusFile:
-    """One file: its name below the corpus' location, where it is, and what it was when the manifest was taken."""
+    """One file, as it was when the manifest was taken."""
 
     name: str
+    """its name below the corpus' location"""
     uri: str
+    """where it is"""
     size: int
+    """bytes"""
     modified_ns: int
+    """when it last changed, as `listing.File` has it"""
     digest: str
+    """sha256 of its bytes; of a remote file, of its size and time"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +30,11 @@ class Corpus:
     """A general corpus: files of one text column."""
 
     uri: str
+    """a file, folder or glob"""
     column: str
+    """the column of texts"""
     files: tuple[CorpusFile, ...]
+    """in the order of their names"""
 
     @property
     def digest(self) -> str:
@@ -45,34 +54,42 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     local file is identified by its bytes, a remote one by name, size and time of change (on the hub: the hash it
     keeps): hashing it would cost a download.
     """
-    found = [file for file in storage.list_files(uri) if file.size]
+    found = [file for file in list_files(uri) if file.size]
     if not found:
         raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
     for batch in read_columns(found[0].uri, [column]):  # a missing column or an unreadable file shows here
         as_strings(batch.column(0), column, found[0].uri)
         break
-    known = storage.read_json(digests) if digests and storage.exists(digests) else {}
-    base = storage.base_of(uri)
+    known = _kept(digests) if digests and storage.exists(digests) else {}
+    base = base_of(uri)
     files = []
     for file in found:
         stamp = f"{file.size} {file.modified_ns}"
         if not storage.is_local(file.uri):
             digest = hashlib.sha256(stamp.encode()).hexdigest()
-        elif known.get(file.uri, [""])[0] == stamp:
+        elif known.get(file.uri, ["", ""])[0] == stamp:
             digest = known[file.uri][1]
         else:
             digest = storage.digest(file.uri)
             known[file.uri] = [stamp, digest]
-        name = storage.name_below(base, file.uri)
+        name = name_below(base, file.uri)
         files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
     if digests:
         storage.write_json(digests, known)
     return Corpus(uri=uri, column=column, files=tuple(files))
 
 
+def _kept(uri: str) -> dict[str, list[str]]:
+    """Return the digests of earlier runs: location -> what identified the file then, and its digest."""
+    known = storage.read_json(uri)
+    if not isinstance(known, dict) or not all(isinstance(v, list) and len(v) == 2 for v in known.values()):
+        raise ValueError(f"file {uri!r} holds no digests of corpus files; delete this file")
+    return known
+
+
 def check_unchanged(file: CorpusFile) -> None:
     """ValueError if a corpus file is not what it was when the manifest was taken."""
-    now = storage.list_files(file.uri)[0]
+    now = list_files(file.uri)[0]
     if (now.size, now.modified_ns) != (file.size, file.modified_ns):
         raise ValueError(
             f"corpus file {file.uri!r} changed while it was read: {file.size} bytes were fingerprinted, {now.size} are "

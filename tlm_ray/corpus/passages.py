@@ -1,4 +1,4 @@
-"""The passages stage: every document of a corpus cut into passages, one Parquet part a corpus file.
+"""The passages stage: every document of a corpus cut into passages, one Parquet part per corpus file.
 
 A passage's id is its place in the corpus: files in order of name, rows in order, passages in order.
 """
@@ -78,7 +78,7 @@ class PassageStore:
     @classmethod
     def open(cls, folder: str) -> "PassageStore":
         """Open the folder of a passages stage."""
-        return cls(folder, storage.read_json(storage.join(folder, PARTS)))
+        return cls(folder, storage.read_json(storage.join(folder, PARTS), fix=storage.MAKE_ANEW))
 
     def __len__(self) -> int:
         return sum(part["passages"] for part in self.parts)
@@ -99,7 +99,7 @@ class PassageStore:
         try:
             return self._read_groups(uri, low, high, columns)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"file {uri!r} cannot be read ({error}); delete its folder to make it anew") from error
+            raise ValueError(f"file {uri!r} cannot be read ({error}); {storage.MAKE_ANEW}") from error
 
     def _read_groups(self, uri: str, low: int, high: int, columns: list[str]) -> pa.Table:
         filesystem, path = storage.open_filesystem(uri)

@@ -1,33 +1,65 @@
-"""Scores of predicted classes and numbers, as the paper reports them: percentages from scikit-learn and SciPy."""
+"""Metrics: percentages of agreement between predicted and gold classes or numbers, as the paper reports them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
+ROUNDING = 1e-6  # by which a correlation may exceed 1
 
-def score(metric: str, gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> float:
-    """Return how well predicted class ids, or numbers, agree with gold ones, in percent.
 
-    `metric` is one of METRICS; `gold` and `predicted` are class ids of equal length, or numbers for
-    a metric of REGRESSION. The result is in [0, 100], except for "matthews" and correlations, in
-    [-100, 100]. "macro_f1" averages over the classes seen in
-    gold or predicted, one that was never predicted counting 0, as the released code did;
-    "micro_f1" is over all classes, which equals accuracy where every row has one class;
-    "accuracy_f1" is the mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP);
-    "pearson_spearman" the mean of both correlations (GLUE's STS-B), 0 where all numbers are equal.
-    Raises ValueError for an unknown metric or ids that it cannot compare.
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A way to score predictions: one of METRICS, or one of your own, which goes wherever a name goes."""
+
+    name: str
+    """how files and tables call it"""
+    compute: Callable[[np.ndarray, np.ndarray], float]
+    """of gold and predicted values, both (rows,): int64 class ids, or float64 numbers; returns 1 for perfect ones"""
+    lowest: float = 0.0
+    """the worst possible score, in percent: -100 for a correlation"""
+    is_regression: bool = False
+    """labels are numbers instead of classes"""
+
+
+def metric_named(metric: str | Metric) -> Metric:
+    """Return the metric of a name, or a metric of your own as it is.
+
+    ValueError lists the names that exist, or says that a metric of your own has no name or the name of one of METRICS.
     """
-    if metric not in METRICS:
-        raise ValueError(f"metric {metric!r} is unknown; use one of {', '.join(METRICS)}")
-    checked = _numbers if metric in REGRESSION else _class_ids
-    gold_ids, predicted_ids = checked(metric, "gold", gold), checked(metric, "predicted", predicted)
-    if len(gold_ids) != len(predicted_ids):
+    if isinstance(metric, str):
+        if metric not in METRICS:
+            raise ValueError(f"metric {metric!r}: allowed are {', '.join(METRICS)}; or pass a Metric of your own")
+        return METRICS[metric]
+    if not metric.name or METRICS.get(metric.name, metric) != metric:
         raise ValueError(
-            f"metric {metric!r} got {len(gold_ids)} gold and {len(predicted_ids)} predicted "
+            f"metric {metric.name!r}: a Metric of your own needs a name, and not one of {', '.join(METRICS)}; "
+            "give it another name"
+        )
+    return metric
+
+
+def score(metric: str | Metric, gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> float:
+    """Return how well predicted values agree with gold ones, in percent: from the metric's `lowest` to 100.
+
+    gold, predicted: (rows,) class ids, or finite numbers for a regression. ValueError for an unknown metric, values
+    that it cannot compare, or a metric whose result is out of range.
+    """
+    metric = metric_named(metric)
+    checked = _numbers if metric.is_regression else _class_ids
+    gold_values, predicted_values = checked(metric.name, "gold", gold), checked(metric.name, "predicted", predicted)
+    if len(gold_values) != len(predicted_values):
+        raise ValueError(
+            f"metric {metric.name!r} got {len(gold_values)} gold and {len(predicted_values)} predicted "
             "values; give one prediction for each gold one"
         )
-    return 100.0 * METRICS[metric](gold_ids, predicted_ids)
+    share = float(metric.compute(gold_values, predicted_values))
+    if not metric.lowest / 100 - ROUNDING <= share <= 1 + ROUNDING:
+        raise ValueError(
+            f"metric {metric.name!r} computed {share}; compute must return a share of {metric.lowest / 100:g} to 1"
+        )
+    return 100.0 * share
 
 
 def _numbers(metric: str, name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -51,11 +83,14 @@ def _class_ids(metric: str, name: str, ids: Sequence[float] | np.ndarray) -> np.
     return array.astype(np.int64)
 
 
-def _f1(average: str) -> Callable[[np.ndarray, np.ndarray], float]:
-    def compute(gold: np.ndarray, predicted: np.ndarray) -> float:
-        return float(f1_score(gold, predicted, average=average, zero_division=0))
+def _macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean over the classes seen in gold or predicted; one never predicted counts 0, as in the released code."""
+    return float(f1_score(gold, predicted, average="macro", zero_division=0))
 
-    return compute
+
+def _micro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """F1 over all classes together, which equals accuracy where every row has one class."""
+    return float(f1_score(gold, predicted, average="micro", zero_division=0))
 
 
 def _accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
@@ -70,16 +105,18 @@ def _matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP)."""
     classes = np.union1d(gold, predicted)
     if not set(classes.tolist()) <= {0, 1}:
         raise ValueError(
             f"metric 'accuracy_f1' got the class ids {classes.tolist()}; it allows 0 and 1 only; "
             "use 'macro_f1' for more classes"
         )
-    return (_accuracy(gold, predicted) + _f1("binary")(gold, predicted)) / 2
+    return (_accuracy(gold, predicted) + float(f1_score(gold, predicted, average="binary", zero_division=0))) / 2
 
 
 def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean of both correlations (GLUE's STS-B), 0 where all numbers are equal."""
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:  # a correlation with a constant is undefined
         return 0.0
     from scipy.stats import pearsonr, spearmanr  # here, because its import takes 0.4 s of every worker
@@ -87,12 +124,15 @@ def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
     return float(pearsonr(gold, predicted).statistic + spearmanr(gold, predicted).statistic) / 2
 
 
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "macro_f1": _f1("macro"),
-    "micro_f1": _f1("micro"),
-    "accuracy": _accuracy,
-    "matthews": _matthews,
-    "accuracy_f1": _accuracy_f1,
-    "pearson_spearman": _pearson_spearman,
+# functions of the module and no closures: a metric that has travelled to another process is equal to the one here
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(name="macro_f1", compute=_macro_f1),
+        Metric(name="micro_f1", compute=_micro_f1),
+        Metric(name="accuracy", compute=_accuracy),
+        Metric(name="matthews", compute=_matthews, lowest=-100.0),
+        Metric(name="accuracy_f1", compute=_accuracy_f1),
+        Metric(name="pearson_spearman", compute=_pearson_spearman, lowest=-100.0, is_regression=True),
+    )
 }
-REGRESSION = ("pearson_spearman",)  # of numbers instead of classes

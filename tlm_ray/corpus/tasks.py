@@ -13,91 +13,31 @@ import pyarrow as pa
 
 from tlm_ray import storage
 from tlm_ray.corpus.documents import as_strings, file_format, read_columns
-from tlm_ray.corpus.scores import METRICS, REGRESSION
+from tlm_ray.corpus.hub import HUB_TASKS, HubTask, known_name, short_name
+from tlm_ray.corpus.scores import Metric, metric_named
+from tlm_ray.listing import base_of, list_files, name_below
 
 SPLITS = ("train", "dev", "test")
 SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid"), "test": ("test",)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class HubTask:
-    """Where a named task lies on the Hugging Face hub and what its columns are called there."""
-
-    uri: str
-    metric: str = "macro_f1"
-    text: str = "text"
-    text_pair: str = ""
-    label: str = "label"
-    files: tuple[str, str, str] = ("train.csv", "dev.csv", "test.csv")
-
-
-def _paper(name: str, metric: str = "macro_f1") -> HubTask:
-    return HubTask(uri=f"hf://datasets/yxchar/{name}-tlm", metric=metric)
-
-
-def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation") -> HubTask:
-    files = (
-        "train-00000-of-00001.parquet",
-        f"{dev}-00000-of-00001.parquet",
-        f"{dev}-00000-of-00001.parquet",
-    )
-    uri = f"hf://datasets/nyu-mll/glue/{name}"
-    return HubTask(uri=uri, metric=metric, text=text, text_pair=text_pair, files=files)
-
-
-# The authors' published files (paper.md: README of the released code) and GLUE, whose test labels are secret: there the
-# dev set stands in for the test set, as in the paper's table 10.
-HUB_TASKS = {
-    "ag": _paper("ag"),
-    "hyp": _paper("hyp"),
-    "amazon": _paper("amazon"),
-    "imdb": _paper("imdb"),
-    "citation_intent": _paper("citation_intent"),
-    "sciie": _paper("sciie"),
-    "chemprot": _paper("chemprot", "micro_f1"),
-    "rct-20k": _paper("rct-20k", "micro_f1"),
-    "cola": _glue("cola", "matthews", "sentence"),
-    "sst2": _glue("sst2", "accuracy", "sentence"),
-    "mrpc": _glue("mrpc", "accuracy_f1", "sentence1", "sentence2"),
-    "qqp": _glue("qqp", "accuracy_f1", "question1", "question2"),
-    "mnli": _glue("mnli", "accuracy", "premise", "hypothesis", dev="validation_matched"),
-    "qnli": _glue("qnli", "accuracy", "question", "sentence"),
-    "rte": _glue("rte", "accuracy", "sentence1", "sentence2"),
-    "stsb": _glue("stsb", "pearson_spearman", "sentence1", "sentence2"),
-}
-
-ALIASES = {
-    "agnews": "ag",
-    "ag_news": "ag",
-    "hyperpartisan": "hyp",
-    "hyperpartisan_news": "hyp",
-    "helpfulness": "amazon",
-    "acl-arc": "citation_intent",
-    "acl_arc": "citation_intent",
-    "scierc": "sciie",
-    "rct": "rct-20k",
-}
-
-
-def known_name(task: str) -> str:
-    """Return the name by which a task of the paper's or GLUE's is known here, whatever its case; others unchanged."""
-    return ALIASES.get(task.lower(), task.lower())
+SHARD = re.compile(r"(\w+)-\d+-of-(\d+)")  # a data set's files as the hub writes them
+TASK = "task.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A labelled task, read and checked.
-
-    `splits` maps train, dev and test to tables of text (string), text_pair (string, empty where there is none) and
-    label (int64, an index into `labels`; in a regression, whose `labels` are empty, float64). `digests` are the sha256
-    of its three files, its identity.
-    """
+    """A labelled task, read and checked."""
 
     name: str
+    """its short name"""
     metric: str
+    """the name of its metric"""
     labels: tuple[str, ...]
+    """the classes, in the order of their ids; empty in a regression"""
     digests: tuple[str, str, str]
+    """sha256 of the files of train, dev and test: the task's identity"""
     splits: dict[str, pa.Table] = field(compare=False, repr=False)
+    """train, dev and test: text and text_pair (strings, a pair's second is "" where there is none) and label (int64
+    class ids, or float64 in a regression)"""
 
     @cached_property
     def train_texts(self) -> list[str]:
@@ -105,21 +45,22 @@ class Task:
         return self.texts("train")
 
     def texts(self, split: str) -> list[str]:
-        """Return one text a row of a split, both sides of a pair joined by a space."""
+        """Return one text per row of a split, both sides of a pair joined by a space."""
         columns = (self.splits[split][name].to_pylist() for name in ("text", "text_pair"))
         return [f"{text} {pair}".rstrip() for text, pair in zip(*columns, strict=True)]
 
 
-def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
+def read_task(name: str, *, task_root: str = "", metric: str | Metric = "") -> Task:
     """Read and check a task: a folder's location, a name below `task_root`, or a name of the paper's or GLUE's tasks.
 
+    metric: a name or a Metric of your own, which also says whether labels are classes or numbers; "" for the task's.
     ValueError or FileNotFoundError names the file, the row and the fix: missing column, empty text, a label in dev or
     test that train does not have, fewer than two classes, a label that is no number where `metric` is of regression.
     """
-    short = storage.without_query(name).rstrip("/").rpartition("/")[2]
+    short = short_name(name)
     hub = HUB_TASKS.get(known_name(short), HubTask(uri=""))
     if task_root:
-        source = HubTask(uri=storage.join(task_root, name), metric=hub.metric)
+        source = HubTask(uri=_below(task_root, name), metric=hub.metric)
     elif "/" in name:
         source = HubTask(uri=name, metric=hub.metric)
     elif hub.uri:
@@ -130,27 +71,34 @@ def read_task(name: str, *, task_root: str = "", metric: str = "") -> Task:
         )
     files = _split_files(source)
     tables = {split: _read_split(uri, source) for split, uri in files.items()}
-    metric = metric or source.metric
-    numbers = metric in REGRESSION
-    labels = () if numbers else _labels(tables["train"], files["train"])
+    scored_by = metric_named(metric or source.metric)
+    labels = () if scored_by.is_regression else _labels(tables["train"], files["train"])
+    _check_classes(scored_by, labels, files["train"])
     return Task(
         name=short,
-        metric=_known_metric(metric, labels, files["train"]),
+        metric=scored_by.name,
         labels=labels,
         digests=tuple(storage.digest(uri) for uri in files.values()),  # type: ignore[arg-type]
         splits={
-            split: _measured(table, files[split]) if numbers else _number(table, labels, files[split])
+            split: _measured(table, files[split]) if scored_by.is_regression else _number(table, labels, files[split])
             for split, table in tables.items()
         },
     )
 
 
-def _known_metric(metric: str, labels: tuple[str, ...], uri: str) -> str:
-    if metric not in METRICS:
-        raise ValueError(f"metric {metric!r}: allowed are {', '.join(METRICS)}")
-    if metric == "accuracy_f1" and len(labels) > 2:
+def _below(root: str, name: str) -> str:
+    """Return the location of a task below the root; FileNotFoundError lists the tasks that are there."""
+    uri = storage.join(root, name)
+    if list_files(uri, missing_ok=True):
+        return uri
+    names = [name_below(base_of(root), file.uri) for file in list_files(root, missing_ok=True)]
+    tasks = sorted({name.rpartition("/")[0] for name in names if short_name(name).partition(".")[0] == "train"})
+    raise FileNotFoundError(f"task {name!r}: no file there; --task-root {root!r} has {', '.join(tasks) or 'no task'}")
+
+
+def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
+    if metric.name == "accuracy_f1" and len(labels) > 2:
         raise ValueError(f"metric 'accuracy_f1' is for 2 classes, file {uri!r} has {len(labels)}; use 'macro_f1'")
-    return metric
 
 
 def _split_files(source: HubTask) -> dict[str, str]:
@@ -158,15 +106,12 @@ def _split_files(source: HubTask) -> dict[str, str]:
     if source in HUB_TASKS.values():
         return {s: storage.join(source.uri, f) for s, f in zip(SPLITS, source.files, strict=True)}
     found: dict[str, str] = {}
-    for file in storage.list_files(source.uri):
-        stem = storage.without_query(file.uri).rpartition("/")[2].partition(".")[0]
-        for split, names in SPLIT_NAMES.items():
-            if stem in names:
-                if split in found:
-                    raise ValueError(
-                        f"task folder {source.uri!r} has two {split} files: {found[split]}, {file.uri}; keep one"
-                    )
-                found[split] = file.uri
+    for file in list_files(source.uri):
+        split = _split_of(file.uri, source.uri)
+        if split in found:
+            raise ValueError(f"task folder {source.uri!r} has two {split} files: {found[split]}, {file.uri}; keep one")
+        if split:
+            found[split] = file.uri
     missing = [split for split in SPLITS if split not in found]
     if missing:
         raise FileNotFoundError(
@@ -174,6 +119,19 @@ def _split_files(source: HubTask) -> dict[str, str]:
             "it needs train, dev and test, each .parquet, .csv or .jsonl"
         )
     return {split: found[split] for split in SPLITS}
+
+
+def _split_of(uri: str, folder: str) -> str:
+    """Return the split that a file's name says, "" for any other file; ValueError for a shard of several."""
+    stem = short_name(uri).partition(".")[0]
+    shard = SHARD.fullmatch(stem)
+    split = next((split for split, names in SPLIT_NAMES.items() if (shard[1] if shard else stem) in names), "")
+    if split and shard and int(shard[2]) != 1:
+        raise ValueError(
+            f"task folder {folder!r}: file {uri!r} is one of {int(shard[2])} shards; put a split's shards together "
+            "into one file"
+        )
+    return split
 
 
 def _read_split(uri: str, source: HubTask) -> pa.Table:
@@ -243,9 +201,6 @@ def _measured(table: pa.Table, uri: str) -> pa.Table:
     return table.set_column(2, "label", pa.array(numbers, pa.float64()))
 
 
-TASK = "task.json"
-
-
 def write_task(folder: str, task: Task) -> dict[str, int]:
     """Keep a checked task in a stage's folder; returns the number of classes and rows."""
     for split, table in task.splits.items():
@@ -266,7 +221,7 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
 
 def load_task(folder: str) -> Task:
     """Open what `write_task` kept."""
-    values = storage.read_json(storage.join(folder, TASK))
+    values = storage.read_json(storage.join(folder, TASK), fix=storage.MAKE_ANEW)
     splits = {split: storage.read_table(storage.join(folder, f"{split}.arrow")) for split in SPLITS}
     return Task(
         name=values["name"],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tlm_ray.retrieval.analyzer import WORD, Analyzer
+from tlm_ray.retrieval.engine.analyzer import WORD, Analyzer
 
 SHOWN = 5  # passages of a case
 SOURCES = 8

@@ -1,10 +1,11 @@
 """One cell of a results table: a recipe (row) on a task (column), over its seeds."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tlm_ray.corpus.scores import METRICS
+from tlm_ray.report.formats import mean_of, spread_of
 from tlm_ray.report.paper import ReportedRow, reported
 
 
@@ -12,30 +13,38 @@ from tlm_ray.report.paper import ReportedRow, reported
 class Cell:
     """What one row reached on one task, and what that cost.
 
-    `scores` and `dev_scores` hold one number a seed, in percent, in the same order of seeds;
-    `flops` (6 x tokens x parameters) and `wall_s` (seconds) are means over seeds and cover both
-    stages; `data_bytes` is the text trained on, general and task together. `flops_counted` are the
-    operations of all matrix products, padding included, or 0 where they are not known.
-    Raises ValueError for a score outside [0, 100] ([-100, 100] for "matthews").
+    Raises ValueError for a score out of its metric's range; one that `corpus.scores` does not know, such as your own,
+    may go from -100 to 100.
     """
 
     row: str
+    """the table's row"""
     task: str
+    """the task's short name, a column"""
     metric: str
+    """the name of what the scores are"""
     scores: tuple[float, ...]
+    """test scores, one per seed, in percent"""
     dev_scores: tuple[float, ...]
+    """development scores of the same seeds"""
     flops: float
+    """6 x tokens x parameters over both stages, mean over seeds"""
     data_bytes: int
+    """the text trained on, general and task together"""
     wall_s: float
+    """seconds of both stages, mean over seeds"""
     flops_counted: float = 0.0
+    """operations of all matrix products, padding included; 0 where they are not known"""
+    pretrained: bool = False
+    """training began with a pretrained encoder, whose own cost these numbers leave out"""
 
     def __post_init__(self) -> None:
         if not self.scores or len(self.scores) != len(self.dev_scores):
             raise ValueError(
                 f"{self._name}: {len(self.scores)} scores and {len(self.dev_scores)} dev_scores; "
-                "give one of each a seed, and at least one"
+                "give one of each per seed, and at least one"
             )
-        lowest = -100.0 if self.metric in ("matthews", "pearson_spearman") else 0.0
+        lowest = METRICS[self.metric].lowest if self.metric in METRICS else -100.0
         for score in (*self.scores, *self.dev_scores):
             if not lowest <= score <= 100.0:
                 raise ValueError(f"{self._name}: score {score}; give percent, {lowest:g} to 100")
@@ -51,20 +60,16 @@ class Cell:
     @property
     def mean(self) -> float:
         """Mean test score over seeds, in percent."""
-        return statistics.fmean(self.scores)
+        return mean_of(self.scores)
 
     @property
     def std(self) -> float:
-        """Sample standard deviation (divisor n - 1) of the test scores; 0.0 for a single seed.
-
-        The paper does not say which divisor it used. Seeds are a sample of the runs one could
-        make, so n - 1; with three seeds it is 1.22 times what divisor n gives.
-        """
-        return statistics.stdev(self.scores) if len(self.scores) > 1 else 0.0
+        """Sample standard deviation of the test scores over seeds (see `formats.spread_of`)."""
+        return spread_of(self.scores)
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
-    """Raise ValueError unless the cells make one table: some, no duplicates, one metric a task."""
+    """Raise ValueError unless the cells make one table: some, no duplicates, one metric per task."""
     if not cells:
         raise ValueError("cells is empty; a table needs at least one cell")
     metrics: dict[str, str] = {}

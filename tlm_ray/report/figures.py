@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from tlm_ray.report import drawing
 from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
 from tlm_ray.report.drawing import Point
-from tlm_ray.report.grids import metric_text
+from tlm_ray.report.grids import MARK, metric_text
 from tlm_ray.report.labels import name_points
 
 # What a grey name stands for, at the first of its models that has room for it.
@@ -25,7 +25,7 @@ PAPER_SERIES = {
 def score_against_flops(cells: Sequence[Cell]) -> bytes:
     """Return a PNG: mean test score over training FLOPs (log), with error bars over seeds.
 
-    One panel a task, three to a row; one colour and marker a row of the table, named beside its
+    One panel per task, three to a row; one colour and marker a row of the table, named beside its
     points, or in a legend where a panel has no room for that. Hollow grey points are the paper's
     own numbers. A row without any training (0 FLOPs) is a dotted line at its score.
     """
@@ -39,6 +39,8 @@ def score_against_flops(cells: Sequence[Cell]) -> bytes:
     x_title = "training FLOPs (6 × tokens × parameters)"
     if any(point.hollow for found in points for point in found):
         x_title += "\nhollow grey: Table 2 of Yao et al. (2022), smaller to larger models"
+    if any(cell.pretrained for cell in cells):
+        x_title += f"\n{MARK} without its pretraining"
     drawing.set_axis_titles(figure, x=x_title, y="test score, %")
     _add_names(figure, panels, points)
     return drawing.to_png(figure)
@@ -47,7 +49,7 @@ def score_against_flops(cells: Sequence[Cell]) -> bytes:
 def _own_points(cells: Sequence[Cell], task: str, rows: list[str]) -> list[Point]:
     return [
         Point(
-            name=cell.row,
+            name=f"{cell.row} {MARK}" if cell.pretrained else cell.row,
             x=cell.flops,
             y=cell.mean,
             error=cell.std,

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
 from tlm_ray.report.flops import human
+from tlm_ray.report.formats import ABSENT, pair_text, score_text
 from tlm_ray.report.paper import ReportedRow
 
-ABSENT = "–"
+MARK = "†"
+PRETRAINED_NOTE = f"{MARK} fine-tuning alone, without its pretraining: not what such a row costs from nothing."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One row of a grid; `texts` has one string a column of the grid."""
+    """One row of a grid; `texts` has one string per column of the grid."""
 
     name: str
     texts: tuple[str, ...]
@@ -23,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table of strings: one column a task, then the average, FLOPs by the paper's rule and counted, data and time."""
+    """A table of strings: a column per task, then the average, FLOPs by the paper's rule and counted, data and time."""
 
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
@@ -48,16 +50,17 @@ def make_grid(cells: Sequence[Cell]) -> Grid:
 
 def _own_line(row: str, cells: Sequence[Cell], tasks: list[str]) -> Line:
     own = {cell.task: cell for cell in cells if cell.row == row}
-    scores = [_score_text(own[task]) if task in own else ABSENT for task in tasks]
+    scores = [score_text(own[task].scores) if task in own else ABSENT for task in tasks]
+    mark = f" {MARK}" if any(cell.pretrained for cell in own.values()) else ""
     return Line(
         name=row,
         texts=(
             *scores,
             _average([own[task].mean for task in tasks if task in own], len(tasks)),
-            human(statistics.fmean(cell.flops for cell in own.values())),
-            _counted_text([cell.flops_counted for cell in own.values()]),
-            size_text(statistics.fmean(cell.data_bytes for cell in own.values())),
-            time_text(statistics.fmean(cell.wall_s for cell in own.values())),
+            human(statistics.fmean(cell.flops for cell in own.values())) + mark,
+            _counted_text([cell.flops_counted for cell in own.values()], mark),
+            size_text(statistics.fmean(cell.data_bytes for cell in own.values())) + mark,
+            time_text(statistics.fmean(cell.wall_s for cell in own.values())) + mark,
         ),
         best=(*(task in own and _is_best(own[task], cells) for task in tasks), *[False] * 5),
         is_reported=False,
@@ -79,18 +82,14 @@ def _reported_lines(cells: Sequence[Cell], tasks: list[str]) -> list[Line]:
 
 def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -> Line:
     cost = next(iter(found.values()))
-    scores = [f"{found[task].mean:.2f} ± {found[task].std:.2f}" if task in found else ABSENT for task in tasks]
+    scores = [pair_text(found[task].mean, found[task].std) if task in found else ABSENT for task in tasks]
     average = _average([row.mean for row in found.values()], len(tasks))
     texts = (*scores, average, human(cost.flops), ABSENT, f"{cost.data_gb:g} GB", ABSENT)
     return Line(name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True)
 
 
-def _score_text(cell: Cell) -> str:
-    return f"{cell.mean:.2f} ± {cell.std:.2f}" if len(cell.scores) > 1 else f"{cell.mean:.2f}"
-
-
-def _counted_text(counts: list[float]) -> str:
-    return human(statistics.fmean(counts)) if all(counts) else ABSENT
+def _counted_text(counts: list[float], mark: str) -> str:
+    return human(statistics.fmean(counts)) + mark if all(counts) else ABSENT
 
 
 def _average(means: list[float], tasks: int) -> str:

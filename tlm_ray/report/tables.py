@@ -3,16 +3,15 @@
 All of them hold test scores; development scores appear in the JSON only, under their own name.
 """
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tlm_ray.report.cells import Cell, check_cells, names, reported_for
-from tlm_ray.report.grids import Grid, make_grid
+from tlm_ray.report.formats import csv_text, json_text, markdown_rows
+from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
 
+COSTS = ("flops", "flops_counted", "data_bytes", "wall_s", "pretrained")
 REPORTED_NOTE = (
     "Rows marked (reported) are the paper's own: Table 2 of Yao et al. (ICML 2022). Their FLOPs "
     "and data are means over its eight tasks, and count the first stage or the pretraining only."
@@ -20,7 +19,7 @@ REPORTED_NOTE = (
 
 
 def table_markdown(cells: Sequence[Cell], *, notes: Sequence[str] = ()) -> str:
-    """Return the table as GitHub Markdown: a line a row, a column a task, the paper's rows beneath.
+    """Return the table as GitHub Markdown: a line per row, a column per task, the paper's rows beneath.
 
     Scores are test scores in percent, mean ± sample standard deviation over seeds; `notes` follow
     the table as a list. Raises ValueError for cells that do not make one table.
@@ -31,13 +30,6 @@ def table_markdown(cells: Sequence[Cell], *, notes: Sequence[str] = ()) -> str:
     lines = markdown_rows(header, rows, right=range(1, len(header)))
     remarks = [f"- {note}" for note in (*_remarks(cells, grid), *notes)]
     return "\n".join([*lines, "", *remarks]) + "\n"
-
-
-def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] | range) -> list[str]:
-    """Return the lines of a Markdown table; `right` are the columns whose text is set right."""
-    rule = ["---:" if column in right else "---" for column in range(len(header))]
-    escaped = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in (header, rule, *escaped)]
 
 
 def _emphasize(text: str, is_best: bool) -> str:
@@ -54,34 +46,36 @@ def _remarks(cells: Sequence[Cell], grid: Grid) -> list[str]:
         "means over tasks and cover both stages. FLOPs are 6 × tokens × parameters, as in the paper; FLOPs "
         "counted are those of all matrix products, padding included."
     )
-    return [own, REPORTED_NOTE] if any(line.is_reported for line in grid.lines) else [own]
+    notes = {
+        own: True,
+        PRETRAINED_NOTE: any(cell.pretrained for cell in cells),
+        REPORTED_NOTE: any(line.is_reported for line in grid.lines),
+    }
+    return [note for note, applies in notes.items() if applies]
 
 
 def table_csv(cells: Sequence[Cell]) -> str:
-    """Return one line a cell, with a header; `scores` holds the seeds' test scores, by spaces.
+    """Return one line per cell, with a header; `scores` holds the test scores of all seeds, separated by spaces.
 
     Numbers keep full precision: percent, operations, bytes, seconds.
     """
     check_cells(cells)
-    fields = ("row", "task", "metric", "mean", "std", "scores", "flops", "flops_counted", "data_bytes", "wall_s")
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, fields, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for record in map(_record, cells):
-        writer.writerow(record | {"scores": " ".join(map(repr, record["scores"]))})
-    return stream.getvalue()
+    columns = ("row", "task", "metric", "mean", "std", "scores", *COSTS)
+    records = [record | {"scores": " ".join(map(repr, record["scores"]))} for record in map(_record, cells)]
+    return csv_text(columns, records)
 
 
 def table_json(cells: Sequence[Cell]) -> str:
     """Return `{"cells": [...], "reported": [...]}` as JSON.
 
-    A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, flops_counted (null
-    where not known), data_bytes and wall_s; `reported` has the paper's rows for the tasks of the table, if it has them.
+    A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, flops_counted (null where not known),
+    data_bytes, wall_s and pretrained (its costs leave the pretraining out). `reported` has the paper's rows for the
+    tasks of the table, if it has them.
     """
     check_cells(cells)
     published = [asdict(row) for task in names(cells, "task") for row in reported_for(cells, task)]
     document = {"cells": [_record(cell) for cell in cells], "reported": published}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(document)
 
 
 def _record(cell: Cell) -> dict[str, Any]:
@@ -98,4 +92,5 @@ def _record(cell: Cell) -> dict[str, Any]:
         "flops_counted": float(cell.flops_counted) or None,
         "data_bytes": int(cell.data_bytes),
         "wall_s": float(cell.wall_s),
+        "pretrained": cell.pretrained,
     }

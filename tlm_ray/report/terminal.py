@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tlm_ray.report.cells import Cell
-from tlm_ray.report.grids import Grid, make_grid
+from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
 
 
 def print_table(cells: Sequence[Cell], console: Console) -> None:
@@ -18,6 +18,8 @@ def print_table(cells: Sequence[Cell], console: Console) -> None:
     for columns in _column_groups(grid, console.width):
         console.print(_part(grid, columns))
         console.print()
+    if any(cell.pretrained for cell in cells):
+        console.print(PRETRAINED_NOTE, highlight=False)
 
 
 def _column_groups(grid: Grid, width: int) -> list[list[int]]:
@@ -27,7 +29,7 @@ def _column_groups(grid: Grid, width: int) -> list[list[int]]:
     groups: list[list[int]] = []
     used = room + 1
     for column, name in enumerate(grid.columns):
-        texts = [*name.split(" "), *(line.texts[column] for line in grid.lines)]
+        texts = [*_header(name).split("\n"), *(line.texts[column] for line in grid.lines)]
         needed = max(map(cell_len, texts)) + padding
         if used + needed > room:
             groups.append([])
@@ -37,11 +39,16 @@ def _column_groups(grid: Grid, width: int) -> list[list[int]]:
     return groups
 
 
+def _header(column: str) -> str:
+    return column.replace(" (", "\n(")
+
+
 def _part(grid: Grid, columns: list[int]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("", no_wrap=True)
     for column in columns:
-        table.add_column(grid.columns[column].replace(" (", "\n("), justify="right", no_wrap=True)
+        header = Text(_header(grid.columns[column]))  # no markup: a task may be called [red]
+        table.add_column(header, justify="right", no_wrap=True)
     own = [line for line in grid.lines if not line.is_reported]
     for line in grid.lines:
         base = "dim" if line.is_reported else ""

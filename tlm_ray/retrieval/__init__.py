@@ -1,14 +1,15 @@
-"""Exact BM25 over a sharded corpus: `Statistics` of the whole, an `Index` a shard, `search`, and a `merge` that makes
-the number of shards invisible. Free of Ray; `tlm_ray.retrieval.neighbours` runs it on a cluster.
+"""Exact BM25 over a sharded corpus: `Statistics` of the whole, an `Index` per shard, `search`, and a `merge` that makes
+the number of shards invisible. Free of Ray; `tlm_ray.retrieval.search_job` runs it on a cluster.
 """
 
-from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.retrieval.index import Index, index_passages
-from tlm_ray.retrieval.kernel import search
-from tlm_ray.retrieval.merging import merge
-from tlm_ray.retrieval.queries import Queries
-from tlm_ray.retrieval.statistics import Statistics
-from tlm_ray.retrieval.topk import TopK, best_ranks
+from tlm_ray.retrieval.engine.analyzer import Analyzer
+from tlm_ray.retrieval.engine.index import Index, index_passages
+from tlm_ray.retrieval.engine.kernel import search
+from tlm_ray.retrieval.engine.merging import merge
+from tlm_ray.retrieval.engine.queries import Queries
+from tlm_ray.retrieval.engine.saved import export_bm25s, read_index, write_index
+from tlm_ray.retrieval.engine.statistics import Statistics
+from tlm_ray.retrieval.engine.topk import TopK, best_ranks
 
 __all__ = [
     "Analyzer",
@@ -17,7 +18,10 @@ __all__ = [
     "Statistics",
     "TopK",
     "best_ranks",
+    "export_bm25s",
     "index_passages",
     "merge",
+    "read_index",
     "search",
+    "write_index",
 ]

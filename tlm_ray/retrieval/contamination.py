@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from tlm_ray.retrieval.lexicon import Lexicon, as_strings
+from tlm_ray.retrieval.engine.compiling import compiled
+from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
 
 RUN_WORDS = 13
-# Odd multipliers of a polynomial hash, one a place in the window; fixed, so that results do not depend on a process.
+# Odd multipliers of a polynomial hash, one per place in the window; fixed, so that results do not depend on a process.
 PLACES = np.random.Generator(np.random.Philox(13)).integers(0, 2**63, RUN_WORDS, dtype=np.uint64) * 2 + 1
 SIEVE_BITS = 24  # 16 MB of flags by a hash's high bits turn most windows away before they are looked up
 
@@ -44,9 +44,9 @@ class Contamination:
         return leaks
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _hash(numbers, start, stop):
-    """Hash a run of up to 13 word numbers."""
+    """Hash the run of up to 13 word numbers numbers[start:stop], int32, to a uint64."""
     total = np.uint64(stop - start)
     for i in range(start, stop):
         mixed = (np.uint64(numbers[i]) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -54,9 +54,13 @@ def _hash(numbers, start, stop):
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _hash_texts(numbers, starts, ends, hashes):
-    """Write the hashes of all runs from the front and those of texts shorter than a run from the back; count both."""
+    """Write the hashes of all runs from the front and those of texts shorter than a run from the back; count both.
+
+    numbers: int32 (tokens,), words' numbers. starts, ends: int64 (texts,), each text's tokens. hashes: uint64
+    (tokens,), out.
+    """
     runs = whole = 0
     for text in range(len(starts)):
         start, end = starts[text], ends[text]
@@ -69,9 +73,14 @@ def _hash_texts(numbers, starts, ends, hashes):
     return runs, whole
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _find(numbers, starts, ends, sieve, runs, whole, leaks):
-    """Mark the texts that hold one of the runs or are one of the whole texts; -1 is a word that no run has."""
+    """Mark the texts that hold one of the runs or are one of the whole texts.
+
+    numbers: int32 (tokens,), words' numbers among the evaluation texts' words, -1 for none of them. starts, ends: int64
+    (texts,), each text's tokens. sieve: bool (2^SIEVE_BITS,), True at the high bits of a run's hash. runs, whole:
+    uint64, sorted hashes of runs and of shorter texts. leaks: bool (texts,), out.
+    """
     for text in range(len(starts)):
         start, end = starts[text], ends[text]
         known = 0
@@ -86,7 +95,8 @@ def _find(numbers, starts, ends, sieve, runs, whole, leaks):
             leaks[text] = _holds(whole, _hash(numbers, start, end))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _holds(keys, key):
+    """Say whether sorted keys, uint64, hold a key."""
     place = np.searchsorted(keys, key)
     return place < len(keys) and keys[place] == key

@@ -12,11 +12,13 @@ class Shards:
     """Equal ranges of passage ids; an execution setting."""
 
     passages: int
+    """of the whole corpus"""
     count: int
+    """ranges"""
 
     @classmethod
     def of(cls, passages: int, *, shards: int, workers: int) -> "Shards":
-        """Cut into `shards` ranges; 0 means one of about 50,000 passages, at least one a worker."""
+        """Cut into `shards` ranges; 0 means one of about 50,000 passages, at least one per worker."""
         if passages >= MOST_PASSAGES:
             raise ValueError(f"corpus of {passages:,} passages: at most {MOST_PASSAGES - 1:,}; search it in two halves")
         count = shards or max(workers, -(-passages // SHARD_PASSAGES))

@@ -9,32 +9,39 @@ from typing import Any
 from rich.markup import escape
 
 from tlm_ray import storage
-from tlm_ray.parallel import console
+from tlm_ray.console import console
 from tlm_ray.runs.locks import locked
 from tlm_ray.runs.stages import RECORD, Stage, found
-from tlm_ray.training.train import Compute
+from tlm_ray.training.settings import Compute
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How stages are made and where they lie; none of it changes a selection, nor a training beyond rounding (and the
-    draws of dropout, where a recipe has it).
-
-    root: location of all results. shards: parts that the corpus is searched in, 0 for one a CPU worker and 50,000
-    passages. workers: CPU workers of the data stages. compute: what one training runs on. side_by_side: trainings at
-    once.
-    """
+    """How stages are made and where they lie: it changes no selection, and no training beyond rounding and dropout."""
 
     root: str
+    """location of all results"""
+    shared_root: bool = False
+    """local paths are the same folders on every node of a cluster (NFS)"""
     shards: int = 0
+    """parts that the corpus is searched in; 0 for one per CPU worker and 50,000 passages"""
     workers: int = 1
+    """CPU workers of the data stages; 0 for as many as the cluster has (see `preflight.fitted`)"""
     compute: Compute = field(default_factory=Compute)
+    """what one training runs on"""
     side_by_side: int = 1
+    """trainings at once; 0 for as many as the cluster has room for (see `preflight.fitted`)"""
+    autoscaling: bool = False
+    """the cluster adds nodes on demand, so what it has now says nothing"""
 
     def __post_init__(self) -> None:
-        for name, least in (("shards", 0), ("workers", 1), ("side_by_side", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} {getattr(self, name)}: must be {least} or more")
+        for name in ("shards", "workers", "side_by_side"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} {getattr(self, name)}: must be 0 or more")
+        if self.autoscaling and not self.workers:
+            raise ValueError(
+                "autoscaling: give workers too (--workers), the CPUs to retrieve with; there may be none yet"
+            )
 
 
 Watch = Callable[[Stage, Mapping[str, Any]], None]
@@ -60,7 +67,8 @@ class _Making:
         self.root, self.overlap, self.watch = root, overlap, watch
         self.found = found(stages, root)
         self.waiting = needed(stages, self.found)
-        for stage in self.waiting:  # a record whose inputs are gone falls now, so that an interrupted run leaves none
+        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record.
+        for stage in self.waiting:
             if stage.fingerprint not in self.found:
                 storage.delete(storage.join(stage.folder(root), RECORD))
         self.records: dict[str, dict[str, Any]] = {}
@@ -163,7 +171,7 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
 
 
 def _tidy(stage: Stage, folder: str) -> None:
-    """Delete what only making a stage needed; the stage is complete, so a store that refuses costs room alone."""
+    """Delete what only making a stage needed. The stage is complete: a store that refuses costs space, no result."""
     if not stage.scratch:
         return
     try:

@@ -1,25 +1,25 @@
 """An experiment: named trainings, made on the cluster that the script has connected to, tracked, and tabulated."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-import ray
+from rich.markup import escape
 
 from tlm_ray import storage
-from tlm_ray.parallel import console
-from tlm_ray.report import Cell, publish_table
-from tlm_ray.runs.execution import Execution, make
-from tlm_ray.runs.options import Options
+from tlm_ray.console import console
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.report import Cell, Score, check_name, publish_scores, publish_table
+from tlm_ray.runs.execution import make
 from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.plan import show
-from tlm_ray.runs.preflight import check_cluster, places
+from tlm_ray.runs.plan import Wanted, show
+from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker, default_uri
-from tlm_ray.training.schedules import MODEL
+from tlm_ray.training.settings import MODEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,81 +27,85 @@ class Training:
     """One training of an experiment: a cell's row and task, its recipe and its seed."""
 
     row: str
+    """the table's row"""
     task: str
+    """a folder's location, a name below the flow's task_root, or a name of the hub's"""
     recipe: Recipe
+    """how to train"""
     seed: int
+    """of weights, masks and order of rows"""
 
 
-def show_plan(trainings: list[Training], options: Options) -> None:
+def show_plan(trainings: Sequence[Training], flow: Flow) -> None:
     """Print what a run would make and what it would cost; needs no cluster."""
-    flow = options.flow()
-    show([_stage(flow, training) for training in trainings], flow.execution)
+    _check(trainings)
+    wanted = [
+        Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=_stage(flow, one)) for one in trainings
+    ]
+    show(wanted, flow.execution)
 
 
-def run(trainings: list[Training], options: Options, *, name: str) -> "Outcome":
+def run(trainings: Sequence[Training], flow: Flow, *, name: str, tracking_uri: str = "") -> "Outcome":
     """Make all trainings and return what they reached; the script has called `ray.init()`.
 
-    What is complete under the root is found. Errors of data, recipe or cluster come before any work; if a training
-    fails, the others finish first.
+    name: the experiment's, which its tables and its tracking carry. tracking_uri: MLflow server or store, "" for
+    `tracking.default_uri`. What is complete under the root is found. Errors of data, recipe or cluster come before any
+    work; if a training fails, the others finish first.
     """
     started = time.monotonic()
-    _check_names(trainings)
-    flow = options.flow()
-    execution = fitted(flow.execution, options)
-    check_cluster(execution, options)
-    tracker = Tracker.start(name, uri=options.tracking_uri or default_uri())
+    check_name(name)
+    _check(trainings)
+    execution = fitted(flow.execution)
+    check_cluster(execution, "" if flow.corpus is None else flow.corpus.uri)
+    tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
     flow = replace(flow, execution=execution, callbacks=tracker.callbacks)
     stages = {training: _stage(flow, training) for training in trainings}
 
-    def watch(stage: Stage, record: Mapping[str, Any]) -> None:
-        tracker.close(stage, execution.root, record)
-
+    for training, stage in stages.items():
+        words = {"row": training.row, "method": training.recipe.method.name, "seed": training.seed}
+        tracker.label(stage, task=short_name(training.task), **words)
     try:
         make(
             list(stages.values()),
             execution.root,
             side_by_side=execution.side_by_side,
             overlap=execution.compute.apart,
-            watch=watch,
+            watch=tracker.close,
         )
     except BaseException:
         tracker.fail()
         raise
-    console.print(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s")
-    outcome = Outcome(stages=stages, root=execution.root, tracker=tracker)
+    console.print(escape(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s"))
+    outcome = Outcome(name=name, stages=stages, root=execution.root, tracker=tracker)
     tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
     return outcome
 
 
-def fitted(execution: Execution, options: Options) -> Execution:
-    """Fill in the settings that were left to the cluster: retrieval workers, and trainings side by side."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    room = places(execution.compute.resources, nodes) // execution.compute.workers
-    cpus = sum(int(node["Resources"].get("CPU", 0)) for node in nodes)
-    return replace(
-        execution, workers=options.workers or max(1, cpus), side_by_side=options.side_by_side or max(1, room)
-    )
-
-
-def _check_names(trainings: list[Training]) -> None:
-    """ValueError if two tasks would be one column of the table."""
+def _check(trainings: Sequence[Training]) -> None:
+    """ValueError if there are none, or if two tasks would be one column of the table."""
+    if not trainings:
+        raise ValueError("trainings: there are none; give one row, one task and one seed (--seeds 1) at least")
     tasks = list(dict.fromkeys(training.task for training in trainings))
-    columns = [task.rstrip("/").rpartition("/")[2] for task in tasks]
-    if len(set(columns)) < len(columns):
+    if len({short_name(task) for task in tasks}) < len(tasks):
         raise ValueError(f"--tasks {' '.join(tasks)}: two have the same name, which is their column; rename a folder")
 
 
 def _stage(flow: Flow, training: Training) -> Stage:
-    return flow.tlm(training.recipe, training.task, training.seed)
+    return flow.stages(training.recipe, training.task, training.seed).metrics
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What an experiment's trainings reached, read from their records."""
 
+    name: str
+    """the experiment's, which its files carry"""
     stages: Mapping[Training, Stage]
+    """each training's last stage"""
     root: str
+    """location of all results"""
     tracker: Tracker
+    """the experiment's MLflow run"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
@@ -131,20 +135,27 @@ class Outcome:
         return storage.join(upstream["stage_two"].folder(self.root), MODEL)
 
     def publish(self, out: str) -> dict[str, str]:
-        """Write the table as Markdown, CSV, JSON and a figure under `out`, track them, and return their locations."""
-        files = publish_table(self.cells(), storage.absolute(out))
+        """Write the table under `out`, named after the experiment, track its files, and return their locations."""
+        return self._tracked(publish_table(self.name, self.cells(), out))
+
+    def publish_scores(self, scores: Sequence[Score], out: str) -> dict[str, str]:
+        """Write a table of scores alone instead, such as an ablation's."""
+        return self._tracked(publish_scores(self.name, scores, out))
+
+    def _tracked(self, files: dict[str, str]) -> dict[str, str]:
         self.tracker.attach(files.values())
         return files
 
     def cells(self) -> list[Cell]:
         """Return the table's cells, in the order of the trainings, seeds united."""
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        pretrained = {(training.row, training.task) for training in self.stages if training.recipe.start}
         for training in self.stages:
             groups.setdefault((training.row, training.task), []).append(self.facts(training))
         return [
             Cell(
                 row=row,
-                task=task.rstrip("/").rpartition("/")[2],
+                task=short_name(task),
                 metric=seeds[0]["metric"],
                 scores=tuple(seed["test"] for seed in seeds),
                 dev_scores=tuple(seed["dev"] for seed in seeds),
@@ -152,6 +163,7 @@ class Outcome:
                 flops_counted=fmean(seed["flops_counted"] for seed in seeds),
                 data_bytes=round(fmean(seed["data_bytes"] for seed in seeds)),
                 wall_s=fmean(seed["seconds"] for seed in seeds),
+                pretrained=(row, task) in pretrained,
             )
             for (row, task), seeds in groups.items()
         ]

@@ -1,4 +1,4 @@
-"""One job a stage at a time: a lock file with a heartbeat, so that two jobs never train the same thing at once."""
+"""One job per stage at a time: a lock file with a heartbeat, so that two jobs never train the same thing at once."""
 
 import contextlib
 import os
@@ -12,7 +12,8 @@ from tlm_ray import storage
 
 LOCK = "lock.json"
 BEAT_S = 10.0
-SETTLE_LOCAL_S, SETTLE_S = 0.05, 1.0  # two that found no lock both write theirs; after this long, the last one has it
+# Two jobs may both find no lock and write theirs; after this delay the last writer owns it.
+SETTLE_LOCAL_S, SETTLE_S = 0.05, 1.0
 STALE_S = 60.0  # a lock whose owner has not beaten for this long is taken over
 
 
@@ -24,8 +25,8 @@ class StageLocked(RuntimeError):
 def locked(folder: str) -> Iterator[None]:
     """Hold the lock of a stage's folder; StageLocked names the job that has it.
 
-    A lock is free at once when its owner was a process of this host that is gone, and after 60 s without a heartbeat
-    when it was elsewhere.
+    The lock of a process of this host that is gone is free at once; that of a process elsewhere is free after 60 s
+    without a heartbeat.
     """
     uri = storage.join(folder, LOCK)
     _refuse_if_held(uri)

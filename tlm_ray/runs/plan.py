@@ -1,47 +1,66 @@
-"""What a run would do: each stage found or to make, with its cost, before anything is spent."""
+"""What a run would do: each stage found or to make, who needs it and what it costs, before anything is spent."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
+from rich.text import Text
 
 from tlm_ray import storage
-from tlm_ray.parallel import console
+from tlm_ray.console import console
+from tlm_ray.listing import list_files
 from tlm_ray.report import human
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.stages import RECORD, Stage, found, unique
 
-# Where nothing was made yet under the root: FLOPs a second by the paper's counting, and corpus bytes a second, of one
-# worker. Measured on one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
+# FLOPs per second by the paper's counting of one worker, where no training was recorded under the root yet. Measured on
+# one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
 CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 6e10, 3e14
-SECONDS = {
-    "documents": 60.0,
-    "passages": 10.0,
-    "statistics": 20.0,
-    "neighbours": 60.0,
-    "tokenizer": 10.0,
-    "blocks": 10.0,
-    "task": 1.0,
-    "metrics": 10.0,
-}
+LANES = ("data", "train")
+MOST_NAMES = 2  # named in a line of a plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """One training of a plan: its last stage, and the row, task and seed that it is of."""
+
+    row: str
+    """the table's row"""
+    task: str
+    """the task's short name"""
+    seed: int
+    """the training's seed"""
+    stage: Stage
+    """its last stage"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One stage of a plan. seconds: estimated, 0 if found, None if it cannot be known."""
+    """One stage of a plan."""
 
     stage: Stage
+    """what is found or to make"""
+    needed_by: str
+    """the rows, tasks and seeds that need it, in words"""
     found: bool
+    """whether it need not be made"""
     seconds: float | None
+    """estimated; 0 if found, None if it cannot be known"""
 
 
-def plan_lines(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -> list[Line]:
-    """List all stages, inputs first; times are estimated from the records under `root` where there are any."""
+def plan_lines(wanted: Sequence[Wanted], root: str, *, gpu: bool, workers: int) -> list[Line]:
+    """List all stages, inputs first; times of trainings are estimated from the records under `root` if there are any.
+
+    gpu, workers: what one training runs on.
+    """
+    stages = [one.stage for one in wanted]
     there = found(stages, root)
+    users = _users(wanted)
     return [
         Line(
             stage=stage,
+            needed_by=_in_words(users[stage.fingerprint], wanted),
             found=stage.fingerprint in there,
             seconds=0.0 if stage.fingerprint in there else _estimate(stage, root, gpu, workers),
         )
@@ -49,24 +68,45 @@ def plan_lines(stages: Sequence[Stage], root: str, *, gpu: bool, workers: int) -
     ]
 
 
+def _users(wanted: Sequence[Wanted]) -> dict[str, list[Wanted]]:
+    """Return the trainings that need a stage, by the stage's fingerprint."""
+    users: dict[str, list[Wanted]] = {}
+    for one in wanted:
+        for fingerprint in {stage.fingerprint for stage in one.stage.upstream()}:
+            users.setdefault(fingerprint, []).append(one)
+    return users
+
+
+def _in_words(users: Sequence[Wanted], wanted: Sequence[Wanted]) -> str:
+    """Name rows, tasks and seeds, or count them where they are many, leaving out what all trainings have in common."""
+    words = []
+    for name, prefix in (("row", ""), ("task", ""), ("seed", "seed ")):
+        own, known = (list(dict.fromkeys(str(getattr(one, name)) for one in some)) for some in (users, wanted))
+        if len(own) < len(known):
+            named = prefix + " and ".join(own)
+            words.append(named if len(own) <= MOST_NAMES else f"{len(own)} of {len(known)} {name}s")
+    return "; ".join(words) or "all"
+
+
 def _estimate(stage: Stage, root: str, gpu: bool, workers: int) -> float | None:
+    """Return seconds: of a training by its FLOPs, of other stages as they say themselves."""
     flops = stage.cost.get("flops")
-    if flops is None:  # a data stage, or a training whose encoder was not opened yet
-        return SECONDS.get(stage.name)
+    if flops is None:  # or a training whose encoder was not opened yet
+        return stage.cost.get("seconds")
     return flops / training_rate(stage.name, root, gpu=gpu, workers=workers)
 
 
 def training_rate(name: str, root: str, *, gpu: bool, workers: int) -> float:
-    """Return the FLOPs a second, as the paper counts them, at which a stage trains: as recorded under the root."""
+    """Return the FLOPs per second, as the paper counts them, at which a stage trains: as recorded under the root."""
     return _measured(name, root) or (GPU_FLOPS_PER_S if gpu else CPU_FLOPS_PER_S) * workers
 
 
 def _measured(name: str, root: str) -> float | None:
-    """Return the median FLOPs a second of the trainings recorded under the root, None if there are none."""
+    """Return the median FLOPs per second of the trainings recorded under the root, None if there are none."""
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return None
-    records = [storage.read_json(f.uri) for f in storage.list_files(folder, RECORD, missing_ok=True)[:20]]
+    records = [storage.read_json(f.uri) for f in list_files(folder, RECORD, missing_ok=True)[:20]]
     rates = [
         r["cost"]["flops"] / r["facts"]["seconds"]
         for r in records
@@ -75,36 +115,49 @@ def _measured(name: str, root: str) -> float | None:
     return statistics.median(rates) if rates else None
 
 
-def show(stages: Sequence[Stage], execution: Execution) -> None:
-    """Print the plan of making stages, and its totals."""
+def show(wanted: Sequence[Wanted], execution: Execution) -> None:
+    """Print the plan of making trainings, and its totals."""
     compute = execution.compute
-    lines = plan_lines(stages, execution.root, gpu=compute.gpu, workers=compute.workers)
-    _print(lines, side_by_side=execution.side_by_side, workers=compute.workers, gpu=compute.gpu)
+    lines = plan_lines(wanted, execution.root, gpu=compute.gpu, workers=compute.workers)
+    console.print(_table(lines))
+    for words in _totals(lines, execution):
+        console.print(words)
 
 
-def _print(lines: Sequence[Line], *, side_by_side: int, workers: int, gpu: bool) -> None:
+def _table(lines: Sequence[Line]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("stage", "fingerprint", "", "tokens", "FLOPs", "time"):
-        table.add_column(name, justify="left" if name in ("stage", "fingerprint", "") else "right")
+    for name in ("stage", "fingerprint", "", "needed by"):
+        table.add_column(name)
+    for name in ("tokens", "FLOPs", "time"):
+        table.add_column(name, justify="right")
     for line in lines:
         cost = line.stage.cost
         tokens = f"{cost['tokens']:.2e}" if "tokens" in cost else ""
         flops = human(cost["flops"]) if "flops" in cost else ""
         state = "[green]found[/]" if line.found else "[yellow]to make[/]"
         seconds = "" if line.found else "not known" if line.seconds is None else _clock(line.seconds)
-        table.add_row(line.stage.name, line.stage.fingerprint[:8], state, tokens, flops, seconds)
-    console.print(table)
+        who = Text(line.needed_by)  # no markup: a task may be called [red]
+        table.add_row(line.stage.name, line.stage.fingerprint[:8], state, who, tokens, flops, seconds)
+    return table
+
+
+def _totals(lines: Sequence[Line], execution: Execution) -> list[str]:
+    """Say what all stages that are to make cost, and what these sums leave out."""
     todo = [line for line in lines if not line.found]
-    trainings = sum(line.seconds or 0.0 for line in todo if line.stage.lane == "train")
-    wall = sum(line.seconds or 0.0 for line in todo if line.stage.lane == "data") + trainings / side_by_side
+    data, trainings = (sum(line.seconds or 0.0 for line in todo if line.stage.lane == lane) for lane in LANES)
+    tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
+    compute, at_once = execution.compute, execution.side_by_side or 1
+    kind = "GPU" if compute.gpu else "CPU"
+    hours = trainings / 3600 * compute.workers * compute.resources.get(kind, 1)
+    words = [
+        f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {tokens:.2e} tokens, "
+        f"{human(flops)} FLOPs (6 x tokens x parameters)",
+        f"about {_clock(data + trainings / at_once)} with {at_once} training{'s' * (at_once > 1)} at a time"
+        f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(data)} of data stages and "
+        f"{hours:.2f} {kind} hours of training",
+    ]
     unknown = sum(line.seconds is None for line in todo)
-    all_flops = sum(line.stage.cost.get("flops", 0) for line in todo)
-    all_tokens = sum(line.stage.cost.get("tokens", 0) for line in todo)
-    console.print(
-        f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {all_tokens:.2e} tokens, "
-        f"{human(all_flops)} FLOPs, about {_clock(wall)}, of which training takes {trainings * workers / 3600:.2f} "
-        f"{'GPU' if gpu else 'CPU'} hours{f', and {unknown} stages whose time is not known' if unknown else ''}"
-    )
+    return words + ([f"not in these sums: {unknown} stages whose time is not known"] if unknown else [])
 
 
 def _clock(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -9,28 +10,41 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tlm_ray import storage
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.options import Options
 
 
-def check_cluster(execution: Execution, options: Options) -> None:
+def fitted(execution: Execution) -> Execution:
+    """Fill in what was left to the cluster: workers of data stages, and trainings side by side."""
+    nodes = _alive()
+    room = places(execution.compute.resources, nodes) // execution.compute.workers
+    cpus = sum(int(node["Resources"].get("CPU", 0)) for node in nodes)
+    return replace(
+        execution, workers=execution.workers or max(1, cpus), side_by_side=execution.side_by_side or max(1, room)
+    )
+
+
+def check_cluster(execution: Execution, corpus_uri: str = "") -> None:
     """ValueError if the storage root is local on a cluster of several nodes, or a training's request cannot be met.
 
-    options.shared_root: the user says that local paths are the same folders on every node (NFS); every node is asked
-    whether it sees the root. options.autoscaling: the cluster adds nodes on demand, so what it has now says nothing.
+    With `execution.shared_root` every node is asked whether it sees the root. With `execution.autoscaling` the cluster
+    counts as several nodes, and requests are not checked. corpus_uri: "" for the embedded corpus.
     """
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    several = len(nodes) > 1 or options.autoscaling
-    for name, uri in (("root", execution.root), ("corpus", options.corpus)):
-        if several and uri and storage.is_local(uri) and not options.shared_root:
+    nodes = _alive()
+    several = len(nodes) > 1 or execution.autoscaling
+    for name, uri in (("root", execution.root), ("corpus", corpus_uri)):
+        if several and uri and storage.is_local(uri) and not execution.shared_root:
             raise ValueError(
                 f"{name} {uri!r} is local, but the cluster has {len(nodes)} nodes"
-                f"{' and adds more' if options.autoscaling else ''}, which do not share it; give a shared location "
+                f"{' and adds more' if execution.autoscaling else ''}, which do not share it; give a shared location "
                 f"(--{name} s3://..., gs://...), or add --shared-root if local paths are the same on every node (NFS)"
             )
     if several and storage.is_local(execution.root):
         _check_shared(execution.root, nodes)
-    if not options.autoscaling:
+    if not execution.autoscaling:
         _check_request(execution, nodes)
+
+
+def _alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _check_shared(root: str, nodes: list[dict]) -> None:
@@ -66,6 +80,8 @@ def _check_request(execution: Execution, nodes: list[dict]) -> None:
 
 
 def places(resources: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> int:
-    """Count the workers that fit the nodes, each on one node."""
+    """Count the workers that fit the nodes, each on one node; ValueError for workers that need nothing."""
     needs = {name: amount for name, amount in resources.items() if amount}
+    if not needs:
+        raise ValueError(f"resources {dict(resources)}: a training worker needs something; give CPU: 1 (or GPU: 1)")
     return sum(min(int(node["Resources"].get(name, 0.0) // amount) for name, amount in needs.items()) for node in nodes)

@@ -8,59 +8,61 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tlm_ray import storage
-from tlm_ray.corpus.tasks import known_name
-from tlm_ray.retrieval.analyzer import Analyzer
-from tlm_ray.training.schedules import WEIGHTINGS, Geometry, Schedule
+from tlm_ray.corpus.hub import known_name
+from tlm_ray.retrieval.methods import Bm25, Method, method_named
+from tlm_ray.training.families import Geometry
+from tlm_ray.training.objectives import WEIGHTINGS, Mlm, Objective
+from tlm_ray.training.optimizers import AdamW, Optimizer
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.settings import StageOne, StageTwo
+from tlm_ray.training.starts import Pretrained, Scratch, Start
 
-METHODS = ("bm25", "rake", "dense", "dsir", "random")
 PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One way to train TLM on a task.
-
-    k: passages kept a query (0: task data only). depth: passages retrieved a query, k at most; one retrieval serves
-    every smaller k. method: bm25, rake (bm25 with key phrases for queries), dense (embeddings of `encoder`, a hub name
-    or local folder), dsir (importance resampling) or random.
-    rho1: general batches a task batch, an integer, or None for no task batches at all (external data only, table 5);
-    rho2: weight of the MLM loss in a task batch; weighting: see tlm_ray.training.objectives. tokenizer: "trained" (a
-    WordPiece of `vocabulary` entries from the selected and task text) or a hub name or local folder. passage_tokens,
-    block_tokens, task_tokens: lengths of a passage, a general block and a task example. stage_one, stage_two:
-    schedules; stage_one None leaves it out. start: the pretrained encoder that training starts from, "" for random
-    weights. architecture: the encoder whose configuration a model of random weights has, "" for that of `geometry`.
-    Both are hub names or local folders.
-    """
+    """One way to train TLM on a task."""
 
     scale: str
-    geometry: Geometry
+    """name of the recipe that this one was made from"""
+    start: Start
+    """what training begins with: Scratch(geometry), Architecture(source) or Pretrained(source)"""
     vocabulary: int
+    """entries of a trained tokenizer"""
     stage_one: Schedule | None
+    """None leaves stage one out"""
     stage_two: Schedule
     k: int
+    """passages kept per query; 0: task data only"""
     rho1: int | None
+    """general batches per task batch; None for no task batches at all (external data only, table 5)"""
     rho2: float
-    method: str = "bm25"
+    """weight of the text objectives in a task batch"""
+    method: Method = Bm25()  # noqa: RUF009 - frozen
+    """how passages are chosen: one of tlm_ray.retrieval.methods, by name or with its settings, or your own"""
     depth: int = 0
-    encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
+    """passages retrieved per query, k at least: one retrieval serves every smaller k; 0 for k"""
     weighting: str = "released"
+    """of a task batch's losses: see tlm_ray.training.objectives.losses"""
+    objectives: tuple[Objective, ...] = (Mlm(),)
+    """what stage one learns of text, beside the labels; the first one's model is what stage two begins with"""
+    optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
     tokenizer: str = "trained"
-    analyzer: Analyzer = Analyzer()  # noqa: RUF009 - frozen
+    """"trained", a WordPiece of `vocabulary` entries from the selected and task text, or a hub name or local folder"""
     passage_tokens: int = 128
+    """word pieces of a passage"""
     block_tokens: int = 128
+    """tokens of a general block"""
     task_tokens: int = 128
+    """tokens of a task example"""
     precision: str = "fp32"
-    start: str = ""
-    architecture: str = ""
 
     def __post_init__(self) -> None:
         if not self.depth:
             object.__setattr__(self, "depth", max(1, self.k))
-        for name, allowed in (
-            ("method", METHODS),
-            ("weighting", WEIGHTINGS),
-            ("precision", PRECISIONS),
-        ):
+        object.__setattr__(self, "method", method_named(self.method))
+        for name, allowed in (("weighting", WEIGHTINGS), ("precision", PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         if not 0 <= self.k <= self.depth:
@@ -74,22 +76,46 @@ class Recipe:
             )
         if not self.rho2 >= 0:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
-        if self.stage_one is None and not self.start:
-            raise ValueError("stage_one None: give start, the pretrained encoder that stage two begins with")
-        if self.start and self.architecture:
-            raise ValueError(f"architecture {self.architecture!r}: start {self.start!r} has its own; give one of them")
+        if self.stage_one is None and not isinstance(self.start, Pretrained):
+            raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with")
+        if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
+            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a name of its own")
         if self.rho1 is None and self.k == 0:
             raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
-        longest = max(self.block_tokens, self.task_tokens)
-        if not (self.start or self.architecture) and longest > self.geometry.positions:
-            raise ValueError(
-                f"block_tokens and task_tokens: {longest} is more than the model's {self.geometry.positions} positions"
-            )
+        longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
+        if positions is not None and longest > positions:
+            raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
 
     @property
     def uses_general(self) -> bool:
         """Whether general text is an input at all: without it, neither corpus nor retrieval matters."""
         return self.k > 0 and self.rho1 != 0 and self.stage_one is not None
+
+    def settings_one(self, seed: int) -> StageOne:
+        """Return the settings of stage one.
+
+        Without general text k and rho1 fall away, and with them the method: such recipes are one training.
+        """
+        if self.stage_one is None:
+            raise ValueError("stage_one None: this recipe begins with stage two")
+        return StageOne(
+            start=self.start,
+            schedule=self.stage_one,
+            objectives=self.objectives,
+            optimizer=self.optimizer,
+            k=self.k if self.uses_general else 0,
+            rho1=self.rho1 if self.uses_general else 0,
+            rho2=self.rho2,
+            weighting=self.weighting,
+            precision=self.precision,
+            seed=seed,
+        )
+
+    def settings_two(self, seed: int, start: Start) -> StageTwo:
+        """Return the settings of stage two, which begins with stage one's model or a pretrained encoder."""
+        return StageTwo(
+            start=start, schedule=self.stage_two, optimizer=self.optimizer, precision=self.precision, seed=seed
+        )
 
 
 BASE = Geometry(layers=12, width=768, heads=12, intermediate=3072)
@@ -159,7 +185,7 @@ TABLE_B1 = {
 
 TINY_RECIPE = Recipe(
     scale="tiny",
-    geometry=TINY,
+    start=Scratch(TINY),
     vocabulary=8_000,
     k=10,
     rho1=7,
@@ -177,7 +203,7 @@ OWN_RECIPES = {
     "mini": replace(
         TINY_RECIPE,
         scale="mini",
-        geometry=MINI,
+        start=Scratch(MINI),
         stage_one=replace(TINY_RECIPE.stage_one, steps=4_000, warmup_steps=400),  # type: ignore[type-var]
     ),
 }
@@ -206,7 +232,7 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
     long = name == "imdb"
     return Recipe(
         scale=scale,
-        geometry=LARGE if scale == "large" else BASE,
+        start=Scratch(LARGE if scale == "large" else BASE),
         vocabulary=30_522,
         tokenizer="google-bert/bert-large-uncased" if scale == "large" else "google-bert/bert-base-uncased",
         k=k,
@@ -241,4 +267,4 @@ def baseline(recipe: Recipe, start: str, kind: str = "plain") -> Recipe:
     if kind not in BASELINES:
         raise ValueError(f"baseline {kind!r}: allowed are {', '.join(BASELINES)}")
     start = storage.absolute_if_there(start)  # workers have another working folder
-    return replace(recipe, start=start, architecture="", tokenizer=start, **BASELINES[kind])
+    return replace(recipe, start=Pretrained(start), tokenizer=start, **BASELINES[kind])

@@ -1,13 +1,16 @@
 """A recipe cut down to a budget: fewer steps first, then fewer rows a step; what it learns from stays as it is."""
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
 
-from tlm_ray.report.flops import encoder_parameters
 from tlm_ray.runs.recipes import Recipe
+from tlm_ray.training.cost import mixed_tokens
 from tlm_ray.training.schedules import Schedule
 
 STEPS_FLOOR = 100  # with fewer steps, warm-up and decay are no schedule any more
 ROWS_FLOOR = 8
+Tokens = Callable[[Schedule], int]
 
 
 def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
@@ -21,65 +24,81 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
     total = recipe_tokens(recipe)
     if tokens >= total:
         return recipe, []
-    cycle = (recipe.rho1 or 0) + 1 if recipe.uses_general else 1
-    least_one = 0 if recipe.stage_one is None else _least_rows(recipe.stage_one, cycle) * recipe.block_tokens
-    least_two = _least_rows(recipe.stage_two, 1) * recipe.task_tokens
+    of_one, of_two = _stage_one_tokens(recipe), _stage_two_tokens(recipe)
+    one, two = recipe.stage_one, recipe.stage_two
+    least_one, least_two = _least_tokens(recipe)
     if tokens < least_one + least_two:
         raise ValueError(
             f"tokens {tokens:,}: this recipe can be cut to {least_one + least_two:,} at least; give that or more, "
             "or lower rho1 or the lengths of rows"
         )
-    one = recipe.stage_one
+    left = tokens
     if one is not None:
-        own = tokens * _rows(one) * recipe.block_tokens // total
-        own = min(max(own, least_one), tokens - least_two)
-        one = _cut(one, own // recipe.block_tokens, cycle)
-    left = tokens - (0 if one is None else _rows(one) * recipe.block_tokens)
-    two = _cut(recipe.stage_two, left // recipe.task_tokens, 1)
-    cut = replace(recipe, stage_one=one, stage_two=two)
+        share = tokens * of_one(one) // total
+        one = _cut(one, of_one, min(max(share, least_one), tokens - least_two), _cycle(recipe))
+        left -= of_one(one)
+    cut = replace(recipe, stage_one=one, stage_two=_cut(two, of_two, left, 1))
     return cut, _changes("stage_one", recipe, cut) + _changes("stage_two", recipe, cut)
 
 
 def recipe_tokens(recipe: Recipe) -> int:
     """Return the tokens of both stages as the paper counts them."""
-    one = 0 if recipe.stage_one is None else _rows(recipe.stage_one) * recipe.block_tokens
-    return one + _rows(recipe.stage_two) * recipe.task_tokens
+    one = 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(recipe.stage_one)
+    return one + _stage_two_tokens(recipe)(recipe.stage_two)
 
 
-def recipe_parameters(recipe: Recipe) -> int:
-    """Return the parameters of a recipe's encoder with its MLM head."""
-    geometry = recipe.geometry
-    return encoder_parameters(
-        layers=geometry.layers,
-        width=geometry.width,
-        intermediate=geometry.intermediate,
-        vocabulary=recipe.vocabulary,
-        positions=geometry.positions,
-        family=geometry.family,
-    )
+def least_tokens(recipe: Recipe) -> int:
+    """Return the tokens of the smallest recipe that `scaled` makes of this one."""
+    return sum(_least_tokens(recipe))
 
 
-def _rows(schedule: Schedule) -> int:
-    """Return the rows of all steps."""
-    return schedule.steps * schedule.batch_rows
+def recipe_parameters(recipe: Recipe) -> int | None:
+    """Return the parameters of a recipe's encoder with its MLM head, None where it must be opened to know."""
+    return recipe.start.parameters(vocabulary=recipe.vocabulary)
 
 
-def _least_steps(schedule: Schedule, cycle: int) -> int:
-    return min(schedule.steps, max(STEPS_FLOOR, cycle))
+def _stage_one_tokens(recipe: Recipe) -> Tokens:
+    """Return what counts the tokens of a schedule of stage one, whose general and task rows may differ in length."""
+    rho1 = recipe.rho1 if recipe.uses_general else 0
+    lengths = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
+    return lambda schedule: mixed_tokens(schedule, rho1, **lengths)
 
 
-def _least_rows(schedule: Schedule, cycle: int) -> int:
-    return _least_steps(schedule, cycle) * min(schedule.batch_rows, ROWS_FLOOR)
+def _stage_two_tokens(recipe: Recipe) -> Tokens:
+    return lambda schedule: schedule.steps * schedule.batch_rows * recipe.task_tokens
 
 
-def _cut(schedule: Schedule, rows: int, cycle: int) -> Schedule:
-    """Return a schedule with at most so many rows over all steps, and its marks in proportion."""
-    batch_rows = min(schedule.batch_rows, rows // _least_steps(schedule, cycle))
-    steps = min(schedule.steps, rows // batch_rows)
+def _cycle(recipe: Recipe) -> int:
+    """Return the steps from one task batch to the next."""
+    return (recipe.rho1 or 0) + 1 if recipe.uses_general else 1
+
+
+def _least_tokens(recipe: Recipe) -> tuple[int, int]:
+    """Return the tokens of each stage of the smallest recipe."""
+    one = 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(_least(recipe.stage_one, _cycle(recipe)))
+    return one, _stage_two_tokens(recipe)(_least(recipe.stage_two, 1))
+
+
+def _least(schedule: Schedule, cycle: int) -> Schedule:
+    """Return the shortest schedule that still is one."""
+    steps = min(schedule.steps, max(STEPS_FLOOR, cycle))
+    return _with_steps(schedule, steps, rows=min(schedule.batch_rows, ROWS_FLOOR))
+
+
+def _cut(schedule: Schedule, count: Tokens, tokens: int, cycle: int) -> Schedule:
+    """Return a schedule of at most so many tokens over all steps, and its marks in proportion."""
+    least = _least(schedule, cycle).steps
+    rows = min(schedule.batch_rows, tokens // count(_with_steps(schedule, least, rows=1)))
+    lengths = range(1, schedule.steps + 1)
+    steps = bisect_right(lengths, tokens, key=lambda steps: count(_with_steps(schedule, steps, rows=rows)))
+    return _with_steps(schedule, steps, rows=rows)
+
+
+def _with_steps(schedule: Schedule, steps: int, *, rows: int) -> Schedule:
     return replace(
         schedule,
         steps=steps,
-        batch_rows=batch_rows,
+        batch_rows=rows,
         warmup_steps=schedule.warmup_steps * steps // schedule.steps,
         evaluate_every=max(1, schedule.evaluate_every * steps // schedule.steps),
     )

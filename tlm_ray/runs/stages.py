@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from tlm_ray import storage
+from tlm_ray.identity import is_unset
 
 RECORD = "record.json"
 
@@ -105,9 +106,11 @@ def plain(value: Any, name: str) -> Any:
     """Return a parameter as plain JSON values; ValueError for one that would not identify a result.
 
     Dataclasses become objects that carry their type's name. Callables, NaN and objects with a default repr are refused.
+    A field that came later than the first results (metadata LATER) is left out at its default, so that what was made
+    before it is still found.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not is_unset(value, f)}
         return {"type": type(value).__name__} | {k: plain(v, f"{name}.{k}") for k, v in fields.items()}
     if isinstance(value, Mapping):
         return {str(k): plain(v, f"{name}.{k}") for k, v in value.items()}

@@ -6,10 +6,9 @@ The last three run on a worker of the cluster, and import there what the driver 
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from tlm_ray import parallel, storage
-from tlm_ray.corpus import docstrings
+from tlm_ray.corpus.embedded_task import docstring_corpus_and_task
+from tlm_ray.corpus.packages import LARGE, installed_packages, read_package
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.retrieval.selection import SELECTION
 
@@ -17,11 +16,11 @@ from tlm_ray.retrieval.selection import SELECTION
 def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
     """Write the corpus and the task made of the docstrings of installed packages, read package by package."""
     # the largest first, so that no worker is left alone with one at the end
-    packages = sorted(docstrings.installed_packages(), key=lambda name: (name not in docstrings.LARGE, name))
+    packages = sorted(installed_packages(), key=lambda name: (name not in LARGE, name))
     items = [{"package": package} for package in packages]
     made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
     tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
-    corpus, task = docstrings.docstring_corpus_and_task(dict(sorted(tables.items())))
+    corpus, task = docstring_corpus_and_task(dict(sorted(tables.items())))
     storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
     for split, table in task.items():
         storage.write_parquet(storage.join(folder, "task", f"{split}.parquet"), table)
@@ -32,7 +31,7 @@ class _PackageReader:
     """Reads one package's docstrings."""
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        table = docstrings.read_package(item["package"])
+        table = read_package(item["package"])
         return {"package": item["package"], "table": storage.table_to_bytes(table)}
 
 
@@ -40,15 +39,15 @@ def write_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabu
     """Write the tokenizer of a selection and a task."""
     from tlm_ray.training.preparation import make_tokenizer
 
-    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
+    selection = storage.read_table(_selection(inputs)) if _selection(inputs) else None
+    return make_tokenizer(folder, load_task(inputs["task"]), selection, name=name, vocabulary=vocabulary)
 
 
-def write_blocks(folder: str, inputs: Mapping[str, str], *, block_tokens: int, task_tokens: int) -> dict[str, Any]:
+def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
     """Write the token blocks of a selection and a task."""
     from tlm_ray.training.preparation import make_blocks
 
-    lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
-    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **lengths)
+    return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **options)
 
 
 def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
@@ -58,5 +57,5 @@ def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[s
     return evaluate(folder, blocks, model, **options)
 
 
-def _selection(inputs: Mapping[str, str]) -> pa.Table | None:
-    return storage.read_table(storage.join(inputs["neighbours"], SELECTION)) if "neighbours" in inputs else None
+def _selection(inputs: Mapping[str, str]) -> str:
+    return storage.join(inputs["neighbours"], SELECTION) if "neighbours" in inputs else ""

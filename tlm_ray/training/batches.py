@@ -1,170 +1,115 @@
-"""The interleave: which rows make the batch of a step, as a pure function of the step.
+"""Batches: the rows of a step, prepared by the objectives of their stream, as a pure function of the step."""
 
-A cycle is rho1 general batches, then one task batch (released code, section 6.3 of its description); a step is one
-optimizer step. Nothing is remembered between steps, so a resumed run, a shifted run and any number of workers see the
-same batches.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
 
 import numpy as np
 
 from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.masking import Masking
-
-POOL_BATCHES = 64  # batches whose rows are sorted by length together: padding falls from 40 % to 1 to 3 per cent
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """An endless, shuffled reading of some rows in batches of rows of like length.
-
-    lengths: (rows,) tokens of each row. Each pass over the rows has its own permutation, keyed by
-    (seed, kind, pass).
-    """
-
-    lengths: np.ndarray
-    batch_rows: int
-    key: tuple[int, str]
-
-    def rows(self, batch: int) -> np.ndarray:
-        """Return the rows of the stream's batch number `batch`, int64 (batch_rows,)."""
-        pool, place = divmod(batch, POOL_BATCHES)
-        return self._pool(pool)[place]
-
-    @lru_cache(maxsize=2)  # noqa: B019 - the value lives as long as its run
-    def _pool(self, pool: int) -> np.ndarray:
-        size = POOL_BATCHES * self.batch_rows
-        place = np.arange(pool * size, (pool + 1) * size)
-        turns, rest = np.divmod(place, len(self.lengths))
-        rows = np.concatenate([self._permutation(turn)[rest[turns == turn]] for turn in np.unique(turns)])
-        # pass by pass, so that few rows meet themselves in a batch where a pool is more than a pass
-        rows = rows[np.lexsort((self.lengths[rows], turns))].reshape(POOL_BATCHES, self.batch_rows)
-        return rows[self._generator(1, pool).permutation(POOL_BATCHES)]
-
-    @lru_cache(maxsize=2)  # noqa: B019
-    def _permutation(self, turn: int) -> np.ndarray:
-        return self._generator(0, turn).permutation(len(self.lengths))
-
-    def _generator(self, purpose: int, number: int) -> np.random.Generator:
-        seed, kind = self.key
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, kind == "task", purpose, number])))
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.mixers import Mixer
+from tlm_ray.training.objectives import Keys, Loss, Rows, Targets
+from tlm_ray.training.streams import Stream, check_streams
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One step's rows on one rank, padded.
+    """One step's rows on one worker, padded."""
 
-    tokens, types, attention: int64 (rows, length). targets: the tokens to predict, int64 (masked,), at the flat places
-    `masked`; both None without masking. labels: int64 (rows,), None for a general batch. rows, masked_total and
-    tokens_total count the whole step over all ranks; real_tokens counts this rank's.
-    """
-
-    kind: str
+    stream: str
+    loss: Loss
     tokens: np.ndarray
+    """int64 (rows, length)"""
     attention: np.ndarray
+    """int64 (rows, length), 1 where there is a token"""
     types: np.ndarray | None
-    masked: np.ndarray | None
-    targets: np.ndarray | None
-    labels: np.ndarray | None
-    rows: int
-    masked_total: int
+    """int64 (rows, length) token types; None where all are 0"""
+    targets: Mapping[str, Targets]
+    """by the name of the objective"""
     tokens_total: int
+    """tokens of the whole step, on all workers"""
+    token_share: float
+    """tokens of the whole step in proportion to the mean of its stream's batches"""
     real_tokens: int
+    """tokens of this worker's rows, without padding"""
+    is_idle: bool = False
+    """computed only because other workers compute: it counts for nothing"""
 
-    def parts(self, rows: int) -> Iterator["Batch"]:
+    def parts(self, rows: int, *, at_least: int = 0) -> Iterator["Batch"]:
         """Cut into parts of at most `rows` rows, each as wide as its longest; 0 leaves the batch whole.
 
-        What counts the step goes on counting the whole step, so the parts' losses add up to the batch's.
+        What counts the step goes on counting the whole step, so the parts' losses add up to the batch's. at_least:
+        parts to yield, the last of them idle where there are too few rows.
         """
         if not rows or rows >= len(self.tokens):
-            yield self
-            return
-        for start in range(0, len(self.tokens), rows):
-            mine = slice(start, start + rows)
-            attention = self.attention[mine]
-            width = int(attention.sum(axis=1).max())
-            part = replace(
-                self,
-                tokens=self.tokens[mine, :width],
-                attention=attention[:, :width],
-                types=None if self.types is None else self.types[mine, :width],
-                labels=None if self.labels is None else self.labels[mine],
-                real_tokens=int(attention.sum()),
-            )
-            if self.masked is not None and self.targets is not None:
-                row, column = np.divmod(self.masked, self.tokens.shape[1])
-                own = (start <= row) & (row < start + rows)
-                masked = (row[own] - start) * width + column[own]
-                part = replace(part, masked=masked, targets=self.targets[own])
-            yield part
+            parts = [self]
+        else:
+            parts = [self._part(slice(start, start + rows)) for start in range(0, len(self.tokens), rows)]
+        yield from parts
+        for _ in range(at_least - len(parts)):
+            yield replace(parts[0], is_idle=True, real_tokens=0)
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Interleave:
-    """Stage one's batches: `batch(step)` for one rank of `world`; general and task rows never mix in a batch.
-
-    general may be None with rho1 = 0; with rho1 None there are no task batches. masking None gives clean task batches:
-    stage two.
-    """
-
-    general: Blocks | None
-    task: Blocks
-    rho1: int | None
-    batch_rows: int
-    seed: int
-    masking: Masking | None
-    pad_id: int
-    rank: int = 0
-    world: int = 1
-
-    @cached_property
-    def streams(self) -> dict[str, Stream]:
-        """The two readings, each with its own shuffles and its own position."""
-        data = {"task": self.task} | ({"general": self.general} if self.general is not None else {})
-        return {kind: Stream(blocks.lengths, self.batch_rows, (self.seed, kind)) for kind, blocks in data.items()}
-
-    def kind(self, step: int) -> str:
-        """Return "general" or "task": step counts from 0, the task batch ends each cycle of rho1 + 1 steps."""
-        return "task" if self.rho1 is not None and (step + 1) % (self.rho1 + 1) == 0 else "general"
-
-    def batch(self, step: int) -> Batch:
-        """Make this rank's part of a step's batch."""
-        kind = self.kind(step)
-        before = 0 if self.rho1 is None else step // (self.rho1 + 1)  # task batches
-        rows = self.streams[kind].rows(before if kind == "task" else step - before)
-        blocks = self.task if kind == "task" else self.general
-        return self._assemble(kind, blocks, rows, step)  # type: ignore[arg-type]
-
-    def _assemble(self, kind: str, blocks: Blocks, rows: np.ndarray, step: int) -> Batch:
-        lengths = blocks.lengths[rows]
-        clean, attention, places = pad(blocks, rows, self.pad_id)
-        tokens, chosen = clean, None
-        if self.masking is not None:  # padding is a special token, so it is never chosen
-            tokens, chosen = self.masking(clean, seed=self.seed, step=step, rows=rows)
-        mine = slice(self.rank, None, self.world)
-        return Batch(
-            kind=kind,
-            tokens=tokens[mine],
-            attention=attention[mine],
-            types=None if blocks.types is None else np.where(attention, blocks.types[places], 0)[mine].astype(np.int64),
-            masked=None if chosen is None else np.flatnonzero(chosen[mine]),
-            targets=None if chosen is None else clean[mine][chosen[mine]],
-            labels=None if blocks.labels is None else blocks.labels[rows][mine],
-            rows=len(rows),
-            masked_total=0 if chosen is None else int(chosen.sum()),
-            tokens_total=int(lengths.sum()),
-            real_tokens=int(lengths[mine].sum()),
+    def _part(self, rows: slice) -> "Batch":
+        attention = self.attention[rows]
+        width = int(attention.sum(axis=1).max())
+        return replace(
+            self,
+            tokens=self.tokens[rows, :width],
+            attention=attention[:, :width],
+            types=None if self.types is None else self.types[rows, :width],
+            targets={name: targets.of(rows, width) for name, targets in self.targets.items()},
+            real_tokens=int(attention.sum()),
         )
 
 
-class Ahead:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batches:
+    """The batches of a training: `batch(step)` for one worker of `world`; streams never mix in a batch."""
+
+    streams: tuple[Stream, ...]
+    mixer: Mixer
+    vocabulary: Vocabulary
+    seed: int
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        check_streams(self.streams)
+
+    def batch(self, step: int) -> Batch:
+        """Make this worker's part of a step's batch."""
+        index, number = self.mixer.place(step)
+        stream = self.streams[index]
+        rows = stream.rows(number)
+        tokens, attention, places = pad(stream.blocks, rows, self.vocabulary.pad_id)
+        labels, types = stream.blocks.labels, stream.blocks.types
+        whole = Rows(tokens, attention, None if labels is None else labels[rows])
+        keys = Keys(self.seed, step, rows)
+        for objective in stream.loss.objectives:  # padding is a special token, so it is never masked
+            whole = objective.prepare(whole, self.vocabulary, keys)
+        mine = slice(self.rank, None, self.world)
+        return Batch(
+            stream=stream.name,
+            loss=stream.loss,
+            tokens=whole.tokens[mine],
+            attention=attention[mine],
+            types=None if types is None else np.where(attention, types[places], 0)[mine].astype(np.int64),
+            targets={name: targets.of(mine) for name, targets in whole.targets.items()},
+            tokens_total=int(attention.sum()),
+            token_share=float(attention.sum() / stream.mean_tokens),
+            real_tokens=int(attention[mine].sum()),
+        )
+
+    def rows_of(self, rank: int) -> int:
+        """Count the rows of a step that a worker has; the first has the most."""
+        return len(range(rank, self.streams[0].batch_rows, self.world))
+
+
+class Prefetcher:
     """Makes a step's batch in a thread while the step before it is trained on."""
 
-    def __init__(self, batches: Interleave, steps: int):
+    def __init__(self, batches: Batches, steps: int):
         self.batches, self.steps = batches, steps
         self.maker = ThreadPoolExecutor(1)
         self.made: dict[int, Future[Batch]] = {}

@@ -6,34 +6,41 @@ copy where the file is memory-mapped. Blocks are sorted by rank, so a smaller k 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
 
-CHUNK_TEXTS = 4096
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+CHUNK_TEXTS = 4096  # texts whose token ids are Python objects at a time, 28 bytes each
+GENERAL = pa.schema({"tokens": pa.large_list(pa.int32()), "rank": pa.int32()})
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows of token ids.
-
-    tokens: int32 (total,) flat. offsets: int64 (rows + 1,). types: uint8 (total,) token types, or None where all are 0.
-    ranks or labels: (rows,) int, what the rows carry, or None.
-    """
+    """Rows of token ids."""
 
     tokens: np.ndarray
+    """int32 (total,): all rows, one after another"""
     offsets: np.ndarray
+    """int64 (rows + 1,): where each row begins in `tokens`, and the end"""
     types: np.ndarray | None = None
+    """uint8 (total,): token types, or None where all are 0"""
     ranks: np.ndarray | None = None
+    """int32 (rows,): of general blocks, the rank of the passage"""
     labels: np.ndarray | None = None
+    """(rows,): of task blocks, int64 classes or float64 numbers"""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """Tokens of each row, int64 (rows,)."""
         return np.diff(self.offsets)
@@ -48,51 +55,43 @@ class Blocks:
 def write_general_blocks(
     uri: str,
     texts: Sequence[str],
-    ranks: Sequence[int],
-    tokenizer: PreTrainedTokenizerBase,
+    ranks: Sequence[int] | np.ndarray,
+    tokenizer: "PreTrainedTokenizerBase",
     *,
     block_tokens: int,
 ) -> Blocks:
     """Tokenise ranked passages into blocks of at most `block_tokens`, special tokens included.
 
-    A longer passage becomes several blocks of the same rank: no text is thrown away.
+    ranks: (texts,). A longer passage becomes several blocks of the same rank: no text is thrown away.
     """
-    rows, kept = [], []
-    for start, encoded in _encoded(tokenizer, texts):
-        for place, tokens in enumerate(encoded, start):
-            for block in _chunks(tokens, block_tokens - 2):
-                rows.append([tokenizer.cls_token_id, *block, tokenizer.sep_token_id])
-                kept.append(ranks[place])
-    columns = {
-        "tokens": pa.array(rows, pa.large_list(pa.int32())),
-        "rank": pa.array(kept, pa.int32()),
-    }
-    storage.write_table(uri, pa.table(columns))
+    ranks, parts = np.asarray(ranks, np.int32), []
+    for chunk in _slices(len(texts)):
+        encoded = tokenizer(texts[chunk], add_special_tokens=False, return_attention_mask=False, verbose=False)
+        tokens, offsets = _flat(encoded["input_ids"], np.int32)
+        tokens, offsets, text = _cut(tokens, offsets, tokenizer, inside=block_tokens - 2)
+        parts.append(_table(tokens, offsets).append_column("rank", pa.array(ranks[chunk][text])))
+    storage.write_table(uri, pa.concat_tables(parts) if parts else GENERAL.empty_table())
     return read_blocks(uri)
 
 
-def write_task_blocks(uri: str, split: pa.Table, tokenizer: PreTrainedTokenizerBase, *, task_tokens: int) -> Blocks:
-    """Tokenise a task's split, one row an example, truncated to `task_tokens` (the released code discards the rest)."""
-    texts, pairs = split["text"].to_pylist(), split["text_pair"].to_pylist()
-    tokens, types = [], []
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        part = slice(start, start + CHUNK_TEXTS)
-        encoded = tokenizer(
-            texts[part],
-            pairs[part] if any(pairs) else None,
-            truncation=True,
-            max_length=task_tokens,
-            return_token_type_ids=True,
-            return_attention_mask=False,
-        )
-        tokens += encoded["input_ids"]
-        types += encoded["token_type_ids"]
-    columns = {
-        "tokens": pa.array(tokens, pa.large_list(pa.int32())),
-        "types": pa.array(types, pa.large_list(pa.uint8())),
-        "label": split["label"],
-    }
-    storage.write_table(uri, pa.table(columns))
+def join_general_blocks(uri: str, parts: Sequence[str]) -> Blocks:
+    """Write the general blocks of several files as one, in their order; in memory are its tokens, 4 bytes each."""
+    tables = [storage.read_table(part) for part in parts]
+    storage.write_table(uri, pa.concat_tables([GENERAL.empty_table(), *tables]))
+    return read_blocks(uri)
+
+
+def write_task_blocks(uri: str, split: pa.Table, tokenizer: "PreTrainedTokenizerBase", *, task_tokens: int) -> Blocks:
+    """Tokenise a task's split, one row per example, cut to `task_tokens` (the released code discards the rest)."""
+    options = {"truncation": True, "max_length": task_tokens, "return_attention_mask": False}
+    paired, parts = any(split["text_pair"].to_pylist()), []
+    for chunk in _slices(len(split)):
+        texts, pairs = split["text"][chunk].to_pylist(), split["text_pair"][chunk].to_pylist()
+        encoded = tokenizer(texts, pairs if paired else None, return_token_type_ids=True, **options)
+        types, offsets = _flat(encoded["token_type_ids"], np.uint8)
+        part = _table(*_flat(encoded["input_ids"], np.int32))
+        parts.append(part.append_column("types", pa.LargeListArray.from_arrays(offsets, types)))
+    storage.write_table(uri, pa.concat_tables(parts).append_column("label", split["label"]))
     return read_blocks(uri)
 
 
@@ -101,8 +100,8 @@ def read_blocks(uri: str) -> Blocks:
     table = storage.read_table(uri)
     rows = _single(table["tokens"])
     offsets = rows.offsets.to_numpy()
-    flat = _flat(rows, offsets)
-    types = _flat(_single(table["types"]), offsets) if "types" in table.column_names else None
+    flat = _values(rows, offsets)
+    types = _values(_single(table["types"]), offsets) if "types" in table.column_names else None
     ranks, labels = (
         _single(table[name]).to_numpy() if name in table.column_names else None for name in ("rank", "label")
     )
@@ -113,17 +112,40 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _flat(rows: pa.Array, offsets: np.ndarray) -> np.ndarray:
+def _values(rows: pa.Array, offsets: np.ndarray) -> np.ndarray:
     return rows.values.to_numpy()[: offsets[-1]]
 
 
-def _encoded(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Iterator[tuple[int, list[list[int]]]]:
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        part = list(texts[start : start + CHUNK_TEXTS])
-        encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        yield start, encoded["input_ids"]
+def _slices(rows: int) -> Iterator[slice]:
+    for start in range(0, rows, CHUNK_TEXTS):
+        yield slice(start, start + CHUNK_TEXTS)
 
 
-def _chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
-    for start in range(0, len(tokens), size):
-        yield tokens[start : start + size]
+def _table(tokens: np.ndarray, offsets: np.ndarray) -> pa.Table:
+    return pa.table({"tokens": pa.LargeListArray.from_arrays(offsets, tokens)})
+
+
+def _flat(rows: list[list[int]], kind: type) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows' values one after another, and the offsets, int64 (rows + 1,), between which each lies."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return np.fromiter(chain.from_iterable(rows), kind, count=offsets[-1]), offsets
+
+
+def _cut(
+    tokens: np.ndarray, offsets: np.ndarray, tokenizer: "PreTrainedTokenizerBase", *, inside: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut each text into blocks of at most `inside` tokens and put [CLS] and [SEP] around them.
+
+    Returns the blocks' tokens, their offsets, int64 (blocks + 1,), and the text of each, int64 (blocks,).
+    """
+    lengths = np.diff(offsets)
+    blocks = -(-lengths // inside)  # of each text
+    text = np.repeat(np.arange(len(blocks)), blocks)
+    place = np.arange(len(text)) - np.repeat(np.cumsum(blocks) - blocks, blocks)  # of a block among its text's
+    ends = np.cumsum(np.minimum(inside, lengths[text] - place * inside) + 2)
+    starts = np.concatenate([[0], ends])[:-1]
+    cut = np.empty(len(tokens) + 2 * len(text), np.int32)
+    special = np.zeros(len(cut), bool)
+    special[starts] = special[ends - 1] = True
+    cut[starts], cut[ends - 1], cut[~special] = tokenizer.cls_token_id, tokenizer.sep_token_id, tokens
+    return cut, np.concatenate([starts, ends[-1:]]) if len(ends) else np.zeros(1, np.int64), text

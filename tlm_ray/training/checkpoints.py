@@ -17,6 +17,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from tlm_ray import storage
+from tlm_ray.listing import base_of, list_files, name_below
 from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"
@@ -29,22 +30,24 @@ class DamagedCheckpoint(ValueError):
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far a run is, and what it has seen: all that a checkpoint carries beside tensors.
-
-    step: optimizer steps done. history: one entry a logged step or evaluation. best_step, best_score: of the dev set.
-    tokens: real tokens trained on, by all ranks; flops: operations of their forward and backward passes, 0 where they
-    cannot be known. seconds: time spent, over all attempts. damaged: what was wrong with checkpoints that a resumed run
-    passed over.
-    """
+    """How far a run is, and what it has seen: all that a checkpoint carries beside tensors."""
 
     step: int = 0
+    """optimizer steps done"""
     history: list[dict[str, Any]] = field(default_factory=list)
+    """one entry per logged step or evaluation"""
     best_step: int = 0
-    best_score: float = -101.0  # below any score (a Matthews correlation reaches -100), so that the first counts
+    """the step of the best score of the dev set"""
+    best_score: float = -101.0
+    """below any score at first (a Matthews correlation reaches -100), so that the first one counts"""
     tokens: int = 0
+    """real tokens trained on, by all workers"""
     flops: int = 0
+    """operations of all forward and backward passes, 0 where they cannot be known"""
     seconds: float = 0.0
+    """time spent, over all attempts"""
     damaged: list[str] = field(default_factory=list)
+    """what was wrong with checkpoints that a resumed run passed over"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ def take_checkpoint(
     progress: Progress,
     best: dict[str, torch.Tensor] | None,
 ) -> Checkpoint:
-    """Copy a run's state, so that training may go on; where weights are shared out, all ranks must.
+    """Copy a run's state, so that training may go on; where weights are shared out, all workers must.
 
     best is a `snapshot`, which nothing changes, and not copied.
     """
@@ -113,12 +116,7 @@ def load_checkpoint(
     """Restore what `save_checkpoint` wrote, exactly; DamagedCheckpoint, and nothing changed, if it is not whole."""
     checkpoint = read_checkpoint(folder)
     load_weights(model, checkpoint.tensors["model.safetensors"])
-    state = checkpoint.tensors["optimizer.safetensors"]
-    for name, parameter in model.named_parameters():
-        entries = {key: state[f"{name}.{key}"] for key in ("exp_avg", "exp_avg_sq", "step")}
-        on_device = {key: shared_like(value, parameter) for key, value in entries.items()}
-        # AdamW keeps its step count on the CPU unless it is fused on a GPU
-        optimizer.state[parameter] = on_device | {"step": on_device["step"] if parameter.is_cuda else entries["step"]}
+    _load_optimizer(model, optimizer, checkpoint.tensors["optimizer.safetensors"])
     return Progress(**checkpoint.progress), checkpoint.tensors.get("best.safetensors")
 
 
@@ -145,8 +143,8 @@ class Checkpoints:
 
     def newest_first(self) -> list[str]:
         """List the checkpoints that were written to the end, whole or damaged since."""
-        base, end = storage.base_of(self.folder), f"/{STATE}"
-        found = [storage.name_below(base, file.uri) for file in storage.list_files(self.folder, end, missing_ok=True)]
+        base, end = base_of(self.folder), f"/{STATE}"
+        found = [name_below(base, file.uri) for file in list_files(self.folder, end, missing_ok=True)]
         return [storage.join(self.folder, name.removesuffix(end)) for name in reversed(found)]
 
     def newest_whole(self) -> tuple[str | None, list[str]]:
@@ -187,10 +185,26 @@ def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     return {
-        f"{name}.{key}": value
+        f"{name}.{entry}": value
         for name, parameter in model.named_parameters()
-        for key, value in optimizer.state[parameter].items()
+        for entry, value in optimizer.state[parameter].items()
+        if value is not None
     }
+
+
+def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    """Give each parameter the state that was kept under its name."""
+    states: dict[str, dict[str, torch.Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition(".")
+        states.setdefault(name, {})[entry] = value
+    for name, parameter in model.named_parameters():
+        optimizer.state[parameter] = {entry: _placed(value, parameter) for entry, value in states.get(name, {}).items()}
+
+
+def _placed(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Put a parameter's state where the parameter is; counts, which are scalars, stay on the CPU beside a CPU's."""
+    return value if value.ndim == 0 and not parameter.is_cuda else shared_like(value, parameter)
 
 
 def _copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

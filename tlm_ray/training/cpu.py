@@ -89,8 +89,10 @@ def attention(
     return (shares.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, eager_mask)
+def register() -> None:
+    """Make the attention known to transformers by its name."""
+    AttentionInterface.register(ATTENTION, attention)
+    AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 
 def prepare(model: nn.Module) -> None:
@@ -105,16 +107,17 @@ def prepare(model: nn.Module) -> None:
 
 
 def _is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a module does what nn.Linear does, with a bias; the MLM head's last one is made to hand on its input."""
-    return type(module) is nn.Linear and module.bias is not None and "forward" not in vars(module)
+    """Whether a module does what nn.Linear does, with a bias; a subclass does something else."""
+    return type(module) is nn.Linear and module.bias is not None
 
 
-def spare_table_gradient(encoder: Any, head: nn.Linear | None) -> None:
-    """Let a token table that the MLM head shares add to the head's gradient only the rows that occur.
+def use_sparse_table_gradient(encoder: Any, projection: nn.Linear | None) -> None:
+    """Make the gradient of the token table sparse where it is tied to a projection whose gradient is dense.
 
-    torch fills a second array of the table's size with zeros for them: 5 to 10 % of a step at 4 x 256. Every step must
-    have an MLM loss, else the gradient stays sparse; head None undoes it. Call it after DistributedDataParallel, which
-    would expect the sum to be sparse.
+    The sum of the two is dense. torch would fill a second dense array of the table's size for the few rows that occur:
+    5 to 10 % of a step at 4 x 256. projection: one that each step multiplies with; without one the gradient of the
+    table alone would stay sparse, so None restores the dense one. Call it after DistributedDataParallel, which would
+    expect the sum to be sparse.
     """
     table = encoder.get_input_embeddings()
-    table.sparse = head is not None and table.weight is head.weight
+    table.sparse = projection is not None and table.weight is projection.weight

@@ -7,35 +7,41 @@ import torch
 import transformers
 
 from tlm_ray import storage
-from tlm_ray.corpus.scores import score
+from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
-from tlm_ray.training.loop import Rank
 from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Labels
 from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
+from tlm_ray.training.weights import TrainedWeights
+from tlm_ray.training.worker import Worker
 
 
-def evaluate(folder: str, blocks: str, model: str, *, precision: str, device: str, threads: int) -> dict[str, Any]:
+def evaluate(
+    folder: str, blocks: str, model: str, *, metric: str | Metric, precision: str, device: str, threads: int
+) -> dict[str, Any]:
     """Score a trained classifier on dev and test and keep its predictions beside the gold labels.
 
-    model: a folder that opens as AutoModelForSequenceClassification. Returns dev and test scores in percent.
+    model: a folder that opens as AutoModelForSequenceClassification. metric: one's own, "" for the one that the blocks'
+    facts name. Returns dev and test scores in percent.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
     facts = storage.read_json(storage.join(blocks, FACTS))
     with storage.folder_for_reading(model) as path:
-        classifier = JointModel.from_checkpoint(path, labels=tuple(facts["labels"]), seed=0, keep_head=True).on(device)
+        weights = TrainedWeights(path, labels=tuple(facts["labels"]), seed=0, keep_head=True)
+        classifier = JointModel(weights, (Labels(),)).on(device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         pad_id = load_tokenizer(path).pad_token_id
     scores: dict[str, Any] = {"metric": facts["metric"]}
     for split in ("dev", "test"):
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
-        logits = predict(classifier, rows, pad_id=pad_id, rank=Rank(device=device, precision=precision))
+        logits = predict(classifier, rows, pad_id=pad_id, worker=Worker(device=device, precision=precision))
         assert rows.labels is not None, "task blocks carry labels"
         predicted = decide(logits)
-        scores[split] = score(facts["metric"], rows.labels, predicted)
+        scores[split] = score(metric or facts["metric"], rows.labels, predicted)
         table = pa.table({"gold": rows.labels, "predicted": predicted, "logits": pa.array(list(logits))})
         storage.write_table(storage.join(folder, f"{split}_predictions.arrow"), table)
     return scores

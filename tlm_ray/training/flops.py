@@ -1,12 +1,13 @@
 """The floating-point operations of a training, as torch's counter counts them, for practically no time a step.
 
-The operations of a matrix product are a monomial of the batch's shape: of its rows, its width, its masked places, and
-these filled up to a multiple. So each kind of step is counted once, with tensors that have no data, on a batch whose
-sizes are primes that divide no size of the model: divided out of a product's count, they leave its coefficient and its
-exponents. From then on a step's count is a sum of a few terms.
+The operations of a matrix product are a monomial of the batch's shape: of its rows, its width, its predicted places,
+and these filled up to a multiple. So each kind of step is counted once, with tensors that have no data, on a batch
+whose sizes are primes that divide no size of the model: divided out of a product's count, they leave its coefficient
+and its exponents. From then on a step's count is a sum of a few terms.
 """
 
 import copy
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,9 +23,12 @@ from torch.utils.flop_counter import flop_registry
 
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.cross_entropy import ROWS_TO
+from tlm_ray.training.objectives import Prediction
 
 MEASURED_S = 0.05  # of products, to know a device's rate
-Sizes = tuple[int, int, int, int]  # rows, width, masked places, and these filled up; or their exponents in a term
+# rows, width and, of each objective that predicts tokens, its places and these filled up; or their exponents in a term
+Sizes = tuple[int, ...]
+Kind = tuple[str, bool]  # an objective's name, and whether it predicts tokens or rows
 Terms = Counter[Sizes]  # coefficients by exponents
 
 
@@ -38,64 +42,61 @@ class Flops:
 
     def __init__(self, model: nn.Module):
         self.model = _without_data(model)
-        self.terms: dict[tuple[bool, bool], Terms] = {}
+        self.terms: dict[tuple[Kind, ...], Terms] = {}
 
     def computed(self, batch: Batch) -> int:
         """Return the operations of a batch that goes through the model as it is, padding included."""
         rows, width = batch.tokens.shape
-        masked = _masked(batch)
-        return _value(self._terms(batch), np.full(rows, width), masked, _filled(masked))
+        filled = [places + -places % ROWS_TO for places in _places(batch)]
+        return _value(self._terms(batch), np.full(rows, width), _places(batch), filled)
 
     def real(self, batch: Batch) -> int:
-        """Return the operations of a batch's own tokens, each row as long as it is and no masked place filled up."""
-        masked = _masked(batch)
-        return _value(self._terms(batch), batch.attention.sum(axis=1), masked, masked)
+        """Return the operations of a batch's own tokens, each row as long as it is and no predicted place filled up."""
+        return _value(self._terms(batch), batch.attention.sum(axis=1), _places(batch), _places(batch))
 
     def _terms(self, batch: Batch) -> Terms:
-        """Return the terms of a batch's kind: with or without masked places, with or without labels."""
-        kind = (batch.masked is not None, batch.labels is not None)
-        if kind not in self.terms:
-            self.terms[kind] = _count(self.model, *kind)
-        return self.terms[kind]
+        """Return the terms of a batch's kind: by what it predicts of its tokens and of its rows."""
+        kinds = tuple((name, targets.chosen is not None) for name, targets in batch.targets.items())
+        if kinds not in self.terms:
+            self.terms[kinds] = _count(self.model, kinds)
+        return self.terms[kinds]
 
 
-def _masked(batch: Batch) -> int:
-    return 0 if batch.masked is None else len(batch.masked)
+def _places(batch: Batch) -> list[int]:
+    """Count the tokens that each objective predicts, of those that predict tokens."""
+    return [int(targets.chosen.sum()) for targets in batch.targets.values() if targets.chosen is not None]
 
 
-def _filled(masked: int) -> int:
-    return masked + -masked % ROWS_TO
-
-
-def _value(terms: Terms, lengths: np.ndarray, masked: int, filled: int) -> int:
+def _value(terms: Terms, lengths: np.ndarray, places: list[int], filled: list[int]) -> int:
     """Return the sum of the terms, those with rows over each row's own length."""
+    sizes = [size for pair in zip(places, filled, strict=True) for size in pair]
     total = 0
-    for (rows, width, masked_power, filled_power), coefficient in terms.items():
+    for (rows, width, *powers), coefficient in terms.items():
         cells = int((lengths**width).sum()) if rows else int(lengths.max()) ** width
-        total += coefficient * cells * masked**masked_power * filled**filled_power
+        total += coefficient * cells * math.prod(size**power for size, power in zip(sizes, powers, strict=True))
     return total
 
 
-def _count(model: nn.Module, masked: bool, labelled: bool) -> Terms:
+def _count(model: nn.Module, kinds: tuple[Kind, ...]) -> Terms:
     """Return the terms of one kind of step, the same at two batches; none where there are no such terms."""
-    one, other = (
-        _factored(_products(model, sizes, masked=masked, labelled=labelled), sizes)
-        for sizes in islice(_prime_sizes(model), 2)
-    )
+    one, other = (_factored(_products(model, sizes, kinds), sizes) for sizes in islice(_prime_sizes(model, kinds), 2))
     return one if one == other and all(rows <= 1 for rows, *_ in one) else Counter()
 
 
-def _products(model: nn.Module, sizes: Sizes, *, masked: bool, labelled: bool) -> list[int]:
+def _products(model: nn.Module, sizes: Sizes, kinds: tuple[Kind, ...]) -> list[int]:
     """Return the operations of each product of a step on a batch of given sizes; nothing is computed."""
-    rows, width, masked_places, _ = sizes
+    rows, width, *predicted = sizes
     integers: Any = {"dtype": torch.int64, "device": "meta"}
     inputs = {"input_ids": torch.empty(rows, width, **integers)}
-    places = torch.empty(masked_places, **integers) if masked else None
-    labels = torch.empty(rows, **integers) if labelled else None
+    places = (torch.empty(size, **integers) for size in predicted[::2])
+    predictions = {
+        name: Prediction(own := next(places), own) if of_tokens else Prediction(torch.empty(rows, **integers), None)
+        for name, of_tokens in kinds
+    }
     with sdpa_kernel(SDPBackend.MATH), _Products() as products:
         try:
-            mlm, task = _without_data(model)(inputs, places, places, labels)
-            (mlm + task).backward()
+            sums = _without_data(model)(inputs, predictions)
+            sum(sums.values()).backward()
         except RuntimeError:  # shapes that depend on values
             return []
     return products.found
@@ -125,7 +126,7 @@ class _Products(TorchDispatchMode):
         return result
 
 
-def _prime_sizes(model: nn.Module) -> Iterator[Sizes]:
+def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
     """Yield sizes of batches whose prime factors (beside ROWS_TO) are all different and divide no size of the model."""
     own = {size for p in model.parameters() for size in p.shape}
 
@@ -134,9 +135,11 @@ def _prime_sizes(model: nn.Module) -> Iterator[Sizes]:
 
     primes = filter(is_free, count(5))
     for width in primes:
-        rows, groups = islice(primes, 2)
-        filled = groups * ROWS_TO
-        yield rows, width, next(filter(is_free, range(filled - ROWS_TO + 1, filled))), filled
+        sizes = [next(primes), width]
+        for groups in islice(primes, sum(of_tokens for _, of_tokens in kinds)):
+            filled = groups * ROWS_TO
+            sizes += [next(filter(is_free, range(filled - ROWS_TO + 1, filled))), filled]
+        yield tuple(sizes)
 
 
 def _factored(products: Iterable[int], sizes: Sizes) -> Terms:
@@ -149,7 +152,7 @@ def _factored(products: Iterable[int], sizes: Sizes) -> Terms:
             while product % size == 0:
                 product, power = product // size, power + 1
             exponents.append(power)
-        terms[tuple(exponents)] += product  # type: ignore[index]
+        terms[tuple(exponents)] += product
     return terms
 
 

@@ -1,10 +1,11 @@
 """The heads of transformers' models, apart from their encoders: hidden states in, logits out.
 
-So one encoder serves two heads, on rows laid out in any way, and a head sees no more positions than it needs.
+So one encoder serves several heads, on rows laid out in any way, and a head sees no more positions than it needs.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 
-class Given(nn.Module):
-    """Stands where a model had its encoder: hands on the hidden states that it is given, pooled as the encoder does."""
+class GivenStates(nn.Module):
+    """Stands where a model had its encoder: returns the hidden states that it is given, pooled as the encoder does."""
 
     def __init__(self, pooler: nn.Module | None):
         super().__init__()
@@ -30,38 +31,89 @@ class Given(nn.Module):
         return self.pooler(hidden)  # type: ignore[misc]
 
 
-class Head(nn.Module):
-    """A model without its encoder, which is taken out of it; the encoder's pooler stays here.
+class Unprojected(nn.Linear):
+    """Stands where a model had its last linear map: holds the same parameters and returns its input."""
 
-    without_last: leave the last product, which `last` holds, to the caller: forward returns what it is a product with.
+    def __init__(self, last: nn.Linear):
+        super().__init__(1, 1, device="meta")
+        self.in_features, self.out_features = last.in_features, last.out_features
+        self.weight, self.bias = last.weight, last.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Head(nn.Module):
+    """A model of transformers without its encoder, once that is shared (`share`); the encoder's pooler stays here.
+
+    without_last: leave the last product, whose parameters `last` holds, to the caller: forward returns its input.
     """
 
     def __init__(self, model: PreTrainedModel, *, without_last: bool = False):
         super().__init__()
-        encoder: Any = model.base_model
-        self.last: Any = model.get_output_embeddings() if without_last else None
-        if self.last is not None:
-            self.last.forward = lambda features: features
-        self._replace(model, Given(getattr(encoder, "pooler", None)))
-        encoder.pooler = None
         self.model = model
+        self.last: Any = model.get_output_embeddings() if without_last else None
+        self.expected: torch.Tensor | None = None  # the whole model's logits of `sample_rows`
+
+    def share(self, encoder: Any = None) -> Any:
+        """Give up the model's own encoder for another (None: for nobody's), which is returned."""
+        if encoder is not None:
+            self._replace(encoder)
+            self.model.tie_weights()
+        encoder = self.model.base_model
+        with torch.no_grad():
+            self.expected = self.model.eval()(**sample_rows(self.model.config.vocab_size)).logits
+        if self.last is not None:
+            self.last = _replaced(self.model, self.last, Unprojected(self.last))
+        self._replace(GivenStates(getattr(encoder, "pooler", None)))
+        encoder.pooler = None
+        return encoder
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the head predicts a number."""
+        return self.model.config.problem_type == "regression"
 
     def forward(self, hidden: torch.Tensor, attention: torch.Tensor | None = None) -> torch.Tensor:
         """Map hidden states, (rows, length, width), to logits, (rows, classes) or (rows, length, vocabulary)."""
         return self.model(inputs_embeds=hidden, attention_mask=attention).logits
 
+    def logits(self, hidden: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
+        """Map hidden states to what the whole model returns, the last product included."""
+        found = self(hidden, attention)
+        return found if self.last is None else nn.functional.linear(found, self.last.weight, self.last.bias)
+
     @contextmanager
     def whole(self, encoder: Any) -> Iterator[PreTrainedModel]:
-        """Lend the model with its encoder and pooler in their places, to be saved."""
+        """Lend the model with its encoder and pooler in their places."""
         given: Any = self.model.base_model
-        self._replace(self.model, encoder)
+        self._replace(encoder)
         encoder.pooler = given.pooler
         try:
             yield self.model
         finally:
             encoder.pooler = None
-            self._replace(self.model, given)
+            self._replace(given)
 
-    @staticmethod
-    def _replace(model: PreTrainedModel, encoder: nn.Module) -> None:
-        setattr(model, model.base_model_prefix, encoder)
+    def export(self, encoder: Any, folder: Path) -> None:
+        """Write the whole model, which transformers opens as it is."""
+        with self.whole(encoder) as whole:
+            whole.save_pretrained(folder)
+
+    def _replace(self, encoder: nn.Module) -> None:
+        setattr(self.model, self.model.base_model_prefix, encoder)
+
+
+def sample_rows(vocabulary: int) -> dict[str, torch.Tensor]:
+    """Return two short rows of any tokens, by which a model's parts are held against the whole."""
+    tokens = torch.arange(8).view(2, 4) % vocabulary
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """Put a module in another's place, wherever that is in the model."""
+    for parent in list(model.modules()):
+        for name, module in list(parent.named_children()):
+            if module is old:
+                setattr(parent, name, new)
+    return new

@@ -1,6 +1,6 @@
-"""Classes, or numbers, of any number of texts: files shared out over the cluster, read in chunks, written as Parquet.
+"""Predicted classes, or numbers, for any number of texts: files spread over the cluster, read and written in chunks.
 
-A chunk's predictions are a file of their own, so a run that is interrupted goes on with the chunks that are missing.
+Each chunk's predictions are a Parquet file of their own, so an interrupted run goes on with the missing chunks.
 """
 
 import time
@@ -14,38 +14,50 @@ import pyarrow as pa
 import ray
 import torch
 from scipy.special import softmax
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PretrainedConfig
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.listing import list_files
 from tlm_ray.training.packing import first_position
 
-CHUNK_BATCHES = 8  # of a reader's 8,192 rows: what is in memory, and what an interrupted run loses at most
+CHUNK_BATCHES = 8  # of 8,192 rows: what is in memory at a time, and the most that an interrupted run loses
 ROWS = 64  # that the model sees together
 RECORD = "predictions.json"
 PREDICTED, PROBABILITIES = "predicted", "probabilities"  # the columns that are added
+PRECISIONS = ("auto", "fp32", "bf16")
 
 
 def predict_texts(
-    model: str, texts: str, out: str, *, columns: Sequence[str], workers: int, gpus: float = 0
+    model: str,
+    texts: str,
+    out: str,
+    *,
+    columns: Sequence[str],
+    workers: int,
+    gpus: float = 0,
+    precision: str = "auto",
 ) -> dict[str, Any]:
     """Write all rows of `texts` with `predicted` and `probabilities`; return how many there were, and the seconds.
 
-    A regression's model predicts numbers, without probabilities.
+    A regression's model predicts numbers, without probabilities. A row whose text is null gets neither column.
 
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification. texts: a file, folder or glob of
-    Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: that
-    of the text, and for pairs that of the second. A null has neither. ValueError if a column is missing or in the way,
-    or if `out` holds predictions of another model or other texts, or the model is no classifier of one label a text.
+    Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the
+    column of texts and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
+    gpus. precision: fp32, bf16 (autocast), or auto: that of the training, as the model's configuration records it.
+    ValueError if a column is missing or in the way, if `out` holds predictions of another model, other texts or another
+    precision, or if the model is no classifier of one label per text.
     """
-    started, files = time.monotonic(), storage.list_files(texts)
+    started, files = time.monotonic(), list_files(texts)
     _check_columns(files[0].uri, columns)
-    _check_model(model)
+    precision = _precision(_check_model(model), precision)
     identities = [[file.uri, file.size, file.modified_ns] for file in files]
-    _claim(out, {"model": _identity(model), "columns": list(columns), "texts": identities})
+    made_of = {"model": _identity(model), "columns": list(columns), "texts": identities, "precision": precision}
+    _claim(out, made_of)
     items = [{"file": file.uri, "number": number, "bytes": file.size} for number, file in enumerate(files)]
     options: dict[str, Any] = {"workers": workers or _room(gpus), "gpus": gpus, "title": "predict", "size": "bytes"}
-    arguments = (model, out, list(columns), "cuda" if gpus else "cpu")
+    arguments = (model, out, list(columns), "cuda" if gpus else "cpu", precision)
     rows = sum(row["rows"] for row in parallel.each(items, Predictor, arguments=arguments, **options))
     return {"rows": rows, "seconds": time.monotonic() - started}
 
@@ -53,13 +65,14 @@ def predict_texts(
 class Predictor:
     """Predicts the rows of one file after another."""
 
-    def __init__(self, model: str, out: str, columns: list[str], device: str = "cpu"):
+    def __init__(self, model: str, out: str, columns: list[str], device: str = "cpu", precision: str = "auto"):
         self.out, self.columns, self.device = out, columns, device
         if storage.exists(model):
             with storage.folder_for_reading(model) as folder:
                 self._open(str(folder))
         else:
             self._open(model)
+        self.precision = _precision(self.model.config, precision)
 
     def _open(self, source: str) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -95,13 +108,16 @@ class Predictor:
 
     @torch.inference_mode()
     def logits(self, texts: list[list[str]]) -> np.ndarray:
-        """Return the model's logits, float32 (rows, classes), of a column of texts or two."""
+        """Return the model's logits, float32 (rows, classes), for one column of texts, or two for pairs."""
         found = np.zeros((len(texts[0]), self.model.config.num_labels), np.float32)
         order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
+        options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
+        device = torch.device(self.device)
         for rows in _slices(order, ROWS):
             columns = [[column[row] for row in rows] for column in texts]
-            options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
-            found[rows] = self.model(**self.tokenizer(*columns, **options).to(self.device)).logits.float().cpu().numpy()
+            inputs = self.tokenizer(*columns, **options).to(device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):  # as the metrics stage
+                found[rows] = self.model(**inputs).logits.float().cpu().numpy()
         return found
 
 
@@ -129,8 +145,8 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
             raise ValueError(f"file {uri!r} has a column {column!r} already; rename it, or predict on the original")
 
 
-def _check_model(model: str) -> None:
-    """Open what says how a model is used, before any worker does."""
+def _check_model(model: str) -> PretrainedConfig:
+    """Return a model's configuration, opened before any worker needs it."""
     try:
         with storage.folder_for_reading(model) if storage.exists(model) else nullcontext(model) as source:
             config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
@@ -142,6 +158,21 @@ def _check_model(model: str) -> None:
         ) from error
     if config.problem_type == "multi_label_classification":
         raise ValueError(f"model {model!r}: gives a text any number of labels; only models of one label can be used")
+    return config
+
+
+def _precision(config: PretrainedConfig, asked: str) -> str:
+    """Return fp32 or bf16: the one asked, or for "auto" the one that training recorded, fp32 if it did not."""
+    if asked not in PRECISIONS:
+        raise ValueError(f"precision {asked!r}: allowed are {', '.join(PRECISIONS)}")
+    if asked != "auto":
+        return asked
+    trained = getattr(config, "trained_precision", "fp32")
+    if trained not in PRECISIONS[1:]:
+        raise ValueError(
+            f"model: its config.json says trained_precision {trained!r}; give precision {' or '.join(PRECISIONS[1:])}"
+        )
+    return trained
 
 
 def _room(gpus: float) -> int:
@@ -151,7 +182,7 @@ def _room(gpus: float) -> int:
 
 def _identity(model: str) -> Any:
     """Say what a model is: a folder by its files' digests, a hub name by name."""
-    return [storage.digest(file.uri) for file in storage.list_files(model)] if storage.exists(model) else model
+    return [storage.digest(file.uri) for file in list_files(model)] if storage.exists(model) else model
 
 
 def _claim(out: str, made_of: dict[str, Any]) -> None:
@@ -159,8 +190,11 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
     uri = storage.join(out, RECORD)
     if storage.exists(uri):
         if storage.read_json(uri) != made_of:
-            raise ValueError(f"out {out!r}: holds predictions of another model or other texts; give another folder")
-    elif storage.exists(out) and storage.list_files(out, missing_ok=True):
+            raise ValueError(
+                f"out {out!r}: holds predictions of another model, other texts or another precision; give another "
+                "folder"
+            )
+    elif storage.exists(out) and list_files(out, missing_ok=True):
         raise ValueError(f"out {out!r}: holds other files; give another folder")
     else:
         storage.write_json(uri, made_of)

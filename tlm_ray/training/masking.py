@@ -1,34 +1,67 @@
-"""BERT's masking, drawn afresh at every step and keyed by (seed, step, row): the same on any number of workers."""
+"""Masking as BERT does it, drawn afresh at every step and keyed by (seed, step, row): the same on any worker count."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-MASKED_SHARE = 0.15  # of the tokens that are not special (Devlin et al. 2019; the released code's default)
-MASK_BELOW, RANDOM_BELOW = 0.8, 0.9  # 80 % [MASK], 10 % a random token, 10 % unchanged
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masking:
-    """How tokens are masked: the [MASK] id, the vocabulary's size and the special tokens, which are never masked."""
+class Vocabulary:
+    """What preparing a batch must know of a tokenizer."""
 
+    size: int
+    pad_id: int
     mask_id: int
-    vocabulary: int
     special_ids: tuple[int, ...]
-    share: float = MASKED_SHARE
+    """tokens that are never masked, the padding among them"""
 
-    def __call__(self, tokens: np.ndarray, *, seed: int, step: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @classmethod
+    def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "Vocabulary":
+        """Read it off a tokenizer."""
+        return cls(
+            size=len(tokenizer),
+            pad_id=tokenizer.pad_token_id,
+            mask_id=tokenizer.mask_token_id,
+            special_ids=tuple(tokenizer.all_special_ids),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """How tokens are masked (Devlin et al. 2019; the released code's defaults)."""
+
+    share: float = 0.15
+    """of the tokens that are not special"""
+    masked: float = 0.8
+    """of the chosen tokens, those that become [MASK]"""
+    random: float = 0.1
+    """of the chosen tokens, those that become a random token; the others stay as they are"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"masking share {self.share}: must lie above 0 and be at most 1")
+        if not (self.masked >= 0 and self.random >= 0 and self.masked + self.random <= 1):
+            raise ValueError(f"masked {self.masked} and random {self.random}: two shares, together at most 1")
+
+    def __call__(
+        self, tokens: np.ndarray, vocabulary: Vocabulary, *, seed: int, step: int, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Mask a batch.
 
-        tokens: (rows, length) int64; rows: (rows,) the numbers that key the draws. Returns the masked tokens and
+        tokens: (rows, length) int64. rows: (rows,) the numbers that key the draws. Returns the masked tokens and
         bool (rows, length), True where the original token must be predicted.
         """
         draws = uniform(seed=seed, step=step, rows=rows, columns=tokens.shape[1], draws=3)
-        chosen = (draws[0] < self.share) & ~np.isin(tokens, self.special_ids)
-        masked = np.where(chosen & (draws[1] < MASK_BELOW), self.mask_id, tokens)
-        random = chosen & (draws[1] >= MASK_BELOW) & (draws[1] < RANDOM_BELOW)
-        return np.where(random, (draws[2] * self.vocabulary).astype(np.int64), masked), chosen
+        chosen = (draws[0] < self.share) & ~np.isin(tokens, vocabulary.special_ids)
+        masked = np.where(chosen & (draws[1] < self.masked), vocabulary.mask_id, tokens)
+        random = chosen & (draws[1] >= self.masked) & (draws[1] < self.masked + self.random)
+        return np.where(random, (draws[2] * vocabulary.size).astype(np.int64), masked), chosen
 
 
 def uniform(*, seed: int, step: int, rows: np.ndarray, columns: int, draws: int) -> np.ndarray:

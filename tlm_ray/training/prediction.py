@@ -1,4 +1,4 @@
-"""Class scores, or a regression's numbers, of labelled rows, which are shared out over the ranks."""
+"""Class scores, or a regression's numbers, of labelled rows, which are shared out over the workers."""
 
 import numpy as np
 import torch
@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 from tlm_ray.training.batches import pad
 from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.loop import Rank
 from tlm_ray.training.model import JointModel
+from tlm_ray.training.worker import Worker
 
 ROWS = 64  # rows scored together: results do not depend on it beyond rounding
 
@@ -18,27 +18,27 @@ def decide(logits: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def predict(model: JointModel, blocks: Blocks, *, pad_id: int, rank: Rank) -> np.ndarray:
-    """Return logits, float32 (rows, classes), on every rank. Rows of like length are scored together, unmasked."""
+def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker) -> np.ndarray:
+    """Return logits, float32 (rows, classes), on every worker. Rows of like length are scored together, unmasked."""
     training = model.training
     model.eval()
     order = np.argsort(blocks.lengths, kind="stable")
     batches = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
     classes = model.config.num_labels or 0
-    logits = torch.zeros(len(blocks), classes, device=rank.device)
-    for turn in range(-(-len(batches) // rank.world)):
-        number = turn * rank.world + rank.rank
-        rows = batches[min(number, len(batches) - 1)]  # where weights are shared out, all ranks must compute
+    logits = torch.zeros(len(blocks), classes, device=worker.device)
+    for turn in range(-(-len(batches) // worker.world)):
+        number = turn * worker.world + worker.rank
+        rows = batches[min(number, len(batches) - 1)]  # where weights are shared out, all workers must compute
         tokens, attention, places = pad(blocks, rows, pad_id)
         inputs = {"input_ids": tokens, "attention_mask": attention}
         if blocks.types is not None:
             inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
-        tensors = {name: torch.from_numpy(array).to(rank.device) for name, array in inputs.items()}
-        with rank.autocast():
+        tensors = {name: torch.from_numpy(array).to(worker.device) for name, array in inputs.items()}
+        with worker.autocast():
             found = model.scores(tensors)
         if number < len(batches):
             logits[torch.from_numpy(rows)] = found
-    if rank.world > 1:
+    if worker.world > 1:
         dist.all_reduce(logits)
     model.train(training)
     return logits.cpu().numpy()

@@ -4,13 +4,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tlm_ray import storage
+from tlm_ray import parallel, storage
 from tlm_ray.corpus.tasks import SPLITS, Task
-from tlm_ray.training.blocks import write_general_blocks, write_task_blocks
+from tlm_ray.training.blocks import Blocks, join_general_blocks, write_general_blocks, write_task_blocks
 from tlm_ray.training.tokenizer import load_tokenizer, train_wordpiece
 
 TOKENIZER = "tokenizer"
 FACTS = "facts.json"
+PART_TEXTS = 1 << 16  # passages of a Ray task: at 500 characters and 130 tokens each, 32 MB of text and 34 MB of tokens
 
 
 def make_tokenizer(
@@ -33,15 +34,18 @@ def make_tokenizer(
 def make_blocks(
     folder: str,
     task: Task,
-    selection: pa.Table | None,
+    selection: str,
     tokenizer: str,
     *,
     block_tokens: int,
     task_tokens: int,
+    workers: int,
 ) -> dict[str, Any]:
     """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them.
 
-    It notes `task_tokens`, so that whoever uses the trained model cuts texts where training did.
+    selection: the location of its table, "" for none; `workers` Ray tasks share it out, and the blocks are the same for
+    any number of them. The tokenizer notes `task_tokens`, so that whoever uses the trained model cuts texts where
+    training did.
     """
     with storage.folder_for_reading(storage.join(tokenizer, TOKENIZER)) as path:
         pieces = load_tokenizer(path)
@@ -49,14 +53,33 @@ def make_blocks(
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
         pieces.save_pretrained(path)
     facts: dict[str, Any] = {"labels": list(task.labels), "metric": task.metric}
-    if selection is not None:
-        texts, ranks = selection["text"].to_pylist(), selection["rank"].to_pylist()
-        uri = storage.join(folder, "general.arrow")
-        general = write_general_blocks(uri, texts, ranks, pieces, block_tokens=block_tokens)
-        facts |= {"general_blocks": len(general), "general_tokens": int(general.lengths.sum())}
+    if selection:
+        general = _general_blocks(folder, selection, block_tokens=block_tokens, workers=workers)
+        facts |= {"general_blocks": len(general), "general_tokens": len(general.tokens)}
     for split in SPLITS:
         uri = storage.join(folder, f"{split}.arrow")
         rows = write_task_blocks(uri, task.splits[split], pieces, task_tokens=task_tokens)
-        facts |= {f"{split}_rows": len(rows), f"{split}_tokens": int(rows.lengths.sum())}
+        facts |= {f"{split}_rows": len(rows), f"{split}_tokens": len(rows.tokens)}
     storage.write_json(storage.join(folder, FACTS), facts)
     return facts
+
+
+def _general_blocks(folder: str, selection: str, *, block_tokens: int, workers: int) -> Blocks:
+    """Tokenise the selection in ranges, then put their blocks together in one file."""
+    parts, rows = storage.join(folder, "parts"), len(storage.read_table(selection))
+    items = [{"start": start, "stop": min(start + PART_TEXTS, rows)} for start in range(0, rows, PART_TEXTS)]
+    arguments = (selection, storage.join(folder, TOKENIZER), parts, block_tokens)
+    made = parallel.ray_tasks(items, _write_part, arguments=arguments, workers=workers, title="tokenise")
+    general = join_general_blocks(storage.join(folder, "general.arrow"), made)
+    storage.delete(parts)
+    return general
+
+
+def _write_part(item: dict[str, int], selection: str, tokenizer: str, parts: str, block_tokens: int) -> str:
+    """Tokenise one range of the selection; return the file of its blocks."""
+    rows = storage.read_table(selection).slice(item["start"], item["stop"] - item["start"])
+    with storage.folder_for_reading(tokenizer) as path:
+        pieces = load_tokenizer(path)
+    uri = storage.join(parts, f"{item['start']:012d}.arrow")
+    write_general_blocks(uri, rows["text"].to_pylist(), rows["rank"].to_numpy(), pieces, block_tokens=block_tokens)
+    return uri

@@ -1,53 +1,26 @@
-"""The numbers of a training, free of torch: a model's geometry, a stage's schedule, the names of loss weightings."""
+"""Schedules: how long and how fast a stage trains; free of torch."""
 
 from dataclasses import dataclass
-
-LOSSES = ("general_mlm", "task_mlm", "task")  # logged apart, always
-FAMILIES = ("bert", "modernbert")
-WEIGHTINGS = ("released", "paper", "mlm")  # tlm_ray.training.objectives says what they are
-NOTE = "progress.json"  # where a running training says how far it is
-NOTE_EVERY_S = 10.0
-CHECKPOINTS = "checkpoints"  # the folder of a running training's checkpoints
-MODEL = "model"  # the folder of a trained stage that transformers opens
-
-
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
-    """An encoder of random weights: layers, width, attention heads, feed-forward width, positions, dropout, scale.
-
-    family: "bert" (Devlin et al. 2019) or "modernbert" (Warner et al. 2024: rotary positions, norms before products,
-    gated feed-forward), which learns to attend in a third of the steps. init_std: of the random weights.
-    """
-
-    layers: int
-    width: int
-    heads: int
-    intermediate: int
-    positions: int = 512
-    dropout: float = 0.1
-    init_std: float = 0.02
-    family: str = "bert"
-
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ValueError(f"family {self.family!r}: allowed are {', '.join(FAMILIES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long and how fast a stage trains.
-
-    learning_rate rises linearly over warmup_steps, then falls linearly to 0 at the last step. batch_rows counts the
-    whole step, over all workers. evaluate_every and log_every count steps.
-    """
+    """The steps of a stage and their learning rates; derive from it and override `rate` for another shape."""
 
     steps: int
+    """optimizer steps"""
     batch_rows: int
+    """rows of a step, over all workers"""
     learning_rate: float
+    """the highest, reached after the warm-up; it falls linearly to 0 at the last step"""
     warmup_steps: int
+    """steps over which the learning rate rises linearly from 0"""
     weight_decay: float
+    """of matrices; biases and norms have none"""
     evaluate_every: int
+    """steps between scores of the dev set, each with a checkpoint"""
     log_every: int = 10
+    """steps between entries of the history"""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_rows", "evaluate_every", "log_every"):

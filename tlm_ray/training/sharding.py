@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer state shared out over the ranks (FSDP2), for models that one device cannot hold.
+"""Weights, gradients and optimizer state shared out over the workers (FSDP2), for models that one device cannot hold.
 
 Rajbhandari et al. 2020 (ZeRO, stage 3): a layer's weights are gathered when it computes and given up afterwards. What
 torch has for it is imported where it is used: a worker that does not shard starts a tenth faster.
@@ -11,7 +11,10 @@ from torch import nn
 
 
 def shard(model: nn.Module, *, device: str, world: int, methods: tuple[str, ...]) -> None:
-    """Share a model's weights out over all ranks, layer by layer, in place; `methods` compute with them, as forward."""
+    """Share a model's weights out over all workers, layer by layer, in place.
+
+    methods: names of further methods that need gathered weights, like forward.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -24,17 +27,21 @@ def shard(model: nn.Module, *, device: str, world: int, methods: tuple[str, ...]
         register_fsdp_forward_method(model, method)
 
 
-def unshard(model: nn.Module) -> None:
-    """Gather all weights on every rank, for good."""
+def reshard(model: nn.Module) -> None:
+    """Give up all gathered weights, so that parameters are again those that the optimizer knows.
+
+    FSDP2 leaves the outermost group gathered after a forward pass, for the backward pass that mostly follows; after an
+    evaluation none does.
+    """
     from torch.distributed.fsdp import FSDPModule
 
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.unshard()
+            module.reshard()
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    """Return all of a tensor that may be shared out; every rank must ask."""
+    """Return all of a tensor that may be shared out; every worker must ask."""
     return tensor.full_tensor() if _is_shared(tensor) else tensor
 
 

@@ -1,0 +1,73 @@
+"""The door of the package: a type checker sees each name that is imported lazily, and what its users get wrong."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tlm_ray
+
+ROOT = Path(__file__).parents[1]
+SKIPPED = (
+    "huggingface_hub", "matplotlib", "mlflow", "numba", "numpy", "pandas", "pyarrow", "ray", "rich", "safetensors",
+    "scipy", "sklearn", "tokenizers", "torch", "transformers",
+)  # fmt: skip
+# Other packages' types are of no use here and take a minute to read.
+CONFIG = f"""[mypy]
+ignore_missing_imports = true
+follow_imports = silent
+[mypy-{",".join(f"{name}.*" for name in SKIPPED)}]
+follow_imports = skip
+follow_imports_for_stubs = true
+"""
+
+
+def checked_imports() -> dict[str, str]:
+    """Return what a type checker is told: name to module."""
+    tree = ast.parse(Path(tlm_ray.__file__).read_text())
+    blocks = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    froms = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {str(alias.asname): str(node.module) for node in froms for alias in node.names}
+
+
+def test_the_checker_and_the_interpreter_find_the_same_names_in_the_same_modules():
+    assert checked_imports() == tlm_ray._DOOR
+    for name, module in tlm_ray._DOOR.items():
+        assert getattr(tlm_ray, name) is getattr(importlib.import_module(module), name)
+    assert set(tlm_ray._DOOR) <= set(dir(tlm_ray))
+    with pytest.raises(AttributeError, match="has no attribute 'Trainings'"):
+        tlm_ray.Trainings  # noqa: B018
+
+
+MISTAKES = {
+    "options.seeds": ("options.sedes", '"MainTable" has no attribute "sedes"'),
+    "outcome.cells()": ("outcome.cell()", '"Outcome" has no attribute "cell"'),
+    "import ray\n": ("import ray\nfrom tlm_ray import runs_of\n", 'Module "tlm_ray" has no attribute "runs_of"'),
+}
+
+
+def test_mypy_finds_mistakes_in_an_experiment(tmp_path):
+    text = (ROOT / "experiments" / "main_table.py").read_text()
+    (tmp_path / "right.py").write_text(text)
+    for index, (right, (wrong, _)) in enumerate(MISTAKES.items()):
+        assert right in text
+        (tmp_path / f"wrong_{index}.py").write_text(text.replace(right, wrong))
+    (tmp_path / "mypy.ini").write_text(CONFIG)
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "."]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"MYPYPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    errors = sorted(line for line in done.stdout.splitlines() if ": error: " in line)
+    assert len(errors) == len(MISTAKES), done.stdout + done.stderr
+    for index, (_, message) in enumerate(MISTAKES.values()):
+        assert errors[index].startswith(f"wrong_{index}.py:") and message in errors[index]
+
+
+def test_the_door_loads_neither_ray_nor_mlflow_nor_torch():
+    code = "import sys, tlm_ray\nprint(*[name for name in ('ray', 'mlflow', 'torch') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == []

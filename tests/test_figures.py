@@ -1,0 +1,70 @@
+"""Figures: every row and method is there, in its colour, and the same bytes come again."""
+
+import ast
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from report_cells import ROWS, has_colour, make_cells, make_trials, pixels
+
+import tlm_ray.report
+from tlm_ray import report
+from tlm_ray.report.drawing import COLOURS, marker_of
+from tlm_ray.report.paper import TASKS
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rows", "seeds"),
+    [
+        (["docstrings"], ROWS, 1),
+        (["sciie", "docstrings"], ROWS, 3),
+        (TASKS, ROWS, 3),
+        (["a", "b", "c", "d"], [f"a row with quite a long name, {n}" for n in range(5)], 2),
+    ],
+)
+def test_the_figure_shows_every_row_in_its_colour(tasks, rows, seeds):
+    cells = make_cells(tasks, rows=rows, seeds=seeds)
+    png = report.score_against_flops(cells)
+    image = pixels(png)
+    assert image.shape[0] > 300
+    assert image.shape[1] > 300
+    assert (image == 255).all(axis=-1).mean() > 0.5  # a white ground with something on it
+    assert all(has_colour(image, COLOURS[index]) for index in range(len(rows)))
+    assert png == report.score_against_flops(cells)
+
+
+def test_the_figure_has_a_place_for_a_row_without_training():
+    cells = make_cells(["docstrings"], flops=0.0)
+    assert has_colour(pixels(report.score_against_flops(cells)), COLOURS[0])
+
+
+def test_colour_and_marker_together_tell_36_rows_apart():
+    pairs = Counter((n % len(COLOURS), marker_of(n)) for n in range(36))
+    assert max(pairs.values()) == 1
+
+
+@pytest.mark.parametrize("levels", ["grid", "drawn", "single"])
+def test_the_sweep_figure_shows_every_method(levels):
+    trials = make_trials()
+    if levels == "drawn":
+        draw = random.Random(3)
+        trials = [trial | {"k": draw.randint(1, 5000)} for trial in trials]
+    if levels == "single":
+        trials = [trials[0], trials[-1]]
+    image = pixels(report.sweep_figure(trials))
+    assert has_colour(image, COLOURS[0])
+    assert has_colour(image, COLOURS[1])
+
+
+def test_no_figure_touches_pyplot():
+    for path in Path(tlm_ray.report.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            imported = [alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")]
+            assert not [name for name in imported if "pyplot" in name], path.name
+
+
+def test_a_pretrained_row_is_marked_in_the_figure():
+    cells = make_cells(["docstrings"])
+    marked = [*cells[:-1], report.Cell(**(vars(cells[-1]) | {"pretrained": True}))]
+    assert report.score_against_flops(marked) != report.score_against_flops(cells)

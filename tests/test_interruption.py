@@ -1,0 +1,63 @@
+"""A run that is interrupted at any step and resumed is the whole run, to the last bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from trainings import (
+    SCHEDULE,
+    Interrupted,
+    assert_same_run,
+    ignore,
+    interrupt_at,
+    keep_in,
+    make_trainer,
+    one_thread,  # noqa: F401 - a fixture
+    run_interrupted,
+    run_whole,
+    stage_one,
+)
+
+from tlm_ray.training.checkpoints import save_checkpoint
+
+DROPPING = stage_one(dropout=0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_interrupted_run_is_the_whole_run_bit_for_bit(tmp_path, seed):
+    stops = np.random.default_rng(seed).integers(1, SCHEDULE.steps, 3).tolist()
+    assert_same_run(run_whole(DROPPING), run_interrupted(tmp_path, stops, lambda: make_trainer(DROPPING)))
+
+
+def test_a_run_goes_on_from_every_step_bit_for_bit(tmp_path):
+    settings = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=1))
+
+    def report(progress, metrics, take):
+        if take:
+            save_checkpoint(f"{tmp_path}/{progress.step}", take())
+
+    whole = make_trainer(settings)
+    whole.run(report)
+    for step in range(1, SCHEDULE.steps):
+        trainer = make_trainer(settings)
+        trainer.resume(f"{tmp_path}/{step}")
+        assert trainer.progress.step == step
+        trainer.run(ignore)
+        assert_same_run(whole, trainer)
+
+
+def test_an_interrupted_run_keeps_the_best_weights_of_before(tmp_path):
+    scores = {4: 30.0, 8: 50.0, 12: 40.0}
+
+    def scored():
+        trainer = make_trainer(DROPPING, evaluate=lambda model: scores[trainer.progress.step], keep_best=True)
+        return trainer
+
+    whole, first, second = scored(), scored(), scored()
+    whole.run(ignore)
+    with pytest.raises(Interrupted):
+        first.run(keep_in(tmp_path), tick=lambda p: interrupt_at(p, 10))
+    second.resume(str(tmp_path))
+    second.run(ignore)
+    assert second.progress.best_step == 8
+    assert_same_run(whole, second)

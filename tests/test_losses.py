@@ -1,0 +1,64 @@
+"""The loss of a step: what a token, a row and a task count in it."""
+
+import numpy as np
+import pytest
+import torch
+
+from tlm_ray.training.batches import Batches
+from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.mixers import Cycle
+from tlm_ray.training.objectives import Labels, Mlm, step_loss, task_loss, text_loss
+from tlm_ray.training.streams import Stream
+
+WORDS = Vocabulary(size=50, pad_id=0, mask_id=4, special_ids=(0, 1, 2, 3, 4))
+
+
+def batches(loss, *, batch_rows=8) -> Batches:
+    """Batches of a stream of which half the rows have 8 tokens, half 80."""
+    lengths = np.repeat([8, 80], 256)
+    tokens = np.random.default_rng(0).integers(5, WORDS.size, lengths.sum()).astype(np.int32)
+    blocks = Blocks(tokens, np.concatenate([[0], np.cumsum(lengths)]), labels=np.zeros(len(lengths), np.int64))
+    stream = Stream(name="task", number=1, blocks=blocks, loss=loss, batch_rows=batch_rows, seed=0)
+    return Batches(streams=(stream,), mixer=Cycle(0), vocabulary=WORDS, seed=0)
+
+
+def weight(batch, name: str, **options) -> float:
+    """What one prediction of an objective counts in the loss of a step."""
+    sums = {target: torch.zeros((), requires_grad=True) for target in batch.targets}
+    step_loss(sums, batch.targets, batch.loss, token_share=batch.token_share, world=1, **options).backward()
+    return float(sums[name].grad)
+
+
+def test_a_token_counts_alike_in_batches_of_short_rows_and_of_long_ones():
+    some = batches(text_loss((Mlm(),)))
+    found = {}
+    for step in range(64):
+        batch = some.batch(step)
+        chosen = batch.targets["mlm"].total / batch.tokens_total  # 15 %, but for chance
+        found.setdefault(batch.tokens.shape[1], []).append(weight(batch, "mlm") * chosen)
+    assert found.keys() == {8, 80}
+    for weights in found.values():
+        np.testing.assert_allclose(weights, 1 / (8 * 44), rtol=1e-6)  # of 8 rows, of 44 tokens on average
+
+
+def test_a_row_counts_alike_however_long_it_is():
+    some = batches(task_loss((Mlm(),), rho2=20.0, weighting="paper"))
+    assert {weight(some.batch(step), "labels") for step in range(64)} == {1 / 8}
+
+
+@pytest.mark.parametrize(("weighting", "labels"), [("released", 1 / 21), ("paper", 1.0), ("mlm", None)])
+def test_weightings_of_a_task_batch(weighting, labels):
+    batch = batches(task_loss((Mlm(),), rho2=20.0, weighting=weighting)).batch(0)
+    assert ("labels" in batch.targets) == (labels is not None)
+    if labels is not None:
+        assert weight(batch, "labels") == pytest.approx(labels / 8)
+        ratio = weight(batch, "mlm") * batch.targets["mlm"].total / batch.token_share
+        assert ratio == pytest.approx(20 * labels)
+
+
+def test_general_text_has_no_labels_to_learn():
+    blocks = Blocks(np.arange(5, 13, dtype=np.int32), np.array([0, 4, 8]))
+    stream = Stream(name="general", number=0, blocks=blocks, loss=text_loss((Labels(),)), batch_rows=1, seed=0)
+    with pytest.raises(ValueError, match="labels: these rows have none"):
+        Batches(streams=(stream,), mixer=Cycle(None), vocabulary=WORDS, seed=0).batch(0)

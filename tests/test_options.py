@@ -1,0 +1,194 @@
+"""The command lines of the experiments: each flag does something, or is not there, or says what is wrong."""
+
+import importlib
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, open_flow, parse, recipe_of
+from tlm_ray.runs import recipe_options
+from tlm_ray.runs.plan import CPU_FLOPS_PER_S
+from tlm_ray.runs.recipes import TINY_RECIPE
+from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
+from tlm_ray.training.settings import Compute
+
+SCRIPTS = {
+    "main_table": "MainTable",
+    "ablations": "Ablations",
+    "sweep": "Sweep",
+    "train": "Train",
+    "retrieved_cases": "RetrievedCases",
+}
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "experiments")
+        yield {name: getattr(importlib.import_module(name), kind) for name, kind in SCRIPTS.items()}
+
+
+@pytest.fixture
+def parsed(kinds, monkeypatch):
+    """Parse a script's command line."""
+
+    def read(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        return parse(kinds[script], "")
+
+    return read
+
+
+@pytest.fixture
+def refused(parsed, capsys):
+    """Return what a refused command line prints, in one line."""
+
+    def read(script, *arguments):
+        with pytest.raises(SystemExit) as ended:
+            parsed(script, *arguments)
+        assert ended.value.code == 2
+        said = capsys.readouterr()
+        return " ".join((said.out + said.err).replace("│", " ").split())  # a box stands around it, or not
+
+    return read
+
+
+def test_the_main_table_takes_the_flags_of_its_contract(parsed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = parsed(
+        *("main_table", "--scale", "mini", "--tasks", "sciie", "own/task", "--corpus", "hf://datasets/some/text"),
+        *("--root", "r", "--seeds", "5", "--dry-run", "--train-resources", "CPU=4", "GPU=1", "--k", "7"),
+    )
+    assert options.changes.scale == "mini" and options.passages.k == 7
+    assert options.data.tasks == ["sciie", f"{tmp_path}/own/task"] and options.data.corpus == "hf://datasets/some/text"
+    assert (options.place.root, options.place.out) == (f"{tmp_path}/r", f"{tmp_path}/results")
+    assert options.seeds == 5 and options.dry_run
+    assert options.cluster.execution(options.place).compute.resources == {"CPU": 4.0, "GPU": 1.0}
+    below = parsed("main_table", "--tasks", "a/b", "--task-root", "tasks")
+    assert below.data.tasks == ["a/b"] and below.data.task_root == f"{tmp_path}/tasks"
+
+
+def test_help_shows_flags_in_groups(parsed, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit):
+        parsed("main_table", "--help")
+    said = capsys.readouterr().out
+    titles = re.findall(r"^\W+(\w+) options\W*$", said, re.M)  # with or without a box around them
+    assert titles == ["data", "changes", "passages", "mixture", "budget", "place", "cluster"]
+    assert "--data." not in said and "--tasks NAME ..." in said
+
+
+ABSENT = {
+    "main_table": "encoder methods model",
+    "train": "encoder methods baseline",
+    "ablations": "rho2 external-only encoder baseline",
+    "sweep": "seeds k rho1 rho2 external-only",
+    "retrieved_cases": "seeds dry-run steps tokens minutes train-workers precision rho1 tracking-uri side-by-side",
+}
+
+
+@pytest.mark.parametrize(("script", "flag"), [(script, flag) for script in ABSENT for flag in ABSENT[script].split()])
+def test_a_flag_that_a_script_would_ignore_is_not_there(refused, script, flag):
+    value = [] if flag in ("external-only", "dry-run") else ["5"]
+    assert f"Unrecognized options: --{flag}" in refused(script, f"--{flag}", *value)
+
+
+@pytest.mark.parametrize("script", ["sweep", "train", "retrieved_cases"])
+def test_a_script_about_one_task_refuses_two(refused, script):
+    assert "--tasks a b: name one; main_table.py trains several" in refused(script, "--tasks", "a", "b")
+
+
+REFUSED = [
+    ("train", "--before tapt", "--before tapt: comes before the fine-tuning of an encoder; give --start too"),
+    ("train", "--start x --minutes 3", "--minutes 3: the speed of --start is not known"),
+    ("main_table", "--before mlm tapt", "--before mlm tapt: is of pretrained encoders; give --baseline too"),
+    ("main_table", "--baseline x --minutes 3", "--minutes 3: the speed of --baseline is not known"),
+    ("main_table", "--metric macro_f1", "--metric macro_f1: the embedded task has accuracy"),
+    ("main_table", "--k 0", "--k 0: without general text all rows would be one training"),
+    ("main_table", "--rho1 0", "--rho1 0: without general text all rows would be one training"),
+    ("main_table", "--column body", "--column body: is a column of --corpus; give that too"),
+    ("main_table", "--rho1 3 --external-only", "--rho1 3: --external-only leaves task batches out"),
+    ("main_table", "--tokens 1 --minutes 1", "--tokens and --minutes: both are a budget; give one"),
+    ("main_table", "--minutes -1", "--minutes -1: must be more than 0"),
+    ("main_table", "--tokens 0", "--tokens 0: must be more than 0"),
+    ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
+    ("sweep", "--search halving", "invalid choice 'halving'"),
+    ("sweep", "--encoder x", "--encoder x: is for the method dense; add it to --methods"),
+]
+
+
+@pytest.mark.parametrize(("script", "arguments", "message"), REFUSED)
+def test_what_would_change_nothing_or_cannot_be_is_refused(refused, script, arguments, message):
+    assert message in refused(script, *arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        (["gpu=1"], "--train-resources 'gpu=1': Ray writes it GPU; give GPU=1"),
+        (["CPU=0"], "--train-resources CPU=0: a worker needs some of it; give CPU=1"),
+        (["CPU"], "--train-resources 'CPU': give NAME=AMOUNT"),
+        (["CPU=-1"], "--train-resources 'CPU=-1': give NAME=AMOUNT"),
+        (["CPU=nan"], "--train-resources 'CPU=nan': give NAME=AMOUNT"),
+        (["CPU=1", "CPU=2"], "--train-resources CPU=1 CPU=2: CPU is there twice"),
+    ],
+)
+def test_resources_that_no_worker_can_have_are_refused(resources, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Cluster(train_resources=resources).execution(Place())
+
+
+def test_what_a_training_runs_on_is_passed_on():
+    cluster = Cluster(micro_rows=4, train_workers=2, packed=True, sharded=True, side_by_side=3, workers=5, shards=7)
+    execution = cluster.execution(Place(root="root", shared_root=True))
+    assert execution.compute == Compute(micro_rows=4, workers=2, packed=True, sharded=True)
+    assert (execution.side_by_side, execution.workers, execution.shards, execution.shared_root) == (3, 5, 7, True)
+    with pytest.raises(ValueError, match="autoscaling: give workers too"):
+        Cluster(autoscaling=True).execution(Place())
+
+
+def recipe(root="root", **groups):
+    default = {"changes": Changes(), "passages": Passages(), "mixture": Mixture(), "budget": Budget()} | groups
+    cluster = default.pop("cluster", Cluster())
+    return recipe_of("docstrings", open_flow(Data(), Place(root=str(root)), cluster), **default)
+
+
+def test_a_recipe_takes_what_the_command_line_changes():
+    changed = recipe(
+        changes=Changes(steps=40, steps_two=20, precision="fp32"),
+        passages=Passages(k=7),
+        mixture=Mixture(rho1=3, rho2=5.0),
+    )
+    one, two = (replace(s, steps=n, warmup_steps=n // 10) for s, n in
+                ((TINY_RECIPE.stage_one, 40), (TINY_RECIPE.stage_two, 20)))  # fmt: skip
+    assert changed == replace(TINY_RECIPE, stage_one=one, stage_two=two, precision="fp32", k=7, rho1=3, rho2=5.0)
+    assert recipe() == TINY_RECIPE
+    assert (recipe(passages=Passages(k=50)).depth, recipe(passages=Passages(depth=50)).depth) == (50, 50)
+    assert recipe(mixture=Mixture(external_only=True)).rho1 is None
+
+
+def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_path, capsys):
+    recipe_options._print_once.cache_clear()
+    budget = Budget(tokens=2_000_000)
+    assert recipe(budget=budget) == scaled(TINY_RECIPE, 2_000_000)[0] == recipe(budget=budget)
+    told = [change for change in scaled(TINY_RECIPE, 2_000_000)[1] if "one" in change]
+    assert capsys.readouterr().out.count("stage one: ") == len(told)
+    timed = recipe(tmp_path, budget=Budget(minutes=0.5), cluster=Cluster(train_workers=2))
+    flops = 6 * recipe_tokens(timed) * recipe_parameters(timed)
+    assert 0.9 * 30 <= flops / (2 * CPU_FLOPS_PER_S) <= 30
+    with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is not known; give --tokens"):
+        recipe(tmp_path, budget=Budget(minutes=1), changes=Changes(architecture="bert-base-uncased"))
+
+
+def test_too_few_minutes_are_answered_in_minutes(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"--minutes 0\.01: this recipe can be cut to [\d.]+ minutes at least"
+    ) as error:
+        recipe(tmp_path, budget=Budget(minutes=0.01))
+    least = float(str(error.value).split("cut to ")[1].split(" minutes")[0])
+    assert recipe_tokens(recipe(tmp_path, budget=Budget(minutes=least))) > 0
+    with pytest.raises(ValueError, match="minutes at least"):
+        recipe(tmp_path, budget=Budget(minutes=0.95 * least))

@@ -1,0 +1,145 @@
+"""Parts that a user defines in a file of his own, without editing the package: through `run` to a table's row."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+import torch
+from small import GEOMETRY, laid_out, small_flow, small_recipe
+from torch import nn
+from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
+
+from tlm_ray import Training, run, storage
+from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.scores import Metric
+from tlm_ray.retrieval.methods import Method, Search
+from tlm_ray.retrieval.selection import SELECTION, write_drawn
+from tlm_ray.training.families import Family, Geometry
+from tlm_ray.training.objectives import Mlm, Objective, Targets
+from tlm_ray.training.starts import Scratch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortest(Method):
+    """A method: the shortest passages, whatever the task."""
+
+    name: ClassVar[str] = "shortest"
+    passages: int = 40
+
+    def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
+        store = PassageStore.open(inputs["passages"])
+        sizes = pc.binary_length(store.read(0, len(store))["text"]).to_numpy()
+        shortest = np.argsort(sizes, kind="stable")[: self.passages]
+        return write_drawn(folder, store, shortest, np.zeros(len(shortest), np.int32), -sizes[shortest], run)
+
+
+@dataclass(frozen=True)
+class RowLength(Objective):
+    """An objective with a head of its own: whether a row has more than `tokens` tokens, by its first hidden state."""
+
+    name: ClassVar[str] = "length"
+    tokens: int = 20
+
+    def head(self, weights):
+        return nn.Linear(weights.config.hidden_size, 2)
+
+    def prepare(self, rows, vocabulary, keys):
+        long = (rows.attention.sum(axis=1) > self.tokens).astype(np.int64)
+        return rows.with_targets(self.name, Targets(long, None, len(long)))
+
+    def loss(self, head, features, prediction):
+        hidden, _ = features.rectangle
+        return nn.functional.cross_entropy(head(hidden[:, 0]).float(), prediction.values, reduction="sum")
+
+
+@dataclass(frozen=True)
+class Distil(Family):
+    """An encoder family: DistilBERT, whose configuration has names of its own."""
+
+    name: ClassVar[str] = "distil"
+
+    def config(self, geometry: Geometry, **common: Any) -> DistilBertConfig:
+        others = {name: value for name, value in common.items() if name not in geometry.common}
+        return DistilBertConfig(
+            dim=geometry.width, n_layers=geometry.layers, n_heads=geometry.heads, hidden_dim=geometry.intermediate,
+            max_position_embeddings=geometry.positions, dropout=geometry.dropout, **others,
+        )  # fmt: skip
+
+    def parameters(self, geometry: Geometry, *, vocabulary: int) -> int:
+        width, inner = geometry.width, geometry.intermediate
+        layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
+        return (vocabulary + geometry.positions) * width + geometry.layers * layer + width**2 + 5 * width + vocabulary
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """An optimizer: stochastic gradient descent with momentum, which keeps one tensor per parameter."""
+
+    share: float = 0.9
+
+    def make(self, model, *, weight_decay):
+        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=self.share, weight_decay=weight_decay)
+
+
+def half_right(gold: np.ndarray, predicted: np.ndarray) -> float:
+    return 0.5 + 0.5 * float((gold == predicted).mean())
+
+
+HALF = Metric(name="half_right", compute=half_right)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_method_objective_family_optimizer_and_metric_of_ones_own_make_a_row(data, tmp_path):
+    recipe = small_recipe(
+        method=Shortest(passages=30),
+        objectives=(Mlm(), RowLength(tokens=30)),
+        start=Scratch(replace(GEOMETRY, family=Distil())),
+        optimizer=Momentum(),
+    )
+    flow = replace(small_flow(data, tmp_path / "root", workers=2), metric=HALF)
+    training = Training(row="all my own", task="topics", recipe=recipe, seed=0)
+    outcome = run([training], flow, name="own_parts", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+
+    (cell,) = outcome.cells()
+    assert (cell.row, cell.task, cell.metric) == ("all my own", "topics", "half_right")
+    assert 50 <= cell.mean <= 100
+    files = outcome.publish(f"{tmp_path}/out")
+    assert all(Path(uri).name.startswith("own_parts.") for uri in files.values())
+    assert json.loads(Path(f"{tmp_path}/out/own_parts.json").read_text())["cells"][0]["scores"] == list(cell.scores)
+
+    stages, root = flow.stages(recipe, "topics", 0), flow.execution.root
+    selection = storage.read_table(storage.join(stages.neighbours.folder(root), SELECTION))
+    assert len(selection) == 30
+    one = stages.stage_one.record(root)
+    assert {"general_mlm", "general_length"} <= one["facts"]["history"][0].keys()
+    assert {"task_mlm", "task_length", "task", "dev"} <= one["facts"]["history"][-1].keys()
+    assert one["facts"]["flops_counted"] > 0
+    config = AutoConfig.from_pretrained(storage.join(stages.stage_one.folder(root), "model"))
+    assert config.model_type == "distilbert"
+    parameters = DistilBertForMaskedLM(config).num_parameters()
+    assert recipe.start.parameters(vocabulary=config.vocab_size) == parameters
+    for part in ("Shortest", "RowLength", "Distil", "Momentum"):
+        settings = json.dumps(stages.stage_one.recipe["parameters"])
+        assert part in settings or part == "Shortest"  # the method names the neighbours
+
+
+def test_settings_of_ones_own_parts_identify_a_training(data, tmp_path):
+    flow = small_flow(data, tmp_path)
+    changes = [
+        {},
+        {"objectives": (Mlm(), RowLength())},
+        {"objectives": (Mlm(), RowLength(tokens=9))},
+        {"objectives": (RowLength(),)},
+        {"optimizer": Momentum()},
+        {"optimizer": Momentum(share=0.5)},
+        {"start": Scratch(replace(GEOMETRY, family=Distil()))},
+        {"method": Shortest()},
+        {"method": Shortest(passages=7)},
+    ]
+    last = [laid_out(flow, **change).metrics for change in changes]
+    assert len({stage.fingerprint for stage in last}) == len(changes)

@@ -1,0 +1,72 @@
+"""Files of results: named after the experiment, whole, and replaced by nothing but themselves."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from report_cells import make_cells, make_trials, pixels
+
+from tlm_ray import report, storage
+
+
+def test_publish_table_writes_what_it_names(tmp_path):
+    cells = make_cells(["sciie", "docstrings"])
+    uris = report.publish_table("main_table", cells, str(tmp_path / "results"), notes=["a note"])
+    assert sorted(uris) == [f"main_table.{kind}" for kind in ("csv", "json", "md", "png")]
+    assert storage.read_bytes(uris["main_table.md"]).decode() == report.table_markdown(cells, notes=["a note"])
+    assert storage.read_bytes(uris["main_table.csv"]).decode() == report.table_csv(cells)
+    assert len(json.loads(storage.read_bytes(uris["main_table.json"]))["cells"]) == len(cells)
+    assert pixels(storage.read_bytes(uris["main_table.png"])).std() > 0
+
+
+def test_publish_sweep_writes_the_best_trial_first(tmp_path):
+    failed = {"k": np.int64(7), "rho1": 1, "rho2": 1, "method": "bm25", "dev": math.nan, "seed": 3}
+    trials = [failed, *make_trials()]
+    uris = report.publish_sweep("sweep", trials, f"file://{tmp_path}/sweep")
+    assert sorted(uris) == [f"sweep.{kind}" for kind in ("csv", "json", "md", "png")]
+    written = json.loads(storage.read_bytes(uris["sweep.json"]))["trials"]
+    scores = [trial["dev"] for trial in written]
+    assert scores[:-1] == sorted((trial["dev"] for trial in trials[1:]), reverse=True)
+    assert written[-1] == failed | {"k": 7, "dev": None}
+    assert pixels(storage.read_bytes(uris["sweep.png"])).std() > 0
+
+
+def test_a_sweep_without_a_score_is_still_published(tmp_path):
+    trials = [trial | {"dev": None} for trial in make_trials()]
+    uris = report.publish_sweep("sweep", trials, str(tmp_path))
+    assert "failed" in storage.read_bytes(uris["sweep.md"]).decode()
+    with pytest.raises(ValueError, match="trial 0 lacks dev"):
+        report.publish_sweep("sweep", [{"k": 1, "rho1": 1, "rho2": 1, "method": "bm25"}], str(tmp_path))
+
+
+def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
+    first = report.publish_table("main_table", make_cells(["sciie"]), str(tmp_path))
+    before = {uri: storage.read_bytes(uri) for uri in first.values()}
+    other = report.publish_table("my_table", make_cells(["docstrings"]), str(tmp_path))
+    assert sorted(other) == [f"my_table.{kind}" for kind in ("csv", "json", "md", "png")]
+    assert {uri: storage.read_bytes(uri) for uri in first.values()} == before
+    report.publish_sweep("sweep_sciie", make_trials(), str(tmp_path))
+    report.publish_sweep("sweep_ag", make_trials()[:3], str(tmp_path))
+    assert len(json.loads((tmp_path / "sweep_sciie.json").read_text())["trials"]) == len(make_trials())
+
+
+def test_publish_scores_writes_one_table_three_times(tmp_path):
+    score = report.Score(row="rho2 = 0", column="sciie, both", values=(50.0, 51.0))
+    uris = report.publish_scores("ablations", [score], str(tmp_path))
+    assert sorted(uris) == [f"ablations.{kind}" for kind in ("csv", "json", "md")]
+    (cell,) = json.loads(storage.read_bytes(uris["ablations.json"]))["cells"]
+    assert (cell["row"], cell["column"], cell["mean"], cell["scores"]) == (
+        "rho2 = 0",
+        "sciie, both",
+        50.5,
+        [50.0, 51.0],
+    )
+    assert storage.read_bytes(uris["ablations.md"]).decode() == report.scores_markdown([score])
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "x?y"])
+def test_a_name_that_is_no_files_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="it names files"):
+        report.publish_table(name, make_cells(["sciie"]), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,99 @@
+"""An index on disk: Arrow files that memory maps, and a record, written last, that holds their digests.
+
+folder/terms.arrow      term, idf, start, row, most (the largest weight): one line per term
+folder/postings.arrow   the posting lists, one behind the other
+folder/coarse.arrow     the dense rows, one behind the other
+folder/exact.arrow      the frequent terms' weights, passage by passage
+folder/record.json      format, analyzer, size, idf_limit, rows, the sha256 of each file
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+
+from tlm_ray import storage
+from tlm_ray.retrieval.engine.analyzer import Analyzer
+from tlm_ray.retrieval.engine.index import K1, B, Index, Postings
+
+FORMAT = 2
+RECORD = "record.json"
+
+
+def write_index(index: Index, folder: str) -> None:
+    """Write an index to a folder on any filesystem; it is there once its record is."""
+    start, lists, row, coarse, exact, largest = index.postings
+    terms = {"term": index.terms, "idf": index.idf, "start": start[:-1], "row": row, "most": largest}
+    arrays = {"postings": lists, "coarse": coarse, "exact": exact}
+    tables = {"terms.arrow": pa.table(terms)}
+    tables |= {f"{name}.arrow": pa.table({name: array.ravel()}) for name, array in arrays.items()}
+    storage.delete(storage.join(folder, RECORD))
+    for name, table in tables.items():
+        storage.write_table(storage.join(folder, name), table)
+    record = {
+        "format": FORMAT,
+        "analyzer": asdict(index.analyzer),
+        "size": index.size,
+        "idf_limit": index.idf_limit,
+        "rows": len(coarse),
+        "digests": {name: storage.digest(storage.join(folder, name)) for name in tables},
+    }
+    storage.write_json(storage.join(folder, RECORD), record)
+
+
+def read_index(folder: str) -> Index:
+    """Open an index; its arrays are memory-mapped where the folder is local.
+
+    FileNotFoundError if there is no complete index. ValueError names the file that is damaged or of another format.
+    """
+    record = _read_record(folder)
+    tables = {name: storage.read_table(storage.join(folder, name)) for name in record["digests"]}
+    terms, size, rows = tables["terms.arrow"], record["size"], record["rows"]
+    lists, coarse, exact = (_array(tables[f"{name}.arrow"][name]) for name in ("postings", "coarse", "exact"))
+    postings = Postings(
+        start=np.append(_array(terms["start"]), len(lists)),
+        lists=lists,
+        row=_array(terms["row"]),
+        coarse=coarse.reshape(rows, size),
+        exact=exact.reshape(size, rows),
+        largest=_array(terms["most"]),
+    )
+    return Index(
+        analyzer=Analyzer(**record["analyzer"]),
+        size=size,
+        idf_limit=record["idf_limit"],
+        terms=terms["term"].combine_chunks(),
+        idf=_array(terms["idf"]),
+        postings=postings,
+    )
+
+
+def _read_record(folder: str) -> dict[str, Any]:
+    uri = storage.join(folder, RECORD)
+    if not storage.exists(uri):
+        raise FileNotFoundError(f"no index at {folder!r}: {RECORD} is not there; write it with write_index")
+    record = storage.read_json(uri)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(f"file {uri!r} is not the record of an index of format {FORMAT}; build the index again")
+    for name, digest in record["digests"].items():
+        file = storage.join(folder, name)
+        if not storage.exists(file) or storage.digest(file) != digest:
+            raise ValueError(f"file {file!r} is damaged or not what its record says; build the index again")
+    return record
+
+
+def _array(column: pa.ChunkedArray) -> np.ndarray:
+    return column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
+
+
+def export_bm25s(index: Index, folder: str) -> None:
+    """Write a folder that `bm25s.BM25.load` opens and that gives the same scores (Lu 2024)."""
+    passages, weights, start = index.as_lists()
+    model = bm25s.BM25(k1=K1, b=B, method="lucene")
+    model.scores = {"data": weights, "indices": passages, "indptr": start, "num_docs": index.size}
+    model.nonoccurrence_array = None  # Lucene's variant has none
+    model.vocab_dict = {term: i for i, term in enumerate(index.terms.to_pylist())}
+    with storage.folder_for_writing(folder) as path:
+        model.save(path, show_progress=False)

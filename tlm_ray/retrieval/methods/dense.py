@@ -1,0 +1,40 @@
+"""Dense retrieval: the passages whose embeddings have the largest cosines with those of the training texts.
+
+Cost: a pass of the encoder over the whole corpus, then for each passage and distinct query a product as long as the
+embedding.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tlm_ray.corpus.tasks import load_task
+from tlm_ray.digests import identity_of
+from tlm_ray.retrieval.engine.queries import distinct_texts
+from tlm_ray.retrieval.methods.method import Method, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense(Method):
+    """The nearest passages in the space of an encoder's embeddings."""
+
+    name: ClassVar[str] = "dense"
+    version: ClassVar[int] = 3
+    encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
+    """hub name or local folder with safetensors weights"""
+
+    def identity(self, depth: int) -> Mapping[str, Any]:
+        """Return name, depth, and the encoder by its files' digests where it is a local folder."""
+        return {**super().identity(depth), "encoder": identity_of(self.encoder)}
+
+    def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
+        """Search with every distinct text, on `run.gpus` per worker; ValueError names an encoder that does not open."""
+        from tlm_ray import parallel
+        from tlm_ray.retrieval.methods.embedding import DenseSearcher, check_encoder
+        from tlm_ray.retrieval.search_job import search_corpus
+
+        parallel.on_worker(check_encoder, self.encoder)
+        task = load_task(inputs["task"])
+        queries, rows = distinct_texts(self.queries(task.train_texts))
+        options: dict[str, Any] = {"searcher": DenseSearcher, "arguments": (self.encoder,), "gpus": run.gpus}
+        return search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)

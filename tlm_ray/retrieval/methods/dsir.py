@@ -1,0 +1,173 @@
+"""DSIR: passages drawn by how much likelier the task's words make them than the corpus does (Xie et al. 2023).
+
+A text is a bag of hashed words and pairs of neighbouring words. With p and q the shares of the buckets in the task's
+training texts and in the whole corpus, a passage weighs sum(count * log(p / q)); adding Gumbel noise and keeping the
+largest draws without replacement in proportion to exp(weight). Cost: two readings of the corpus at the lexicon's rate,
+whatever the number of queries. Words are the analyzer's plain ones; the authors' code also counts punctuation.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from tlm_ray.corpus.tasks import load_task
+from tlm_ray.retrieval.engine.compiling import compiled
+from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
+from tlm_ray.retrieval.methods.bm25 import Bm25
+from tlm_ray.retrieval.methods.method import Method, Search, Sources
+
+if TYPE_CHECKING:
+    from tlm_ray.corpus.passages import PassageStore
+
+SEED = 0
+BUCKETS = 10_000
+SMOOTHING = 1e-8  # added to every share, as the authors' code does
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dsir(Method):
+    """As many clean passages as `like` chose, at every k, drawn by importance for the task.
+
+    The drawn passages carry the ranks of `like` in the order of their noisy weights, which are their scores.
+    """
+
+    name: ClassVar[str] = "dsir"
+    like: Method = field(default_factory=Bm25)
+    """method whose selection tells how many"""
+
+    def identity(self, depth: int) -> Mapping[str, Any]:
+        """Return name and seed; the depth and the settings of `like` are its selection's."""
+        return {"method": self.name, "seed": SEED}
+
+    def inputs(self, sources: Sources) -> Mapping[str, Any]:
+        """Return passages, task and, by the name of `like`, its selection."""
+        return {**super().inputs(sources), self.like.name: sources.neighbours(self.like)}
+
+    def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
+        """Read the corpus twice: to count its words, then to weigh each passage."""
+        import ray
+
+        from tlm_ray import parallel
+        from tlm_ray.corpus.passages import PassageStore
+        from tlm_ray.retrieval.selection import read_ranks_and_dropped, write_drawn
+        from tlm_ray.retrieval.shards import Shards
+
+        store = PassageStore.open(inputs["passages"])
+        ranks, dropped = read_ranks_and_dropped(inputs[self.like.name])
+        items = Shards.of(len(store), shards=run.shards, workers=run.workers).items()
+        options: dict[str, Any] = {"workers": run.workers, "size": "passages"}
+        counted = parallel.each(items, _BucketCounter, arguments=(store,), title="count words", **options)
+        corpus = sum((np.frombuffer(row["counts"], np.int64) for row in counted), np.zeros(BUCKETS, np.int64))
+        ratio = log_ratio(count_buckets(load_task(inputs["task"]).train_texts), corpus)
+        arguments = (store, ray.put(dropped), ray.put(ratio), len(ranks))
+        made = list(parallel.each(items, _Weigher, arguments=arguments, title="weigh", **options))
+        ids, weights = (np.concatenate([np.frombuffer(row[name], kind) for row in made]) for name, kind in DRAWN)
+        best = np.lexsort((ids, -weights))[: len(ranks)]
+        return write_drawn(folder, store, ids[best], np.sort(ranks), weights[best], run)
+
+
+DRAWN = (("ids", np.int64), ("weights", np.float64))
+
+
+class _BucketCounter:
+    """Counts the hashed words of one shard."""
+
+    def __init__(self, store: "PassageStore"):
+        self.store = store
+
+    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
+        return {"counts": count_buckets(self.store.read(item["start"], item["stop"])["text"]).tobytes()}
+
+
+class _Weigher:
+    """Draws from one shard as many passages as the whole draw needs at most."""
+
+    def __init__(self, store: "PassageStore", dropped: np.ndarray, ratio: np.ndarray, most: int):
+        self.store, self.dropped, self.ratio, self.most = store, dropped, ratio, most
+
+    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
+        ids = np.arange(item["start"], item["stop"])
+        weights = log_weights(self.store.read(item["start"], item["stop"])["text"], self.ratio)
+        weights += gumbel(ids, seed=SEED)
+        clean = ~np.isin(ids, self.dropped)
+        ids, weights = ids[clean], weights[clean]
+        best = np.lexsort((ids, -weights))[: self.most]
+        return {"ids": ids[best].tobytes(), "weights": weights[best].tobytes()}
+
+
+def count_buckets(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return how often the texts' words and pairs of words fall in each bucket, int64 (BUCKETS,)."""
+    numbers, lengths, hashes = _read(texts)
+    counts = np.zeros(BUCKETS, np.int64)
+    _count(numbers, lengths, hashes, counts)
+    return counts
+
+
+def log_ratio(task: np.ndarray, corpus: np.ndarray) -> np.ndarray:
+    """Return log(p / q) of each bucket from its counts in the task and in the corpus, float64 (BUCKETS,)."""
+    p, q = (counts / max(1, counts.sum()) + SMOOTHING for counts in (task, corpus))
+    return np.log(p) - np.log(q)
+
+
+def log_weights(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, ratio: np.ndarray) -> np.ndarray:
+    """Return each text's log importance weight, float64 (len(texts),); it depends on the text and the ratio alone."""
+    numbers, lengths, hashes = _read(texts)
+    weights = np.zeros(len(lengths), np.float64)
+    _weigh(numbers, lengths, hashes, ratio, weights)
+    return weights
+
+
+def gumbel(passages: np.ndarray, *, seed: int) -> np.ndarray:
+    """Return standard Gumbel noise keyed by (seed, passage id), so that shards cannot show."""
+    x = passages.astype(np.uint64) + np.uint64(seed * 0xD1B54A32D192ED03 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0x9E3779B97F4A7C15)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor) + np.uint64(0x9E3779B97F4A7C15)
+    uniform = ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return -np.log(-np.log(uniform))
+
+
+def _read(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lexicon = Lexicon()
+    numbers, lengths = lexicon.read(as_strings(texts))
+    hashes = np.array([zlib.crc32(word.encode()) for word in lexicon.words().to_pylist()], np.uint64)
+    return numbers, lengths, hashes
+
+
+@compiled
+def _pair(first, second):
+    """Return the bucket of two neighbouring words' hashes, uint64 all."""
+    mixed = (first * np.uint64(0x9E3779B97F4A7C15)) ^ (second + np.uint64(0xBF58476D1CE4E5B9))
+    mixed *= np.uint64(0x94D049BB133111EB)
+    return (mixed ^ mixed >> np.uint64(32)) % np.uint64(BUCKETS)
+
+
+@compiled
+def _count(numbers, lengths, hashes, counts):
+    """Count words and pairs of words by bucket.
+
+    numbers: int32 (tokens,), words' numbers. lengths: int64 (texts,), tokens of each text. hashes: uint64 (words,).
+    counts: int64 (BUCKETS,), out.
+    """
+    at = 0
+    for length in lengths:
+        for place in range(at, at + length):
+            counts[hashes[numbers[place]] % np.uint64(BUCKETS)] += 1
+            if place > at:
+                counts[_pair(hashes[numbers[place - 1]], hashes[numbers[place]])] += 1
+        at += length
+
+
+@compiled
+def _weigh(numbers, lengths, hashes, ratio, weights):
+    """Add up each text's ratios, float64 (BUCKETS,), in weights, float64 (texts,); the rest as in `_count`."""
+    at = 0
+    for text, length in enumerate(lengths):
+        for place in range(at, at + length):
+            weights[text] += ratio[hashes[numbers[place]] % np.uint64(BUCKETS)]
+            if place > at:
+                weights[text] += ratio[_pair(hashes[numbers[place - 1]], hashes[numbers[place]])]
+        at += length

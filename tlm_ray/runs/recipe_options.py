@@ -1,0 +1,192 @@
+"""The command line in groups of flags: which recipe, what it changes, and what it may cost. For experiments alone."""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.console import console
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.retrieval.methods import Dense, Method, method_named
+from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.options import settle
+from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
+from tlm_ray.runs.plan import training_rate
+from tlm_ray.runs.recipes import Recipe, recipe_for
+from tlm_ray.runs.scaling import least_tokens, recipe_parameters, scaled
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.starts import Architecture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Which recipe."""
+
+    scale: str = "tiny"
+    """tiny or mini (CPUs: embedded data, real text), small, medium or large (the paper's)"""
+
+    def recipe(self, task: str, flow: Flow) -> Recipe:
+        """Return a task's recipe at the scale."""
+        return recipe_for(short_name(task), self.scale, train_rows=_train_rows(task, flow))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes(Scale):
+    """Which recipe, and what is trained otherwise."""
+
+    precision: str = ""
+    """fp32 or bf16, instead of the recipe's"""
+    architecture: str = ""
+    """hub name or local folder of the encoder to build from random weights, instead of the recipe's geometry"""
+    steps: int | None = None
+    """steps of stage one, instead of the recipe's"""
+    steps_two: int | None = None
+    """steps of stage two, instead of the recipe's"""
+
+    def __post_init__(self) -> None:
+        settle(self, storage.absolute_if_there, "architecture")
+
+    def recipe(self, task: str, flow: Flow) -> Recipe:
+        """Return a task's recipe at the scale, changed."""
+        recipe = super().recipe(task, flow)
+        start = Architecture(self.architecture) if self.architecture else None
+        asked: dict[str, Any] = {"precision": self.precision, "start": start}
+        for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
+            asked[name] = None if steps is None else _shortened(getattr(recipe, name), steps)
+        return _changed(recipe, asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passages:
+    """How many passages per query."""
+
+    k: int | None = None
+    """passages kept per query, instead of the recipe's"""
+    depth: int | None = None
+    """passages retrieved per query, instead of the largest k asked for"""
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise ValueError(f"--depth {self.depth}: must be 1 or more, the passages retrieved per query")
+
+    def change(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with these numbers of passages."""
+        k = recipe.k if self.k is None else self.k
+        return replace(recipe, k=k, depth=self.depth or max(recipe.depth, k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """What stage one's batches are made of."""
+
+    rho1: int | None = None
+    """general batches per task batch, instead of the recipe's"""
+    external_only: bool = False
+    """no task batches in stage one (table 5)"""
+    rho2: float | None = None
+    """weight of the MLM loss in task batches, instead of the recipe's"""
+
+    def __post_init__(self) -> None:
+        if self.external_only:
+            for name in ("rho1", "rho2"):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(f"--{name} {value:g}: --external-only leaves task batches out; give one of them")
+
+    def change(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with this mixture."""
+        changed = _changed(recipe, {"rho1": self.rho1, "rho2": self.rho2})
+        return replace(changed, rho1=None) if self.external_only else changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """How passages are retrieved."""
+
+    methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
+    """retrieval methods: bm25, rake, dense, dsir, random"""
+    encoder: str = ""
+    """hub name or local folder whose embeddings the method "dense" compares, instead of its default"""
+
+    def __post_init__(self) -> None:
+        if self.encoder and "dense" not in self.methods:
+            raise ValueError(f"--encoder {self.encoder}: is for the method dense; add it to --methods")
+        settle(self, storage.absolute_if_there, "encoder")
+
+    def chosen(self) -> dict[str, Method]:
+        """Return the methods by their names."""
+        found = {name: method_named(name) for name in self.methods}
+        return found | ({"dense": Dense(encoder=self.encoder)} if self.encoder else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one training may cost; the recipe is cut to it."""
+
+    tokens: int | None = None
+    """tokens that one training may take over both stages: steps and, if need be, rows per step are cut to it"""
+    minutes: float | None = None
+    """minutes that one training may take, by the estimate of --dry-run: the recipe is cut to it likewise"""
+
+    def __post_init__(self) -> None:
+        if self.tokens is not None and self.minutes is not None:
+            raise ValueError("--tokens and --minutes: both are a budget; give one of them")
+        for name in ("tokens", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} {value:g}: must be more than 0")
+
+    def cut(self, recipe: Recipe, execution: Execution) -> Recipe:
+        """Return a recipe within the budget, and print what that changes."""
+        tokens = self.tokens if self.minutes is None else self._tokens_in(self.minutes, recipe, execution)
+        if tokens is None:
+            return recipe
+        recipe, changes = scaled(recipe, tokens)
+        for change in changes:
+            _print_once(change)
+        return recipe
+
+    def _tokens_in(self, minutes: float, recipe: Recipe, execution: Execution) -> int:
+        parameters = recipe_parameters(recipe)
+        if parameters is None:
+            raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is not known; give --tokens")
+        compute = execution.compute
+        rate = training_rate("stage_one", execution.root, gpu=compute.gpu, workers=compute.workers)
+        tokens_per_minute = 60 * rate / (6 * parameters)
+        least = least_tokens(recipe) / tokens_per_minute
+        if minutes < least:
+            raise ValueError(
+                f"--minutes {minutes:g}: this recipe can be cut to {math.ceil(100 * least) / 100:g} minutes at least "
+                f"(at {rate:.2E} FLOPs per second); give that or more, or lower rho1 or the lengths of rows"
+            )
+        return int(minutes * tokens_per_minute)
+
+
+def recipe_of(
+    task: str, flow: Flow, *, changes: Changes, passages: Passages, mixture: Mixture, budget: Budget
+) -> Recipe:
+    """Return a task's recipe with the changes of the command line, within its budget."""
+    recipe = mixture.change(passages.change(changes.recipe(task, flow)))
+    return budget.cut(recipe, flow.execution)
+
+
+def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
+    """Return a recipe with the values that were given."""
+    return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
+
+
+def _train_rows(task: str, flow: Flow) -> int:
+    """Count a task's training rows, which decide the recipe of a task that the paper does not have."""
+    if task == EMBEDDED and not flow.task_root:
+        return 0
+    return len(task_once(task, flow.task_root, flow.metric).splits["train"])
+
+
+@cache
+def _print_once(line: str) -> None:
+    console.print(line)  # the rows, tasks and trials of an experiment mostly share a schedule
+
+
+def _shortened(schedule: Schedule, steps: int) -> Schedule:
+    """Return a schedule of another length, its warm-up in proportion."""
+    return replace(schedule, steps=steps, warmup_steps=schedule.warmup_steps * steps // schedule.steps)

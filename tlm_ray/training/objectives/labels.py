@@ -1,0 +1,50 @@
+"""The task itself: classes by cross-entropy, numbers by squared error, from the architecture's own classifier."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+
+if TYPE_CHECKING:
+    import torch
+
+    from tlm_ray.training.heads import Head
+    from tlm_ray.training.model import JointModel
+    from tlm_ray.training.weights import Weights
+
+
+@dataclass(frozen=True)
+class Labels(Objective):
+    """The labels of a task's rows; it corrupts nothing, so in stage one it sees the text as MLM masked it (paper 3.2).
+
+    The paper's task head is Linear-GELU-Linear; BERT's own is Linear-tanh-Linear (here without dropout, as in the
+    paper), which is the price of a model that transformers opens as it is.
+    """
+
+    name: ClassVar[str] = "labels"
+    opens_as: ClassVar[str] = "AutoModelForSequenceClassification"
+
+    def head(self, weights: "Weights") -> "Head":
+        return weights.classifier_head()
+
+    def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
+        if rows.labels is None:
+            raise ValueError("labels: these rows have none; general text cannot be learned by its labels")
+        return rows.with_targets(self.name, Targets(rows.labels, None, len(rows.labels)))
+
+    def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
+        from torch.nn.functional import cross_entropy, mse_loss
+
+        logits = head(*features.rectangle).float()
+        if head.is_regression:
+            return mse_loss(logits.squeeze(-1), prediction.values.float(), reduction="sum")
+        return cross_entropy(logits, prediction.values, reduction="sum")
+
+    def logged_as(self, stream: str) -> str:
+        """The loss of a task's labels carries the task's own name."""
+        return stream
+
+    def export(self, model: "JointModel", folder: Path) -> None:
+        model.heads[self.name].export(model.encoder, folder)

@@ -1,0 +1,182 @@
+"""One worker of a training under Ray Train: opens the blocks, resumes, trains, reports, exports."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ray
+import torch
+import transformers
+from ray import train
+from ray.train.collective import broadcast_from_rank_zero
+from ray.train.torch import get_device
+from transformers import PreTrainedTokenizerBase
+
+from tlm_ray import storage
+from tlm_ray.corpus.scores import score
+from tlm_ray.training.batches import Batches
+from tlm_ray.training.blocks import read_blocks
+from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.prediction import decide, predict
+from tlm_ray.training.preparation import FACTS, TOKENIZER
+from tlm_ray.training.progress import Ticker
+from tlm_ray.training.settings import BLOCKS, CHECKPOINTS, MODEL, NUMBERS, TASK, Job
+from tlm_ray.training.streams import Stream
+from tlm_ray.training.tokenizer import load_tokenizer
+from tlm_ray.training.trainer import Evaluate, Trainer
+from tlm_ray.training.worker import Worker
+
+
+def run_job(job: Job) -> dict[str, Any]:
+    """Train a stage on this worker; returns the run's facts."""
+    worker, settings = _this_worker(job), job.settings
+    facts = storage.read_json(storage.join(job.blocks, FACTS))
+    with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:
+        tokenizer = load_tokenizer(folder)
+    batches = Batches(
+        streams=_streams(job),
+        mixer=settings.mixer,
+        vocabulary=Vocabulary.of(tokenizer),
+        seed=settings.seed,
+        rank=worker.rank,
+        world=worker.world,
+    )
+    labels = tuple(facts["labels"])
+    new_model = partial(settings.start.model, settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
+    trainer = Trainer(
+        new_model(),
+        batches,
+        settings.schedule,
+        worker,
+        optimizer=settings.optimizer,
+        evaluate=_dev_score(job, facts, tokenizer.pad_token_id, worker),
+        keep_best=settings.keeps_best,
+    )
+    found = _run(trainer, job)
+    if "stopped" not in found:
+        _export(trainer, job, tokenizer, new_model)
+    return found
+
+
+def _this_worker(job: Job) -> Worker:
+    """Describe this worker; CPU arithmetic is one thread per CPU of its share, so that results do not vary."""
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    context, device = train.get_context(), get_device()
+    if device.type == "cpu":
+        torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
+    return Worker(
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        device=str(device),
+        precision=job.settings.precision,
+        micro_rows=job.compute.micro_rows,
+        packed=job.compute.packed,
+        sharded=job.compute.sharded and context.get_world_size() > 1,
+    )
+
+
+def _streams(job: Job) -> tuple[Stream, ...]:
+    """Open the rows of each stream that the settings learn of."""
+    settings, streams = job.settings, []
+    for name, loss in settings.losses.items():
+        blocks = read_blocks(storage.join(job.blocks, BLOCKS[name]))
+        streams.append(
+            Stream(
+                name=name,
+                number=NUMBERS[name],
+                blocks=blocks if blocks.ranks is None else blocks.cut(settings.k),
+                loss=loss,
+                batch_rows=settings.schedule.batch_rows,
+                seed=settings.seed,
+            )
+        )
+    return tuple(streams)
+
+
+def _dev_score(job: Job, facts: dict[str, Any], pad_id: int, worker: Worker) -> Evaluate | None:
+    """Return what scores a model on the dev set; None where the stage learns no labels."""
+    losses = job.settings.losses
+    if TASK not in losses or not any(objective.name == "labels" for objective in losses[TASK].objectives):
+        return None
+    dev = read_blocks(storage.join(job.blocks, "dev.arrow"))
+    gold = dev.labels
+    assert gold is not None, "task blocks carry labels"
+
+    def evaluate(model: JointModel) -> float:
+        predicted = decide(predict(model, dev, pad_id=pad_id, worker=worker))
+        return score(job.metric or facts["metric"], gold, predicted)
+
+    return evaluate
+
+
+def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
+    """Resume if there is a checkpoint, train to the end, return the facts of the run, or why it stopped."""
+    checkpoints = Checkpoints(storage.join(job.folder, CHECKPOINTS))
+    is_first = trainer.worker.rank == 0
+    newest, damaged = broadcast_from_rank_zero(checkpoints.newest_whole() if is_first else None)
+    if newest is not None:
+        trainer.resume(newest)
+    elif damaged:
+        why = "; ".join(damaged)
+        return {"stopped": f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
+    trainer.progress.damaged += damaged
+    try:
+        progress = trainer.run(
+            partial(_report, trainer.worker, checkpoints), Ticker(job.folder) if is_first else lambda progress: None
+        )
+    except FloatingPointError as error:  # the same on every worker and every retry: stop at once
+        return {"stopped": f"{job.folder}: {error}"}
+    checkpoints.wait()
+    return _facts(trainer, progress)
+
+
+def _report(
+    worker: Worker,
+    checkpoints: Checkpoints,
+    progress: Progress,
+    metrics: dict[str, Any],
+    take: Callable[[], Checkpoint] | None,
+) -> None:
+    """Hand metrics and the history so far to Ray Train; on rank 0, have a checkpoint written."""
+    if take is not None and worker.rank == 0:
+        checkpoints.save(take)
+    elif take is not None and worker.sharded:
+        take()  # which every worker has a part in
+    train.report(metrics | {"history": list(progress.history)})
+
+
+def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
+    facts = {
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "steps": progress.step,
+        "tokens": progress.tokens,
+        "flops_counted": progress.flops,
+        "seconds": progress.seconds,
+        "history": progress.history,
+    }
+    if progress.damaged:
+        facts["damaged_checkpoints"] = progress.damaged
+    return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if trainer.keep_best else {})
+
+
+def _export(
+    trainer: Trainer, job: Job, tokenizer: PreTrainedTokenizerBase, new_model: Callable[[], JointModel]
+) -> None:
+    """Write the trained model on rank 0; transformers opens it as it is.
+
+    Where weights are shared out, all workers gather them and rank 0 writes them out of a model that is not: writing
+    asks a sharded one for its weights again, which the other workers, being done, would not answer.
+    """
+    model = trainer.model
+    if trainer.worker.sharded:
+        weights = snapshot(model)
+        if trainer.worker.rank == 0:
+            model = new_model()
+            load_weights(model, weights)
+    if trainer.worker.rank == 0:
+        with storage.folder_for_writing(storage.join(job.folder, MODEL)) as path:
+            model.export(job.settings.exported, path, precision=job.settings.precision)
+            tokenizer.save_pretrained(path)

@@ -1,0 +1,189 @@
+"""The settings of the two stages, as values: what names a training, what its workers get, and what it computes on.
+
+Free of torch and Ray, so that a driver can plan a thousand trainings.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tlm_ray.corpus.scores import Metric
+from tlm_ray.identity import LATER, set_later
+from tlm_ray.training.mixers import Cycle, Mixer
+from tlm_ray.training.objectives import Labels, Loss, Mlm, Objective, task_loss, text_loss
+from tlm_ray.training.optimizers import AdamW, Optimizer
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.starts import Start
+
+GENERAL, TASK = "general", "task"  # the streams
+BLOCKS = {GENERAL: "general.arrow", TASK: "train.arrow"}  # where their rows lie in a folder of blocks
+NUMBERS = {GENERAL: 0, TASK: 1}  # what keys their shuffles
+CHECKPOINTS = "checkpoints"  # the folder of a running training's checkpoints
+MODEL = "model"  # the folder of a trained stage that transformers opens
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings(ABC):
+    """What the two stages have in common, and what a worker must know of either."""
+
+    start: Start
+    """what the model begins with"""
+    schedule: Schedule
+    precision: str
+    seed: int
+    optimizer: Optimizer = field(default=AdamW(), metadata=LATER)
+    k: int = 0
+    """ranks of general text that are trained on, 0 for none"""
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """The parameters that name the stage's result."""
+
+    @property
+    @abstractmethod
+    def losses(self) -> dict[str, Loss]:
+        """What is learned of each stream, by its name."""
+
+    @property
+    @abstractmethod
+    def mixer(self) -> Mixer:
+        """Which stream a step's batch comes from."""
+
+    @property
+    def heads(self) -> tuple[Objective, ...]:
+        """The objectives that the model has heads for."""
+        return (Labels(),)
+
+    @property
+    @abstractmethod
+    def exported(self) -> Objective:
+        """The objective whose model is the stage's result."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the result has the weights of the best dev score, else the last ones."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOne(StageSettings):
+    """Training on general and task batches; the result opens as the first objective's model (AutoModelForMaskedLM)."""
+
+    rho1: int | None
+    """general batches before each task batch; None for no task batches"""
+    rho2: float
+    """weight of the text objectives in a task batch"""
+    weighting: str
+    """of a task batch's losses: see tlm_ray.training.objectives.losses"""
+    objectives: tuple[Objective, ...] = field(default=(Mlm(),), metadata=LATER)
+    """what is learned of text"""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        parameters = {
+            "schedule": self.schedule,
+            "rho2": self.rho2,
+            "weighting": self.weighting,
+            "precision": self.precision,
+            "seed": self.seed,
+            "k": self.k,
+            "rho1": self.rho1,
+        }
+        return parameters | self.start.identity | set_later(self)
+
+    @property
+    def losses(self) -> dict[str, Loss]:
+        general = {GENERAL: text_loss(self.objectives)} if self.k else {}
+        if self.rho1 is None:
+            return general
+        return general | {TASK: task_loss(self.objectives, rho2=self.rho2, weighting=self.weighting)}
+
+    @property
+    def mixer(self) -> Mixer:
+        return Cycle(self.rho1)
+
+    @property
+    def heads(self) -> tuple[Objective, ...]:
+        return (Labels(), *self.objectives)
+
+    @property
+    def exported(self) -> Objective:
+        return self.objectives[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTwo(StageSettings):
+    """Training on the task alone with a fresh head; the result opens as AutoModelForSequenceClassification.
+
+    It starts from stage one's model, or from the recipe's pretrained encoder where there is no stage one.
+    """
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"schedule": self.schedule, "precision": self.precision, "seed": self.seed} | set_later(self)
+
+    @property
+    def losses(self) -> dict[str, Loss]:
+        return {TASK: Loss(((Labels(), 1.0),))}
+
+    @property
+    def mixer(self) -> Mixer:
+        return Cycle(0)
+
+    @property
+    def exported(self) -> Objective:
+        return Labels()
+
+    @property
+    def keeps_best(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """What a training runs on; it changes how fast, not what."""
+
+    workers: int = 1
+    """processes; a training whose steps have fewer rows takes one per row"""
+    resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
+    """of each worker, by Ray's names; GPU: 1 makes it use one"""
+    max_failures: int = 3
+    """lost workers to recover from before giving up"""
+    micro_rows: int = 0
+    """rows that go through a worker's model at once, 0 for all of its share of a step; gradients are added up"""
+    packed: bool = False
+    """rows are laid one after another, not padded"""
+    sharded: bool = False
+    """weights, gradients and optimizer state are shared out over the workers (FSDP2), else copied to each (DDP)"""
+
+    def __post_init__(self) -> None:
+        if self.micro_rows < 0:
+            raise ValueError(f"micro_rows {self.micro_rows}: must be 0 (all rows of a step at once) or more")
+        if self.workers < 1:
+            raise ValueError(f"workers {self.workers}: a training needs 1 or more")
+
+    @property
+    def apart(self) -> bool:
+        """Whether workers need more than CPUs, so that they do not wait for what data stages hold."""
+        return any(amount for name, amount in self.resources.items() if name != "CPU")
+
+    @property
+    def gpu(self) -> bool:
+        """Whether workers train on GPUs."""
+        return self.resources.get("GPU", 0) > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training as its workers get it."""
+
+    folder: str
+    """the stage's own: checkpoints, progress and the model go there"""
+    blocks: str
+    """a folder of the blocks stage"""
+    settings: StageSettings
+    compute: Compute
+    metric: str | Metric = ""
+    """of the dev score, "" for the one that the blocks' facts name"""

@@ -1,0 +1,73 @@
+"""Streams of rows, each an endless shuffled reading, as pure functions of the number of a batch.
+
+Nothing is remembered between steps, so a resumed run, a shifted run and any number of workers see the same batches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.objectives import Loss
+
+POOL_BATCHES = 64  # batches whose rows are sorted by length together: padding falls from 40 % to 1 to 3 per cent
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stream:
+    """An endless, shuffled reading of some rows in batches of rows of like length.
+
+    Each pass over the rows has its own permutation, keyed by (seed, number, pass).
+    """
+
+    name: str
+    """of its losses in the history: "general", or a task's name"""
+    number: int
+    """keys the shuffles: 0 for general text, 1 for the task, further tasks from 2 on"""
+    blocks: Blocks
+    loss: Loss
+    """what is learned of its batches"""
+    batch_rows: int
+    seed: int
+
+    def rows(self, batch: int) -> np.ndarray:
+        """Return the rows of the stream's batch number `batch`, int64 (batch_rows,)."""
+        pool, place = divmod(batch, POOL_BATCHES)
+        return self._pool(pool)[place]
+
+    @cached_property
+    def mean_tokens(self) -> float:
+        """Tokens of a batch on average."""
+        return self.batch_rows * float(self.blocks.lengths.mean())
+
+    @lru_cache(maxsize=2)  # noqa: B019 - the value lives as long as its run
+    def _pool(self, pool: int) -> np.ndarray:
+        size, lengths = POOL_BATCHES * self.batch_rows, self.blocks.lengths
+        place = np.arange(pool * size, (pool + 1) * size)
+        turns, rest = np.divmod(place, len(lengths))
+        rows = np.concatenate([self._permutation(turn)[rest[turns == turn]] for turn in np.unique(turns)])
+        # Pass by pass, so that few rows meet themselves in a batch where a pool is more than a pass. (Up and down by
+        # turns would pad 504 rows by 7.7 % instead of 12.5, but the longest of two passes are the same rows.)
+        rows = rows[np.lexsort((lengths[rows], turns))].reshape(POOL_BATCHES, self.batch_rows)
+        return rows[self._generator(1, pool).permutation(POOL_BATCHES)]
+
+    @lru_cache(maxsize=2)  # noqa: B019
+    def _permutation(self, turn: int) -> np.ndarray:
+        return self._generator(0, turn).permutation(len(self.blocks))
+
+    def _generator(self, purpose: int, number: int) -> np.random.Generator:
+        keys = [self.seed, self.number, purpose, number]
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(keys)))
+
+
+def check_streams(streams: Sequence[Stream]) -> None:
+    """ValueError if two streams share a name or a key, or one has no rows."""
+    for what in ("name", "number"):
+        values = [getattr(stream, what) for stream in streams]
+        if len(set(values)) < len(values):
+            raise ValueError(f"streams: {what}s {values}; give each its own")
+    for stream in streams:
+        if not len(stream.blocks):
+            raise ValueError(f"stream {stream.name!r}: it has no rows to train on")

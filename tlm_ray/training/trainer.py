@@ -1,0 +1,209 @@
+"""The training loop of one worker: knows torch and its process group, not Ray.
+
+Every random draw is keyed, so a run that is interrupted at any step and resumed from a checkpoint is the same run:
+batches and masks by (seed, step, row), dropout by (seed, step, rank).
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tlm_ray.training import cpu
+from tlm_ray.training.batches import Batch, Batches, Prefetcher
+from tlm_ray.training.checkpoints import (
+    Checkpoint,
+    Progress,
+    load_checkpoint,
+    load_weights,
+    snapshot,
+    take_checkpoint,
+)
+from tlm_ray.training.flops import Flops, matmul_rate
+from tlm_ray.training.inputs import to_device
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import step_loss
+from tlm_ray.training.optimizers import AdamW, Optimizer
+from tlm_ray.training.pace import LossWindow, Pace
+from tlm_ray.training.packing import first_position
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.sharding import reshard, shard
+from tlm_ray.training.worker import Worker
+
+# report(progress, metrics, take): take is None where there is nothing to keep, else copies the state of the run
+Report = Callable[[Progress, dict[str, Any], Callable[[], Checkpoint] | None], None]
+Evaluate = Callable[[JointModel], float]
+
+
+class Trainer:
+    """One stage's training on one worker.
+
+    evaluate: called at each evaluation with the model, returns the dev score; keep_best keeps the weights of the best
+    one (ties keep the earlier). A non-finite loss stops the run with an error that names the steps since the last log.
+    """
+
+    def __init__(
+        self,
+        model: JointModel,
+        batches: Batches,
+        schedule: Schedule,
+        worker: Worker,
+        *,
+        optimizer: Optimizer = AdamW(),  # noqa: B008 - frozen
+        evaluate: Evaluate | None = None,
+        keep_best: bool = False,
+    ):
+        self.model = model.on(worker.device, packed=worker.packed)
+        self.batches, self.schedule, self.worker = batches, schedule, worker
+        self.prefetcher = Prefetcher(batches, schedule.steps)
+        self.evaluate, self.keep_best = evaluate, keep_best
+        self.flops = Flops(model)
+        if worker.sharded:
+            shard(model, device=worker.device, world=worker.world, methods=("scores",))
+        self.first = first_position(self.model.encoder) if worker.packed else None
+        self.optimizer = optimizer.make(model, weight_decay=schedule.weight_decay)
+        self.parallel: Any = nn.parallel.DistributedDataParallel(model) if worker.is_replicated else model
+        if worker.device == "cpu":
+            cpu.use_sparse_table_gradient(model.encoder, None if worker.sharded else self._projection())
+        self.progress, self.pace = Progress(), Pace()
+        self.best: dict[str, torch.Tensor] | None = None
+        names = [o.logged_as(stream.name) for stream in batches.streams for o in stream.loss.objectives]
+        self.window = LossWindow(names, device=worker.device, world=worker.world)
+
+    def _projection(self) -> nn.Linear | None:
+        """Return a product with the vocabulary that every step takes, None if there is none."""
+        streams = [stream.loss.objectives for stream in self.batches.streams]
+        always = [o for o in streams[0] if all(o in others for others in streams)]
+        found = (o.projection(self.model.heads[o.name]) for o in always)
+        return next((projection for projection in found if projection is not None), None)
+
+    def resume(self, folder: str) -> None:
+        """Continue from a checkpoint folder; DamagedCheckpoint if it is not whole."""
+        self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
+
+    def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
+        """Train to the last step; the model holds the last weights afterwards, or the best if keep_best.
+
+        tick is called whenever losses were logged.
+        """
+        schedule, progress = self.schedule, self.progress
+        possible = matmul_rate(self.worker.device, self.worker.precision)
+        if self.worker.is_replicated:
+            self._settle_buckets()
+        started = time.monotonic() - progress.seconds
+        self.pace = Pace()
+        while progress.step < schedule.steps:
+            self.step(progress.step)
+            progress.step += 1
+            progress.seconds = time.monotonic() - started
+            last = progress.step == schedule.steps
+            due = last or progress.step % schedule.evaluate_every == 0
+            if due or progress.step % schedule.log_every == 0:
+                self._log(possible)
+                tick(progress)
+            if due:
+                metrics = self._assess()
+                report(progress, metrics, None if last else self._take)
+                self.pace = Pace()
+        if self.keep_best and self.best is not None:
+            load_weights(self.model, self.best)
+        return progress
+
+    def step(self, step: int) -> None:
+        """Take one optimizer step."""
+        started = time.monotonic()
+        batch = self.prefetcher.batch(step)
+        parts = list(batch.parts(self.worker.micro_rows, at_least=self._parts_of_all()))
+        self.pace.waiting += time.monotonic() - started
+        torch.manual_seed(_key(self.batches.seed, step, self.worker.rank))
+        self.model.train()
+        losses = [self._backward(part, last=part is parts[-1]) for part in parts]
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate(step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._count(batch, parts)
+        for objective in batch.loss.objectives:
+            loss = torch.stack([sums[objective.name] for sums in losses]).sum()
+            self.window.add(objective.logged_as(batch.stream), loss / max(1, batch.targets[objective.name].total))
+
+    def _parts_of_all(self) -> int:
+        """Return the parts that every worker must compute: where weights are shared out, as many as the first has."""
+        micro_rows = self.worker.micro_rows
+        return math.ceil(self.batches.rows_of(0) / micro_rows) if self.worker.sharded and micro_rows else 1
+
+    def _backward(self, part: Batch, *, last: bool) -> dict[str, torch.Tensor]:
+        """Add the gradients of a part of a batch, over all workers with the last; return its sums of losses."""
+        if self.worker.sharded:
+            self.parallel.set_requires_gradient_sync(last)
+        with self.parallel.no_sync() if self.worker.is_replicated and not last else nullcontext():
+            with self.worker.autocast():
+                sums = self.parallel(*to_device(part, self.worker.device, first=self.first))
+            share, world = part.token_share, self.worker.world
+            loss = step_loss(sums, part.targets, part.loss, token_share=share, world=world)
+            (0.0 * loss if part.is_idle else loss).backward()
+        return {name: torch.zeros_like(loss) if part.is_idle else loss.detach() for name, loss in sums.items()}
+
+    def _settle_buckets(self) -> None:
+        """Have DistributedDataParallel order its buckets, which it does anew after its first backward pass.
+
+        The order decides in which order three or more workers' gradients are added up. So that a resumed run adds as
+        the whole one did, both begin with this pass over the first step, whose gradients are thrown away.
+        """
+        first = next(self.batches.batch(0).parts(self.worker.micro_rows))
+        self.model.train()
+        self._backward(first, last=True)
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _count(self, batch: Batch, parts: list[Batch]) -> None:
+        """Add a step's tokens and operations; those of the other workers are taken to be as many as this one's."""
+        packed, pace = self.worker.packed, self.pace
+        pace.tokens += batch.tokens_total
+        pace.own += batch.real_tokens
+        pace.computed += sum(part.real_tokens if packed else part.tokens.size for part in parts)
+        pace.real_flops += self.flops.real(batch)
+        self.progress.tokens += batch.tokens_total
+        computed = sum(map(self.flops.real if packed else self.flops.computed, parts))
+        self.progress.flops += self.worker.world * computed
+
+    def _log(self, possible: float) -> None:
+        """Append the mean losses since the last entry, each over the steps that have it.
+
+        possible: operations per second of a matrix product, of which `utilisation` is the share used for tokens.
+        """
+        means = self.window.means()
+        if not np.isfinite(list(means.values())).all():
+            logged = self.progress.history[-1]["step"] if self.progress.history else 0
+            raise FloatingPointError(
+                f"steps {logged + 1} to {self.progress.step}: a loss is not finite; lower learning_rate or use "
+                "precision fp32"
+            )
+        entry = {"step": self.progress.step, "learning_rate": self.schedule.rate(self.progress.step - 1)}
+        self.progress.history.append(entry | means | self.pace.rates(possible))
+        self.pace = Pace()
+
+    def _assess(self) -> dict[str, Any]:
+        """Score the dev set and remember the best weights."""
+        metrics: dict[str, Any] = {"step": self.progress.step}
+        if self.evaluate is not None:
+            metrics["dev"] = self.evaluate(self.model)
+            if self.worker.sharded:
+                reshard(self.model)
+            self.progress.history[-1]["dev"] = metrics["dev"]
+            if metrics["dev"] > self.progress.best_score:
+                self.progress.best_score, self.progress.best_step = metrics["dev"], self.progress.step
+                if self.keep_best:
+                    self.best = snapshot(self.model)
+        return metrics
+
+    def _take(self) -> Checkpoint:
+        return take_checkpoint(self.model, self.optimizer, self.progress, self.best)
+
+
+def _key(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,110 @@
+"""Where a model's weights come from: random ones of a configuration, or those of a trained encoder.
+
+An objective asks for the model of transformers that has its head; the encoder of the first one asked for is the one
+that all share. Draws depend on the configuration and the seed alone.
+"""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from tlm_ray.training.heads import Head
+
+
+class Weights(Protocol):
+    """What an objective makes its head of."""
+
+    config: PretrainedConfig
+
+    def classifier_head(self) -> Head:
+        """Return the architecture's classifier of the task's labels."""
+        ...
+
+    def masked_lm_head(self) -> Head:
+        """Return the architecture's masked-language-model head, its product with the vocabulary left to the caller."""
+        ...
+
+
+class RandomWeights:
+    """Random weights, by the initialisation of transformers."""
+
+    def __init__(self, config: PretrainedConfig, *, seed: int):
+        self.config = config
+        torch.manual_seed(seed)
+
+    def classifier_head(self) -> Head:
+        """Return a fresh classifier."""
+        return Head(AutoModelForSequenceClassification.from_config(self.config))
+
+    def masked_lm_head(self) -> Head:
+        """Return a fresh masked-language-model head."""
+        return Head(AutoModelForMaskedLM.from_config(self.config), without_last=True)
+
+
+class TrainedWeights:
+    """The weights of a trained encoder with a fresh task head; safetensors only, no code of others is run.
+
+    source: stage one's model, or any encoder's by hub name or local folder. labels: of the task. keep_head: take a
+    classifier's own head. (ModernBERT's two heads share a layer, which comes with a masked language model.)
+    """
+
+    def __init__(self, source: str | Path, *, labels: tuple[str, ...], seed: int, keep_head: bool = False):
+        torch.manual_seed(seed)
+        self.source, self.seed, self.keep_head = str(source), seed, keep_head
+        self.config = AutoConfig.from_pretrained(self.source, trust_remote_code=False, **label_names(labels))
+
+    def classifier_head(self) -> Head:
+        """Return the classifier of the source, its head fresh unless it is kept."""
+        if self.keep_head:
+            return Head(self._open(AutoModelForSequenceClassification, config=self.config))
+        options = {"config": self.config, "ignore_mismatched_sizes": True, "output_loading_info": True}
+        classifier, loading = self._open(AutoModelForSequenceClassification, **options)
+        prefix = f"{classifier.base_model_prefix}."
+        head = {name: p for name, p in classifier.named_parameters() if not name.startswith(prefix)}
+        if self._came_with_a_head(head, loading):
+            self._draw_again(head)
+        return Head(classifier)
+
+    def masked_lm_head(self) -> Head:
+        """Return the masked-language-model head of the source."""
+        return Head(self._open(AutoModelForMaskedLM), without_last=True)
+
+    def _open(self, model: Any, **options: Any) -> Any:
+        return model.from_pretrained(
+            self.source, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, **options
+        )
+
+    @staticmethod
+    def _came_with_a_head(head: dict[str, Any], loading: dict[str, Any]) -> bool:
+        """Say whether the source is a classifier of something else: then no parameter of the head was missing in it.
+
+        Parameters of another size are listed as missing too, though the source has them.
+        """
+        absent = set(loading["missing_keys"]) - {name for name, *_ in loading["mismatched_keys"]}
+        return not head.keys() & absent
+
+    def _draw_again(self, head: dict[str, Any]) -> None:
+        """Give a head the random weights of a new model."""
+        torch.manual_seed(self.seed)
+        fresh: PreTrainedModel = AutoModelForSequenceClassification.from_config(self.config)
+        drawn = dict(fresh.named_parameters())
+        for name, parameter in head.items():
+            parameter.data.copy_(drawn[name].data)
+
+
+def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
+    """Return the configuration entries that give a classifier its class names; without any it is a regression."""
+    if not labels:
+        return {"num_labels": 1, "problem_type": "regression"}
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
