@@ -90,16 +90,16 @@ def test_a_stopped_trial_holds_nothing_and_leaves_no_process(swept):
 
 def test_a_stopped_trial_is_no_result_and_a_trial_that_trained_to_its_end_is_one(swept):
     root, _ = swept
-    finished, stopped = json.loads((root / "out" / "sweep.json").read_text())["trials"]
+    finished, stopped = json.loads((root / "out" / "sweep_topics.json").read_text())["trials"]
     assert finished["dev"] is not None and stopped["dev"] is None
     assert stopped["stopped_step"] == 50 and 0 <= stopped["stopped_dev"] <= 100
-    table = (root / "out" / "sweep.md").read_text()
+    table = (root / "out" / "sweep_topics.md").read_text()
     assert "stopped" in table and "failed" not in table
 
 
 def test_a_later_grid_goes_on_at_the_checkpoint_of_a_stopped_trial(swept):
     root, _ = swept
-    trials = json.loads((root / "out" / "grid" / "sweep.json").read_text())["trials"]
+    trials = json.loads((root / "out" / "grid" / "sweep_topics.json").read_text())["trials"]
     assert [trial["dev"] is not None for trial in trials] == [True, True]
 
 

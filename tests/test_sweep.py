@@ -63,7 +63,7 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
     (line,) = re.findall(r"^recipe = .*", output, re.M)
     best = max(trials, key=lambda trial: trial["dev"])
     flow = flow_of(data, tmp_path)
-    stage = flow.stage_two(built(line), flow.task("topics"), 0)
+    stage = flow.stages(built(line), "topics", 0).stage_two
     assert stage.fingerprint[:12] in [t["fingerprint"] for t in trials if t["dev"] == best["dev"]]
 
 
