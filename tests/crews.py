@@ -47,9 +47,9 @@ def make_scored(case: Case, worker: Worker) -> Trainer:
     """Return a training with a dev set, whose rows the workers share out."""
     settings = stage_one(schedule=ODD)
 
-    def evaluate(model: Any) -> float:
+    def evaluate(model: Any) -> dict[str, float]:
         predicted = decide(predict(model, DEV, pad_id=VOCABULARY.pad_id, worker=worker))
-        return 100 * float((predicted == DEV.labels).mean())
+        return {"dev": 100 * float((predicted == DEV.labels).mean())}
 
     trainer = make_trainer(settings, worker, evaluate=evaluate)
     if case.start:

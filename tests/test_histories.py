@@ -26,7 +26,7 @@ def batches_of_the_run():
 def test_reports_come_at_each_evaluation_and_the_last_has_nothing_to_save():
     reports = []
     schedule = replace(SCHEDULE, steps=10, evaluate_every=4)
-    trainer = make_trainer(stage_one(schedule=schedule), evaluate=lambda model: 7.0)
+    trainer = make_trainer(stage_one(schedule=schedule), evaluate=lambda model: {"dev": 7.0})
     trainer.run(lambda progress, metrics, take: reports.append((metrics, take is None)))
     assert reports == [({"step": step, "dev": 7.0}, step == 10) for step in (4, 8, 10)]
     assert [entry["step"] for entry in trainer.progress.history if "dev" in entry] == [4, 8, 10]
@@ -64,7 +64,7 @@ def test_rates_are_of_steps_without_evaluations_since_the_last_entry(monkeypatch
         return result
 
     settings = stage_one(schedule=replace(SCHEDULE, log_every=2))
-    trainer = make_trainer(settings, evaluate=lambda model: work(100, 7.0))
+    trainer = make_trainer(settings, evaluate=lambda model: work(100, {"dev": 7.0}))
     step = trainer.step
     monkeypatch.setattr(trainer, "step", lambda number: work(1 + number, step(number)))
     history = trainer.run(lambda *_: work(1000, None)).history

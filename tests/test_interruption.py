@@ -50,7 +50,7 @@ def test_an_interrupted_run_keeps_the_best_weights_of_before(tmp_path):
     scores = {4: 30.0, 8: 50.0, 12: 40.0}
 
     def scored():
-        trainer = make_trainer(DROPPING, evaluate=lambda model: scores[trainer.progress.step], keep_best=True)
+        trainer = make_trainer(DROPPING, evaluate=lambda model: {"dev": scores[trainer.progress.step]}, keep_best=True)
         return trainer
 
     whole, first, second = scored(), scored(), scored()

@@ -102,7 +102,7 @@ def test_keep_best_ends_with_the_weights_of_the_best_score_ties_the_earlier(scor
 
     def evaluate(model):
         seen.append(snapshot(model))
-        return scores[len(seen) - 1]
+        return {"dev": scores[len(seen) - 1]}
 
     trainer = make_trainer(evaluate=evaluate, keep_best=True)
     progress = trainer.run(ignore)
@@ -113,7 +113,7 @@ def test_keep_best_ends_with_the_weights_of_the_best_score_ties_the_earlier(scor
 
 def test_without_keep_best_the_last_weights_stay():
     scores = iter([3.0, 2.0, 1.0])
-    scored = run_whole(evaluate=lambda model: next(scores))
+    scored = run_whole(evaluate=lambda model: {"dev": next(scores)})
     whole = run_whole()
     assert all(torch.equal(w, snapshot(scored.model)[name]) for name, w in snapshot(whole.model).items())
 

@@ -13,13 +13,14 @@ from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import Cell, Score, check_name, publish_scores, publish_table
 from tlm_ray.runs.execution import make
-from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.pipeline import Flow, Stages
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipes import Recipe
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker, default_uri
 from tlm_ray.training.settings import MODEL
+from tlm_ray.training.starts import Pretrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,8 @@ def show_plan(trainings: Sequence[Training], flow: Flow) -> None:
     """Print what a run would make and what it would cost; needs no cluster."""
     _check(trainings)
     wanted = [
-        Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=_stage(flow, one)) for one in trainings
+        Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=_stages(flow, one).metrics)
+        for one in trainings
     ]
     show(wanted, flow.execution)
 
@@ -58,15 +60,16 @@ def run(trainings: Sequence[Training], flow: Flow, *, name: str, tracking_uri: s
     execution = fitted(flow.execution)
     check_cluster(execution, "" if flow.corpus is None else flow.corpus.uri)
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
-    flow = replace(flow, execution=execution, callbacks=tracker.callbacks)
-    stages = {training: _stage(flow, training) for training in trainings}
+    followed = flow.callbacks
+    flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])
+    stages = {training: _stages(flow, training) for training in trainings}
 
-    for training, stage in stages.items():
+    for training, own in stages.items():
         words = {"row": training.row, "method": training.recipe.method.name, "seed": training.seed}
-        tracker.label(stage, task=short_name(training.task), **words)
+        tracker.label(own.metrics, task=short_name(training.task), **words)
     try:
         make(
-            list(stages.values()),
+            [own.metrics for own in stages.values()],
             execution.root,
             side_by_side=execution.side_by_side,
             overlap=execution.compute.apart,
@@ -90,8 +93,8 @@ def _check(trainings: Sequence[Training]) -> None:
         raise ValueError(f"--tasks {' '.join(tasks)}: two have the same name, which is their column; rename a folder")
 
 
-def _stage(flow: Flow, training: Training) -> Stage:
-    return flow.stages(training.recipe, training.task, training.seed).metrics
+def _stages(flow: Flow, training: Training) -> Stages:
+    return flow.stages(training.recipe, training.task, training.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +103,8 @@ class Outcome:
 
     name: str
     """the experiment's, which its files carry"""
-    stages: Mapping[Training, Stage]
-    """each training's last stage"""
+    stages: Mapping[Training, Stages]
+    """each training's"""
     root: str
     """location of all results"""
     tracker: Tracker
@@ -112,27 +115,30 @@ class Outcome:
 
         stage_one_dev: the score of stage one's own task head at its end, None where it has none.
         """
-        upstream = {stage.name: stage for stage in self.stages[training].upstream()}
-        facts = {name: (stage.record(self.root) or {}).get("facts", {}) for name, stage in upstream.items()}
-        trained = [name for name in ("stage_one", "stage_two") if name in upstream]
-        counted = [facts[name].get("flops_counted", 0) for name in trained]
-        general = sum(facts.get("neighbours", {}).get("rank_bytes", [])[: training.recipe.k])
-        history = facts.get("stage_one", {}).get("history", [{}])
+        stages = self.stages[training]
+        trained = [stage for stage in (stages.stage_one, stages.stage_two) if stage is not None]
+        counted = [self._facts(stage).get("flops_counted", 0) for stage in trained]
+        general = sum(self._facts(stages.neighbours).get("rank_bytes", [])[: training.recipe.k])
+        history = self._facts(stages.stage_one).get("history", [{}])
+        scores = self._facts(stages.metrics)
         return {
             "stage_one_dev": history[-1].get("dev"),
-            "dev": facts["metrics"]["dev"],
-            "test": facts["metrics"]["test"],
-            "metric": facts["metrics"]["metric"],
-            "flops": sum(6.0 * upstream[name].cost["tokens"] * facts[name]["parameters"] for name in trained),
+            "dev": scores["dev"],
+            "test": scores["test"],
+            "metric": scores["metric"],
+            "flops": sum(6.0 * stage.cost["tokens"] * self._facts(stage)["parameters"] for stage in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
-            "data_bytes": general + facts["task"]["train_bytes"],
-            "seconds": sum(facts[name]["seconds"] for name in trained),
+            "data_bytes": general + self._facts(stages.task)["train_bytes"],
+            "seconds": sum(self._facts(stage)["seconds"] for stage in trained),
         }
+
+    def _facts(self, stage: Stage | None) -> dict[str, Any]:
+        """Return a stage's facts, empty where it is not needed or not recorded."""
+        return {} if stage is None else (stage.record(self.root) or {}).get("facts", {})
 
     def model(self, training: Training) -> str:
         """Return the folder of a training's model, which opens as AutoModelForSequenceClassification."""
-        upstream = {stage.name: stage for stage in self.stages[training].upstream()}
-        return storage.join(upstream["stage_two"].folder(self.root), MODEL)
+        return storage.join(self.stages[training].stage_two.folder(self.root), MODEL)
 
     def publish(self, out: str) -> dict[str, str]:
         """Write the table under `out`, named after the experiment, track its files, and return their locations."""
@@ -149,7 +155,9 @@ class Outcome:
     def cells(self) -> list[Cell]:
         """Return the table's cells, in the order of the trainings, seeds united."""
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        pretrained = {(training.row, training.task) for training in self.stages if training.recipe.start}
+        trained_elsewhere = {
+            (training.row, training.task) for training in self.stages if isinstance(training.recipe.start, Pretrained)
+        }
         for training in self.stages:
             groups.setdefault((training.row, training.task), []).append(self.facts(training))
         return [
@@ -163,7 +171,7 @@ class Outcome:
                 flops_counted=fmean(seed["flops_counted"] for seed in seeds),
                 data_bytes=round(fmean(seed["data_bytes"] for seed in seeds)),
                 wall_s=fmean(seed["seconds"] for seed in seeds),
-                pretrained=(row, task) in pretrained,
+                pretrained=(row, task) in trained_elsewhere,
             )
             for (row, task), seeds in groups.items()
         ]

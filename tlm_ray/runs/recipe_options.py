@@ -104,7 +104,7 @@ class Methods:
     """How passages are retrieved."""
 
     methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
-    """retrieval methods: bm25, rake, dense, dsir, random"""
+    """retrieval methods by name, such as rake, dense or dsir"""
     encoder: str = ""
     """hub name or local folder whose embeddings the method "dense" compares, instead of its default"""
 

@@ -105,13 +105,15 @@ def canonical(value: Any) -> bytes:
 def plain(value: Any, name: str) -> Any:
     """Return a parameter as plain JSON values; ValueError for one that would not identify a result.
 
-    Dataclasses become objects that carry their type's name. Callables, NaN and objects with a default repr are refused.
+    Dataclasses become objects that carry their type's name, and its `version` where it has one: raise that of a part of
+    your own when its code makes other results. Callables, NaN and objects with a default repr are refused.
     A field that came later than the first results (metadata LATER) is left out at its default, so that what was made
     before it is still found.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not is_unset(value, f)}
-        return {"type": type(value).__name__} | {k: plain(v, f"{name}.{k}") for k, v in fields.items()}
+        kind = {"type": type(value).__name__} | ({"version": value.version} if hasattr(value, "version") else {})
+        return kind | {k: plain(v, f"{name}.{k}") for k, v in fields.items()}
     if isinstance(value, Mapping):
         return {str(k): plain(v, f"{name}.{k}") for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -244,7 +244,11 @@ def _trial(
     def callbacks(stage: Stage) -> list[Any]:
         """ASHA compares evaluations of stage two; stage one may be cached, and a cached stage reports nothing."""
         steps = stage.parameters["schedule"].steps
-        return [*tracker.callbacks(stage), *([_Evaluations(steps)] if stage.name == "stage_two" else [])]
+        return [
+            *tracker.callbacks(stage),
+            *flow.callbacks(stage),
+            *([_Evaluations(steps)] if stage.name == "stage_two" else []),
+        ]
 
     recipe = recipes[config["fingerprint"]]
     stage = replace(flow, callbacks=callbacks).stages(recipe, task, 0).stage_two

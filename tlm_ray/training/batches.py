@@ -84,17 +84,22 @@ class Batches:
         rows = stream.rows(number)
         tokens, attention, places = pad(stream.blocks, rows, self.vocabulary.pad_id)
         labels, types = stream.blocks.labels, stream.blocks.types
-        whole = Rows(tokens, attention, None if labels is None else labels[rows])
+        whole = Rows(
+            tokens,
+            attention,
+            labels=None if labels is None else labels[rows],
+            types=None if types is None else np.where(attention, types[places], 0).astype(np.int64),
+        )
         keys = Keys(self.seed, step, rows)
         for objective in stream.loss.objectives:  # padding is a special token, so it is never masked
             whole = objective.prepare(whole, self.vocabulary, keys)
-        mine = slice(self.rank, None, self.world)
+        attention, mine = whole.attention, slice(self.rank, None, self.world)
         return Batch(
             stream=stream.name,
             loss=stream.loss,
             tokens=whole.tokens[mine],
             attention=attention[mine],
-            types=None if types is None else np.where(attention, types[places], 0)[mine].astype(np.int64),
+            types=None if whole.types is None else whole.types[mine],
             targets={name: targets.of(mine) for name, targets in whole.targets.items()},
             tokens_total=int(attention.sum()),
             token_share=float(attention.sum() / stream.mean_tokens),

@@ -1,5 +1,6 @@
-"""The metrics stage: the best model's predictions on dev and test, and the scores. Test is read here, and only here."""
+"""Scores: of the dev set while a model trains, and of dev and test at its end. Test is read here, and only here."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,24 @@ from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
+from tlm_ray.training.settings import Job
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.weights import TrainedWeights
 from tlm_ray.training.worker import Worker
+
+
+def dev_scores(job: Job, *, pad_id: int, worker: Worker) -> Callable[[JointModel], dict[str, float]]:
+    """Return what scores a model on a job's dev set, in percent, its rows shared out over the workers."""
+    facts = storage.read_json(storage.join(job.blocks, FACTS))
+    dev = read_blocks(storage.join(job.blocks, "dev.arrow"))
+    gold = dev.labels
+    assert gold is not None, "task blocks carry labels"
+
+    def evaluate(model: JointModel) -> dict[str, float]:
+        predicted = decide(predict(model, dev, pad_id=pad_id, worker=worker))
+        return {"dev": score(job.metric or facts["metric"], gold, predicted)}
+
+    return evaluate
 
 
 def evaluate(

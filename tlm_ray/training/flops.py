@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +23,31 @@ from torch.utils.flop_counter import flop_registry
 
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.cross_entropy import ROWS_TO
-from tlm_ray.training.objectives import Prediction
+from tlm_ray.training.objectives import Prediction, Targets
 
 MEASURED_S = 0.05  # of products, to know a device's rate
 # rows, width and, of each objective that predicts tokens, its places and these filled up; or their exponents in a term
 Sizes = tuple[int, ...]
-Kind = tuple[str, bool]  # an objective's name, and whether it predicts tokens or rows
 Terms = Counter[Sizes]  # coefficients by exponents
+
+
+class Kind(NamedTuple):
+    """What an objective predicts in a batch, all but how many."""
+
+    name: str
+    """of the objective"""
+    of_tokens: bool
+    """whether it predicts tokens or rows"""
+    shape: tuple[int, ...]
+    """of one prediction's value"""
+    dtype: str
+    """of the values, by numpy's name"""
+
+    @classmethod
+    def of(cls, name: str, targets: Targets) -> "Kind":
+        """Return the kind of an objective's targets."""
+        of_tokens = targets.chosen is not None
+        return cls(name, of_tokens, targets.values.shape[1 + of_tokens :], targets.values.dtype.name)
 
 
 class Flops:
@@ -56,7 +74,7 @@ class Flops:
 
     def _terms(self, batch: Batch) -> Terms:
         """Return the terms of a batch's kind: by what it predicts of its tokens and of its rows."""
-        kinds = tuple((name, targets.chosen is not None) for name, targets in batch.targets.items())
+        kinds = tuple(Kind.of(name, targets) for name, targets in batch.targets.items())
         if kinds not in self.terms:
             self.terms[kinds] = _count(self.model, kinds)
         return self.terms[kinds]
@@ -88,18 +106,22 @@ def _products(model: nn.Module, sizes: Sizes, kinds: tuple[Kind, ...]) -> list[i
     rows, width, *predicted = sizes
     integers: Any = {"dtype": torch.int64, "device": "meta"}
     inputs = {"input_ids": torch.empty(rows, width, **integers)}
-    places = (torch.empty(size, **integers) for size in predicted[::2])
-    predictions = {
-        name: Prediction(own := next(places), own) if of_tokens else Prediction(torch.empty(rows, **integers), None)
-        for name, of_tokens in kinds
-    }
+    counts = iter(predicted[::2])
+    predictions = {kind.name: _prediction(kind, next(counts) if kind.of_tokens else rows) for kind in kinds}
     with sdpa_kernel(SDPBackend.MATH), _Products() as products:
         try:
             sums = _without_data(model)(inputs, predictions)
             sum(sums.values()).backward()
-        except RuntimeError:  # shapes that depend on values
+        except (RuntimeError, IndexError, TypeError, ValueError):  # shapes or losses that depend on values
             return []
     return products.found
+
+
+def _prediction(kind: Kind, count: int) -> Prediction:
+    """Return `count` predictions of a kind, without data."""
+    dtype = torch.from_numpy(np.empty(0, kind.dtype)).dtype
+    places = torch.empty(count, dtype=torch.int64, device="meta") if kind.of_tokens else None
+    return Prediction(torch.empty(count, *kind.shape, dtype=dtype, device="meta"), places)
 
 
 def _without_data(model: nn.Module) -> nn.Module:
@@ -128,7 +150,7 @@ class _Products(TorchDispatchMode):
 
 def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
     """Yield sizes of batches whose prime factors (beside ROWS_TO) are all different and divide no size of the model."""
-    own = {size for p in model.parameters() for size in p.shape}
+    own = {size for p in model.parameters() for size in p.shape}.union(*(kind.shape for kind in kinds))
 
     def is_free(n: int) -> bool:
         return all(n % d for d in range(2, n)) and all(size % n for size in own)
@@ -136,7 +158,7 @@ def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
     primes = filter(is_free, count(5))
     for width in primes:
         sizes = [next(primes), width]
-        for groups in islice(primes, sum(of_tokens for _, of_tokens in kinds)):
+        for groups in islice(primes, sum(kind.of_tokens for kind in kinds)):
             filled = groups * ROWS_TO
             sizes += [next(filter(is_free, range(filled - ROWS_TO + 1, filled))), filled]
         yield tuple(sizes)

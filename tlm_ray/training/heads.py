@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Outputs
 
 
 class GivenStates(nn.Module):
@@ -21,9 +21,9 @@ class GivenStates(nn.Module):
         super().__init__()
         self.pooler = pooler
 
-    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> BaseModelOutputWithPooling:
+    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> Outputs:
         pooled = None if self.pooler is None else self._pool(inputs_embeds)
-        return BaseModelOutputWithPooling(last_hidden_state=inputs_embeds, pooler_output=pooled)
+        return Outputs(last_hidden_state=inputs_embeds, pooler_output=pooled)
 
     def _pool(self, hidden: torch.Tensor) -> torch.Tensor:
         if isinstance(self.pooler, nn.Linear):  # ALBERT keeps its pooler's parts apart
@@ -58,11 +58,12 @@ class Head(nn.Module):
     def share(self, encoder: Any = None) -> Any:
         """Give up the model's own encoder for another (None: for nobody's), which is returned."""
         if encoder is not None:
+            encoder.pooler = getattr(self.model.base_model, "pooler", None)
             self._replace(encoder)
             self.model.tie_weights()
         encoder = self.model.base_model
         with torch.no_grad():
-            self.expected = self.model.eval()(**sample_rows(self.model.config.vocab_size)).logits
+            self.expected = self.model.eval()(**sample_rows(self.model.config)).logits
         if self.last is not None:
             self.last = _replaced(self.model, self.last, Unprojected(self.last))
         self._replace(GivenStates(getattr(encoder, "pooler", None)))
@@ -76,6 +77,9 @@ class Head(nn.Module):
 
     def forward(self, hidden: torch.Tensor, attention: torch.Tensor | None = None) -> torch.Tensor:
         """Map hidden states, (rows, length, width), to logits, (rows, classes) or (rows, length, vocabulary)."""
+        if attention is not None and hasattr(self.model, "score"):  # a decoder's classifier, which takes the last token
+            last = attention.sum(1) - 1
+            hidden, attention = hidden[torch.arange(len(last), device=last.device), last][:, None], None
         return self.model(inputs_embeds=hidden, attention_mask=attention).logits
 
     def logits(self, hidden: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
@@ -104,10 +108,11 @@ class Head(nn.Module):
         setattr(self.model, self.model.base_model_prefix, encoder)
 
 
-def sample_rows(vocabulary: int) -> dict[str, torch.Tensor]:
-    """Return two short rows of any tokens, by which a model's parts are held against the whole."""
-    tokens = torch.arange(8).view(2, 4) % vocabulary
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+def sample_rows(config: PretrainedConfig) -> dict[str, torch.Tensor]:
+    """Return two short rows of any tokens, one padded, by which a model's parts are held against the whole."""
+    tokens = 1 + torch.arange(8).view(2, 4) % (config.vocab_size - 1)
+    attention = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    return {"input_ids": tokens.where(attention == 1, config.pad_token_id or 0), "attention_mask": attention}
 
 
 def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:

@@ -57,7 +57,9 @@ class JointModel(nn.Module):
         for name, objective in self.objectives.items():
             heads[name] = head = objective.head(weights)
             if isinstance(head, Head):
-                encoder = head.share(encoder)
+                encoder = self._shared(head, encoder)
+        if encoder is None:
+            raise ValueError(f"objectives {', '.join(self.objectives)}: one at least must take its head from `weights`")
         self.encoder: Any = encoder
         self.heads: Any = nn.ModuleDict(heads)
         self._check()
@@ -93,9 +95,9 @@ class JointModel(nn.Module):
             inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
         return self.encoder(**inputs).last_hidden_state
 
-    def scores(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the task's logits, float32 (rows, classes), or the numbers of a regression, (rows, 1)."""
-        return self.heads["labels"](*Features(self, inputs).rectangle).float()
+    def scores(self, inputs: dict[str, Any], objective: str = "labels") -> torch.Tensor:
+        """Return a classifier's logits, float32 (rows, classes), or the numbers of a regression, (rows, 1)."""
+        return self.heads[objective](*Features(self, inputs).rectangle).float()
 
     def export(self, objective: Objective, folder: Path, *, precision: str) -> None:
         """Write the model of an objective's head, noting the precision that it was trained in."""
@@ -109,17 +111,26 @@ class JointModel(nn.Module):
         idle = (head for name, head in self.heads.items() if name not in sums)
         return sum((0.0 * p.sum() for head in idle for p in head.parameters()), 0.0) if self.training else 0.0
 
+    def _shared(self, head: Head, encoder: Any) -> Any:
+        try:
+            return head.share(encoder)
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            raise self._refusal() from error
+
     @torch.no_grad()
     def _check(self) -> None:
         """Hold the logits of the parts against those that each model had as a whole."""
-        rows = sample_rows(self.config.vocab_size)
+        rows = sample_rows(self.config)
         heads = [head for head in self.heads.values() if isinstance(head, Head)]
         try:
             hidden = self.encode(rows)
             parts = [head.logits(hidden, rows["attention_mask"]) for head in heads]
             torch.testing.assert_close(parts, [head.expected for head in heads], atol=1e-4, rtol=1e-4)
         except (AssertionError, RuntimeError, TypeError) as error:
-            raise ValueError(
-                f"architecture {self.config.model_type!r}: its heads need more of the encoder than hidden states; "
-                "take another, such as bert, roberta, albert, modernbert, distilbert or electra"
-            ) from error
+            raise self._refusal() from error
+
+    def _refusal(self) -> ValueError:
+        return ValueError(
+            f"architecture {self.config.model_type!r}: its heads need more of the encoder than hidden states; "
+            "take another, such as bert, roberta, albert, modernbert, distilbert or electra"
+        )

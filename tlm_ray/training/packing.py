@@ -69,14 +69,15 @@ def attention(
     entering and leaving them, on a CPU. sliding_window: tokens of this distance or more do not see each other. Rows
     that are not packed are torch's to do.
     """
+    cpu.refuse_position_bias(others)
     bounds, longest = others.get(BOUNDS), others.get(LONGEST)
     if bounds is None or longest is None:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=False
-        )
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling)
     places = _places(bounds, longest, tokens=query.shape[2])
     q, k, v = (_padded(x[0].transpose(0, 1), places, len(bounds) - 1, longest) for x in (query, key, value))
     seen = _seen(bounds.diff(), longest, sliding_window)
+    if getattr(module, "is_causal", False):
+        seen = seen & torch.ones(longest, longest, dtype=torch.bool, device=seen.device).tril()
     if query.device.type == "cpu":
         hidden = torch.zeros((), dtype=query.dtype).masked_fill(~seen, torch.finfo(query.dtype).min)
         found, _ = cpu.attention(module, q, k, v, hidden, dropout=dropout, scaling=scaling)

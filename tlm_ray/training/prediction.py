@@ -18,13 +18,16 @@ def decide(logits: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker) -> np.ndarray:
-    """Return logits, float32 (rows, classes), on every worker. Rows of like length are scored together, unmasked."""
+def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker, objective: str = "labels") -> np.ndarray:
+    """Return logits, float32 (rows, classes), on every worker. Rows of like length are scored together, unmasked.
+
+    objective: whose head scores, where a model has classifiers of several tasks.
+    """
     training = model.training
     model.eval()
     order = np.argsort(blocks.lengths, kind="stable")
     batches = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
-    classes = model.config.num_labels or 0
+    classes = model.heads[objective].model.config.num_labels or 0
     logits = torch.zeros(len(blocks), classes, device=worker.device)
     for turn in range(-(-len(batches) // worker.world)):
         number = turn * worker.world + worker.rank
@@ -35,7 +38,7 @@ def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker) -
             inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
         tensors = {name: torch.from_numpy(array).to(worker.device) for name, array in inputs.items()}
         with worker.autocast():
-            found = model.scores(tensors)
+            found = model.scores(tensors, objective)
         if number < len(batches):
             logits[torch.from_numpy(rows)] = found
     if worker.world > 1:

@@ -13,19 +13,17 @@ from ray.train.torch import get_device
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
-from tlm_ray.corpus.scores import score
 from tlm_ray.training.batches import Batches
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.prediction import decide, predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.progress import Ticker
-from tlm_ray.training.settings import BLOCKS, CHECKPOINTS, MODEL, NUMBERS, TASK, Job
+from tlm_ray.training.settings import CHECKPOINTS, MODEL, Job
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.tokenizer import load_tokenizer
-from tlm_ray.training.trainer import Evaluate, Trainer
+from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.worker import Worker
 
 
@@ -51,7 +49,7 @@ def run_job(job: Job) -> dict[str, Any]:
         settings.schedule,
         worker,
         optimizer=settings.optimizer,
-        evaluate=_dev_score(job, facts, tokenizer.pad_token_id, worker),
+        evaluate=settings.evaluate(job, pad_id=tokenizer.pad_token_id, worker=worker),
         keep_best=settings.keeps_best,
     )
     found = _run(trainer, job)
@@ -82,11 +80,12 @@ def _streams(job: Job) -> tuple[Stream, ...]:
     """Open the rows of each stream that the settings learn of."""
     settings, streams = job.settings, []
     for name, loss in settings.losses.items():
-        blocks = read_blocks(storage.join(job.blocks, BLOCKS[name]))
+        uri, number = settings.rows_of(name, job.blocks)
+        blocks = read_blocks(uri)
         streams.append(
             Stream(
                 name=name,
-                number=NUMBERS[name],
+                number=number,
                 blocks=blocks if blocks.ranks is None else blocks.cut(settings.k),
                 loss=loss,
                 batch_rows=settings.schedule.batch_rows,
@@ -94,22 +93,6 @@ def _streams(job: Job) -> tuple[Stream, ...]:
             )
         )
     return tuple(streams)
-
-
-def _dev_score(job: Job, facts: dict[str, Any], pad_id: int, worker: Worker) -> Evaluate | None:
-    """Return what scores a model on the dev set; None where the stage learns no labels."""
-    losses = job.settings.losses
-    if TASK not in losses or not any(objective.name == "labels" for objective in losses[TASK].objectives):
-        return None
-    dev = read_blocks(storage.join(job.blocks, "dev.arrow"))
-    gold = dev.labels
-    assert gold is not None, "task blocks carry labels"
-
-    def evaluate(model: JointModel) -> float:
-        predicted = decide(predict(model, dev, pad_id=pad_id, worker=worker))
-        return score(job.metric or facts["metric"], gold, predicted)
-
-    return evaluate
 
 
 def _run(trainer: Trainer, job: Job) -> dict[str, Any]:

@@ -6,8 +6,9 @@ Free of torch and Ray, so that a driver can plan a thousand trainings.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tlm_ray import storage
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.identity import LATER, set_later
 from tlm_ray.training.mixers import Cycle, Mixer
@@ -15,6 +16,10 @@ from tlm_ray.training.objectives import Labels, Loss, Mlm, Objective, task_loss,
 from tlm_ray.training.optimizers import AdamW, Optimizer
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Start
+
+if TYPE_CHECKING:
+    from tlm_ray.training.trainer import Evaluate
+    from tlm_ray.training.worker import Worker
 
 GENERAL, TASK = "general", "task"  # the streams
 BLOCKS = {GENERAL: "general.arrow", TASK: "train.arrow"}  # where their rows lie in a folder of blocks
@@ -65,6 +70,17 @@ class StageSettings(ABC):
     def keeps_best(self) -> bool:
         """Whether the result has the weights of the best dev score, else the last ones."""
         return False
+
+    def rows_of(self, stream: str, blocks: str) -> tuple[str, int]:
+        """Return where a stream's rows lie, given the folder of blocks, and the number that keys their shuffles."""
+        return storage.join(blocks, BLOCKS[stream]), NUMBERS[stream]
+
+    def evaluate(self, job: "Job", *, pad_id: int, worker: "Worker") -> "Evaluate | None":
+        """Return what scores a model at each evaluation; None where the stage learns no labels."""
+        from tlm_ray.training.evaluation import dev_scores
+
+        learned = [objective.name for loss in self.losses.values() for objective in loss.objectives]
+        return dev_scores(job, pad_id=pad_id, worker=worker) if Labels.name in learned else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ batches and masks by (seed, step, row), dropout by (seed, step, rank).
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -37,14 +37,15 @@ from tlm_ray.training.worker import Worker
 
 # report(progress, metrics, take): take is None where there is nothing to keep, else copies the state of the run
 Report = Callable[[Progress, dict[str, Any], Callable[[], Checkpoint] | None], None]
-Evaluate = Callable[[JointModel], float]
+Evaluate = Callable[[JointModel], Mapping[str, float]]
 
 
 class Trainer:
     """One stage's training on one worker.
 
-    evaluate: called at each evaluation with the model, returns the dev score; keep_best keeps the weights of the best
-    one (ties keep the earlier). A non-finite loss stops the run with an error that names the steps since the last log.
+    evaluate: called at each evaluation with the model, returns its scores, "dev" the one that counts. keep_best: keep
+    the weights of the best one (ties keep the earlier). A loss that is not finite stops the run with an error that
+    names the steps since the last log.
     """
 
     def __init__(
@@ -129,6 +130,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self._count(batch, parts)
         for objective in batch.loss.objectives:
+            if objective.name not in batch.targets:
+                continue
             loss = torch.stack([sums[objective.name] for sums in losses]).sum()
             self.window.add(objective.logged_as(batch.stream), loss / max(1, batch.targets[objective.name].total))
 
@@ -191,10 +194,11 @@ class Trainer:
         """Score the dev set and remember the best weights."""
         metrics: dict[str, Any] = {"step": self.progress.step}
         if self.evaluate is not None:
-            metrics["dev"] = self.evaluate(self.model)
+            scores = self.evaluate(self.model)
             if self.worker.sharded:
                 reshard(self.model)
-            self.progress.history[-1]["dev"] = metrics["dev"]
+            metrics |= scores
+            self.progress.history[-1] |= scores
             if metrics["dev"] > self.progress.best_score:
                 self.progress.best_score, self.progress.best_step = metrics["dev"], self.progress.step
                 if self.keep_best:

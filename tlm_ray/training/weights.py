@@ -4,13 +4,13 @@ An objective asks for the model of transformers that has its head; the encoder o
 that all share. Draws depend on the configuration and the seed alone.
 """
 
+import copy
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
@@ -24,12 +24,15 @@ class Weights(Protocol):
 
     config: PretrainedConfig
 
-    def classifier_head(self) -> Head:
-        """Return the architecture's classifier of the task's labels."""
+    def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
+        """Return the architecture's classifier of the task's labels, or of others."""
         ...
 
-    def masked_lm_head(self) -> Head:
-        """Return the architecture's masked-language-model head, its product with the vocabulary left to the caller."""
+    def head(self, model: Any) -> Head:
+        """Return the architecture's head of one of transformers' classes, its last product left to the caller.
+
+        model: such as AutoModelForMaskedLM.
+        """
         ...
 
 
@@ -40,13 +43,13 @@ class RandomWeights:
         self.config = config
         torch.manual_seed(seed)
 
-    def classifier_head(self) -> Head:
+    def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return a fresh classifier."""
-        return Head(AutoModelForSequenceClassification.from_config(self.config))
+        return Head(AutoModelForSequenceClassification.from_config(_labelled(self.config, labels)))
 
-    def masked_lm_head(self) -> Head:
-        """Return a fresh masked-language-model head."""
-        return Head(AutoModelForMaskedLM.from_config(self.config), without_last=True)
+    def head(self, model: Any) -> Head:
+        """Return a fresh head of one of transformers' classes."""
+        return Head(model.from_config(self.config), without_last=True)
 
 
 class TrainedWeights:
@@ -61,21 +64,22 @@ class TrainedWeights:
         self.source, self.seed, self.keep_head = str(source), seed, keep_head
         self.config = AutoConfig.from_pretrained(self.source, trust_remote_code=False, **label_names(labels))
 
-    def classifier_head(self) -> Head:
+    def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return the classifier of the source, its head fresh unless it is kept."""
+        config = _labelled(self.config, labels)
         if self.keep_head:
-            return Head(self._open(AutoModelForSequenceClassification, config=self.config))
-        options = {"config": self.config, "ignore_mismatched_sizes": True, "output_loading_info": True}
+            return Head(self._open(AutoModelForSequenceClassification, config=config))
+        options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
         classifier, loading = self._open(AutoModelForSequenceClassification, **options)
         prefix = f"{classifier.base_model_prefix}."
         head = {name: p for name, p in classifier.named_parameters() if not name.startswith(prefix)}
         if self._came_with_a_head(head, loading):
-            self._draw_again(head)
+            self._draw_again(head, config)
         return Head(classifier)
 
-    def masked_lm_head(self) -> Head:
-        """Return the masked-language-model head of the source."""
-        return Head(self._open(AutoModelForMaskedLM), without_last=True)
+    def head(self, model: Any) -> Head:
+        """Return the source's head of one of transformers' classes."""
+        return Head(self._open(model), without_last=True)
 
     def _open(self, model: Any, **options: Any) -> Any:
         return model.from_pretrained(
@@ -91,13 +95,22 @@ class TrainedWeights:
         absent = set(loading["missing_keys"]) - {name for name, *_ in loading["mismatched_keys"]}
         return not head.keys() & absent
 
-    def _draw_again(self, head: dict[str, Any]) -> None:
+    def _draw_again(self, head: dict[str, Any], config: PretrainedConfig) -> None:
         """Give a head the random weights of a new model."""
         torch.manual_seed(self.seed)
-        fresh: PreTrainedModel = AutoModelForSequenceClassification.from_config(self.config)
+        fresh: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
         drawn = dict(fresh.named_parameters())
         for name, parameter in head.items():
             parameter.data.copy_(drawn[name].data)
+
+
+def _labelled(config: PretrainedConfig, labels: tuple[str, ...] | None) -> PretrainedConfig:
+    """Return a configuration, or a copy of it for other labels."""
+    if labels is None:
+        return config
+    own = copy.deepcopy(config)
+    own.update(label_names(labels))
+    return own
 
 
 def label_names(labels: tuple[str, ...]) -> dict[str, Any]:

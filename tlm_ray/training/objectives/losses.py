@@ -42,14 +42,14 @@ class Loss:
 
 def text_loss(objectives: tuple[Objective, ...]) -> Loss:
     """Return the loss of general text."""
-    return Loss(tuple((objective, 1.0) for objective in objectives))
+    return Loss(tuple((objective, objective.weight) for objective in objectives))
 
 
 def task_loss(objectives: tuple[Objective, ...], *, rho2: float, weighting: str) -> Loss:
     """Return the loss of a task's text with its labels, by one of WEIGHTINGS."""
     if weighting == "mlm":
         return text_loss(objectives)
-    weights = (*((objective, rho2) for objective in objectives), (Labels(), 1.0))
+    weights = (*((objective, rho2 * objective.weight) for objective in objectives), (Labels(), 1.0))
     return Loss(weights, divisor=rho2 + 1 if weighting == "released" else 1.0)
 
 
@@ -63,7 +63,8 @@ def step_loss(
     """
     total: Any = 0
     for objective, weight in loss.weights:
-        own = targets[objective.name]
+        if (own := targets.get(objective.name)) is None:
+            continue
         share = 1.0 if own.chosen is None else token_share
         total = total + weight * (sums[objective.name] * (share * world / max(1, own.total)))
     return total / loss.divisor

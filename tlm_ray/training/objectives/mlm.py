@@ -1,6 +1,6 @@
 """Masked language modelling: the tokens that were masked, predicted from the others (Devlin et al. 2019)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,12 +29,14 @@ class Mlm(Objective):
     masking: Masking = Masking()  # noqa: RUF009 - frozen
 
     def head(self, weights: "Weights") -> "Head":
-        return weights.masked_lm_head()
+        from transformers import AutoModelForMaskedLM
+
+        return weights.head(AutoModelForMaskedLM)
 
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         tokens, chosen = self.masking(rows.tokens, vocabulary, seed=keys.seed, step=keys.step, rows=keys.rows)
         targets = Targets(rows.tokens, chosen, int(chosen.sum()))
-        return Rows(tokens, rows.attention, rows.labels, rows.targets).with_targets(self.name, targets)
+        return replace(rows, tokens=tokens).with_targets(self.name, targets)
 
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
         from tlm_ray.training.cross_entropy import ProjectedCrossEntropy

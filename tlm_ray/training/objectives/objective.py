@@ -65,6 +65,8 @@ class Rows:
     """int64 (rows, length), 1 where there is a token"""
     labels: np.ndarray | None
     """(rows,) class ids or numbers; None for general text"""
+    types: np.ndarray | None = None
+    """int64 (rows, length) token types; None where all are 0"""
     targets: Mapping[str, Targets] = field(default_factory=dict)
     """by the name of the objective"""
 
@@ -95,13 +97,18 @@ class Objective(ABC):
     opens_as: ClassVar[str] = "AutoModel"
     """the class of transformers that opens what `export` writes"""
 
+    @property
+    def weight(self) -> float:
+        """Of this objective's mean loss beside those of others."""
+        return 1.0
+
     @abstractmethod
     def head(self, weights: "Weights") -> "nn.Module":
         """Return the module that predicts, made or read by `weights`; ValueError if the weights cannot serve it."""
 
     @abstractmethod
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
-        """Return the rows, perhaps corrupted, with this objective's targets."""
+        """Return the rows, perhaps corrupted, with this objective's targets; without any, it has no loss of them."""
 
     @abstractmethod
     def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":

@@ -1,0 +1,57 @@
+"""The sizes of an encoder of random weights, and the families that have names."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tlm_ray.training.families.bert import Bert
+from tlm_ray.training.families.family import Family
+from tlm_ray.training.families.modernbert import ModernBert
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (Bert(), ModernBert())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """The sizes of an encoder of random weights."""
+
+    layers: int
+    width: int
+    """size of a hidden state"""
+    heads: int
+    """attention heads"""
+    intermediate: int
+    """inner size of the feed-forward part"""
+    positions: int = 512
+    """tokens that a row may have"""
+    dropout: float = 0.1
+    init_std: float = 0.02
+    """standard deviation of the random weights"""
+    family: str | Family = "bert"
+    """"bert", "modernbert", or a family of your own"""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.family, Family) and self.family not in FAMILIES:
+            allowed = f"allowed are {', '.join(FAMILIES)}, or a Family of your own"
+            raise ValueError(f"family {self.family!r}: {allowed}")
+
+    @property
+    def of_family(self) -> Family:
+        """The family itself, whether it was given by name or as an object."""
+        return self.family if isinstance(self.family, Family) else FAMILIES[self.family]
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The sizes by the names that transformers' configurations share."""
+        return {
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.intermediate,
+            "max_position_embeddings": self.positions,
+            "initializer_range": self.init_std,
+            "classifier_dropout": 0.0,
+        }
+
+    def parameters(self, *, vocabulary: int) -> int:
+        """Return the parameters of the encoder with its masked-language-model head."""
+        return self.of_family.parameters(self, vocabulary=vocabulary)
