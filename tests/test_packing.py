@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from rows import hand_batch
-from transformers import AutoConfig, BertConfig, ModernBertConfig, RobertaConfig
+from transformers import AutoConfig, BertConfig, ModernBertConfig, RobertaConfig, T5Config, T5EncoderModel
 
+from tlm_ray.training import cpu, packing
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.inputs import to_device
@@ -110,8 +111,21 @@ def test_an_architecture_whose_heads_need_more_than_hidden_states_is_refused():
     config = AutoConfig.for_model("longformer", attention_window=8, **SIZE)
     with pytest.raises(ValueError, match="architecture 'longformer': its heads need more of the encoder"):
         make_model(config)
+    with pytest.raises(ValueError, match="architecture 't5': its heads need more of the encoder"):
+        make_model(T5Config(vocab_size=80, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2))
 
 
 def test_first_positions_are_those_of_the_architectures():
     first = {name: first_position(make_model(c).encoder) for name, c in CONFIGS.items()}
     assert {n: p for n, p in first.items() if p} == {"roberta": 2}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_encoder_that_adds_a_bias_by_position_is_refused(packed):
+    size = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
+    encoder = T5EncoderModel(T5Config(vocab_size=80, **size)).eval()
+    cpu.register()
+    packing.register()
+    encoder.set_attn_implementation(packing.ATTENTION if packed else cpu.ATTENTION)
+    with pytest.raises(ValueError, match="adds a bias by position"):
+        encoder(torch.arange(6)[None])

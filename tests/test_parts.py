@@ -209,3 +209,57 @@ def test_general_text_has_no_labels_to_learn():
 def test_a_family_that_is_no_family_is_refused():
     with pytest.raises(ValueError, match="family 'gpt': allowed are bert, modernbert, or a Family of your own"):
         replace(GEOMETRY, family="gpt")
+
+
+@dataclass(frozen=True)
+class Swapped(Objective):
+    """Is the row's second token odd? Makes general rows a token longer and gives them types; leaves task rows out."""
+
+    name: ClassVar[str] = "swapped"
+    weight: float = 3.0  # type: ignore[misc]
+
+    def head(self, weights):
+        return torch.nn.Linear(weights.config.hidden_size, 2)
+
+    def prepare(self, rows, vocabulary, keys):
+        if rows.labels is not None:
+            return rows
+        longer = [np.concatenate([each[:, :1], each], axis=1) for each in (rows.tokens, rows.attention)]
+        turned = (rows.tokens[:, 1] % 2).astype(np.int64)
+        marks = np.stack([turned, 1 - turned], axis=1)
+        rows = replace(rows, tokens=longer[0], attention=longer[1], types=np.zeros_like(longer[0]) + turned[:, None])
+        return rows.with_targets(self.name, Targets(marks, None, len(marks)))
+
+    def loss(self, head, features, prediction):
+        hidden, _ = features.rectangle
+        return binary_cross_entropy_with_logits(head(hidden[:, 0]).float(), prediction.values.float(), reduction="sum")
+
+
+def test_what_an_objective_makes_of_rows_is_what_the_model_gets():
+    settings = stage_one(schedule=GENTLE, objectives=(Swapped(), Mlm()))
+    batches, clean = make_batches(settings), make_batches(stage_one(schedule=GENTLE))
+    batch, before = batches.batch(0), clean.batch(0)
+    assert batch.tokens.shape == batch.attention.shape == batch.types.shape
+    assert (batch.attention.sum(axis=1) == before.attention.sum(axis=1) + 1).all()
+    assert batch.real_tokens == before.real_tokens + len(batch.tokens) == batch.tokens_total
+    assert (batch.types.max(axis=1) == batch.targets["swapped"].values[:, 0]).all()
+
+
+def test_an_objective_may_leave_a_stream_out_and_weighs_what_it_says():
+    settings = stage_one(schedule=GENTLE, objectives=(Swapped(), Mlm()))
+    assert dict(settings.losses["general"].weights) == {Swapped(): 3.0, Mlm(): 1.0}
+    trainer = run_whole(settings)
+    logged = {name for entry in trainer.progress.history for name in entry if name.startswith(("task", "general"))}
+    assert logged == {"general_swapped", "general_mlm", "task_mlm", "task"}
+    assert trainer.progress.flops > 0, "values of two columns are counted like others"
+
+
+@dataclass(frozen=True)
+class Versioned:
+    version: ClassVar[int] = 2
+    rate: float = 1.0
+
+
+def test_a_part_of_ones_own_may_have_a_version():
+    assert plain(Versioned(), "x") == {"type": "Versioned", "version": 2, "rate": 1}
+    assert plain(Momentum(), "x") == {"type": "Momentum", "momentum": 0.9}

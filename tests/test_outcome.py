@@ -1,0 +1,60 @@
+"""What an experiment reads from its stages' records."""
+
+from dataclasses import replace
+
+import pytest
+from small import small_flow, small_recipe
+
+from tlm_ray import storage
+from tlm_ray.runs.experiment import Outcome, Training
+from tlm_ray.runs.stages import RECORD, Stage
+from tlm_ray.training.starts import Pretrained
+
+FACTS = {
+    "task": {"train_bytes": 1000},
+    "neighbours": {"rank_bytes": [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]},
+    "stage_one": {"parameters": 7, "flops_counted": 11, "seconds": 3.0, "history": [{"dev": 41.0}]},
+    "stage_two": {"parameters": 7, "flops_counted": 13, "seconds": 2.0},
+    "metrics": {"dev": 60.0, "test": 50.0, "metric": "accuracy"},
+}
+
+
+def recorded(stage: Stage, root: str) -> None:
+    """Write the records of a stage and of all that it needs, as if they had been made."""
+    for each in stage.upstream():
+        record = {"recipe": each.recipe, "facts": FACTS.get(each.name, {})}
+        storage.write_json(storage.join(each.folder(root), RECORD), record)
+
+
+@pytest.fixture
+def outcome(data, tmp_path):
+    """Two rows: one from scratch, one of a pretrained encoder without stage one, whose teacher has one."""
+    flow = small_flow(data, tmp_path)
+    scratch = Training(row="scratch", task="topics", recipe=small_recipe(), seed=0)
+    tuned = replace(small_recipe(), start=Pretrained("owner/encoder"), stage_one=None)
+    pretrained = Training(row="pretrained", task="topics", recipe=tuned, seed=0)
+    stages = {training: flow.stages(training.recipe, "topics", 0) for training in (scratch, pretrained)}
+    two, teacher = stages[pretrained].stage_two, stages[scratch].stage_two
+    taught = replace(two, inputs=dict(two.inputs) | {"teacher": teacher})
+    metrics = replace(stages[pretrained].metrics, inputs={"stage_two": taught})
+    stages[pretrained] = replace(stages[pretrained], stage_two=taught, metrics=metrics)
+    for each in stages.values():
+        recorded(each.metrics, flow.execution.root)
+    return Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
+
+
+def test_only_a_row_of_weights_trained_elsewhere_is_marked_as_pretrained(outcome):
+    assert {cell.row: cell.pretrained for cell in outcome.cells()} == {"scratch": False, "pretrained": True}
+
+
+def test_facts_are_those_of_the_trainings_own_stages(outcome):
+    scratch, pretrained = (outcome.facts(training) for training in outcome.stages)
+    assert scratch["stage_one_dev"] == 41.0 and pretrained["stage_one_dev"] is None
+    assert (scratch["flops_counted"], pretrained["flops_counted"]) == (24, 13)
+    assert (scratch["seconds"], pretrained["seconds"]) == (5.0, 2.0)
+    assert scratch["data_bytes"] == 1000 + 10 + 20 + 30 + 40 + 50
+
+
+def test_the_model_is_stage_twos(outcome):
+    for training, stages in outcome.stages.items():
+        assert outcome.model(training) == storage.join(stages.stage_two.folder(outcome.root), "model")
