@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 ROUNDING = 1e-6  # by which a correlation may exceed 1
 
@@ -83,25 +83,31 @@ def _class_ids(metric: str, name: str, ids: Sequence[float] | np.ndarray) -> np.
     return array.astype(np.int64)
 
 
+def _scikit() -> Any:
+    from sklearn import metrics  # here, because its import takes 1.1 s of every process, of which most score nothing
+
+    return metrics
+
+
 def _macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
     """Mean over the classes seen in gold or predicted; one never predicted counts 0, as in the released code."""
-    return float(f1_score(gold, predicted, average="macro", zero_division=0))
+    return float(_scikit().f1_score(gold, predicted, average="macro", zero_division=0))
 
 
 def _micro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
     """F1 over all classes together, which equals accuracy where every row has one class."""
-    return float(f1_score(gold, predicted, average="micro", zero_division=0))
+    return float(_scikit().f1_score(gold, predicted, average="micro", zero_division=0))
 
 
 def _accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
-    return float(accuracy_score(gold, predicted))
+    return float(_scikit().accuracy_score(gold, predicted))
 
 
 def _matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
     # One class on both sides leaves the correlation undefined; scikit-learn says 0 and warns.
     if len(np.union1d(gold, predicted)) == 1:
         return 0.0
-    return float(matthews_corrcoef(gold, predicted))
+    return float(_scikit().matthews_corrcoef(gold, predicted))
 
 
 def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
@@ -112,7 +118,9 @@ def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
             f"metric 'accuracy_f1' got the class ids {classes.tolist()}; it allows 0 and 1 only; "
             "use 'macro_f1' for more classes"
         )
-    return (_accuracy(gold, predicted) + float(f1_score(gold, predicted, average="binary", zero_division=0))) / 2
+    return (
+        _accuracy(gold, predicted) + float(_scikit().f1_score(gold, predicted, average="binary", zero_division=0))
+    ) / 2
 
 
 def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:

@@ -6,19 +6,21 @@ continues.
 
 import os
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import train
-from ray.train.torch import TorchConfig
 from ray.train.v2.api.callback import UserCallback
 
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.process import tune_torch
-from tlm_ray.training.placement import RayTrainer, free_orphans
+from tlm_ray.training.placement import free_orphans
 from tlm_ray.training.progress import shown
 from tlm_ray.training.settings import CHECKPOINTS, Job
+
+if TYPE_CHECKING:
+    from tlm_ray.training.ray_trainer import RayTrainer
 
 
 class TrainingStopped(RuntimeError):
@@ -80,7 +82,11 @@ RAY_TRAIN_SETTINGS = {
 }
 
 
-def _trainer(job: Job, callbacks: list[UserCallback]) -> RayTrainer:
+def _trainer(job: Job, callbacks: list[UserCallback]) -> "RayTrainer":
+    from ray.train.torch import TorchConfig  # here, because it imports torch: 1.5 s of a driver that finds all results
+
+    from tlm_ray.training.ray_trainer import RayTrainer
+
     for name, value in RAY_TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
     filesystem, path = storage.open_filesystem(job.folder)

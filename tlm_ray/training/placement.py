@@ -7,26 +7,10 @@ the process asks the State API, a part of the dashboard, which `ray_options` lea
 in vain each second and outlives the training. Ray's control store itself knows which groups' creators are dead.
 """
 
-from typing import Any
-
 import ray
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
-from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
-
-# Each starts a process of 200 MB per training: one whose work `free_orphans` does, one for Ray Data's streams.
-UNUSED = (PlacementGroupCleanerCallback, DatasetsCallback)
-
-
-class RayTrainer(TorchTrainer):
-    """Ray Train's trainer without the processes that a training here does not need."""
-
-    def _create_default_callbacks(self) -> list[Any]:
-        found = super()._create_default_callbacks()  # type: ignore[misc]  # Ray's annotations are those of Train V1
-        return [callback for callback in found if not isinstance(callback, UNUSED)]
 
 
 def free_orphans() -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
 
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
 from tlm_ray.retrieval.methods.bm25 import Bm25
 
 PHRASES = 20
@@ -46,6 +44,8 @@ def key_phrases(text: str, *, phrases: int = PHRASES) -> str:
 
 
 def _phrases(text: str) -> list[list[str]]:
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # here, because the import takes a second
+
     words = PIECES.findall(text.lower())
     runs = groupby(words, lambda word: bool(word) and word not in ENGLISH_STOP_WORDS)
     return [list(run) for is_phrase, run in runs if is_phrase]
