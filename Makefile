@@ -13,7 +13,7 @@ table: $(VENV)/ready
 
 # two files of tests side by side, each process with a Ray of its own: most of their time is waiting for Ray to start
 test: $(VENV)/ready
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -60,6 +60,15 @@ def sentences(generator: np.random.Generator, topic: str, count: int) -> str:
     return " ".join(made)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a Ray as slow, and begin with the files of slow tests, so that both processes end together."""
+    for item in items:
+        if "ray_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with corpus/*.parquet (400 documents) and tasks/topics/{train,dev,test}.parquet (60, 24, 24 rows)."""
@@ -129,6 +138,15 @@ def own_ray() -> Iterator[None]:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     yield
     shutil.rmtree(os.environ.pop("RAY_TMPDIR"), ignore_errors=True)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """Ray's work in this process."""
+    from alone import in_this_process
+
+    with in_this_process():
+        yield
 
 
 @pytest.fixture(scope="session")

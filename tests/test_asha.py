@@ -10,16 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from alone import in_this_process
 from ray.tune.schedulers import TrialScheduler
 from test_jobs import REPOSITORY, arguments, environment
+from test_sweep import flow_of
 
+from tlm_ray import Changes, Space
 from tlm_ray.report.sweeps import sweep_csv, sweep_markdown
 from tlm_ray.runs import sweeping
+from tlm_ray.runs.execution import make
 from tlm_ray.runs.recipes import TINY_RECIPE
 
-TIMEOUT_S = (
-    900  # two sweeps take 100 s on two cores of their own; what waits for a place that nobody frees waits for ever
-)
+TIMEOUT_S = 900  # two sweeps take 100 s on two cores; what waits for a place that nobody frees waits for ever
 
 # Scores of so small a training say nothing: the first trial is stopped at its first evaluation, the other one would be
 # at its last. What is left of their processes is told afterwards; then the same sweep runs on, as a grid.
@@ -69,6 +71,7 @@ GRID = ["--steps-two", "200", "--rho1s", "1", "--rho2s", "20", "--methods", "bm2
 def swept(data, tmp_path_factory) -> tuple[Path, str]:
     """The folder of a sweep whose first trial was stopped and, by a second sweep, finished; and what they printed."""
     root = tmp_path_factory.mktemp("asha")
+    make_blocks(data, root)
     kept = [a for a in arguments(data, root) if a not in ("--k", "5", "--steps-two", "4", "--seeds", "1")]
     command = [sys.executable, "-c", DRIVER, "experiments/sweep.py", *kept, *GRID]
     own = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its Ray is left behind, and its address with it
@@ -84,10 +87,21 @@ def swept(data, tmp_path_factory) -> tuple[Path, str]:
     return root, done.stdout
 
 
+def make_blocks(data: Path, root: Path) -> None:
+    """Make all that comes before the trainings, which takes a second here and 20 on the sweep's Ray."""
+    flow = flow_of(data, root)
+    base = Changes(steps=8, steps_two=200, precision="fp32").recipe("topics", flow)
+    tried = Space(k=[5], rho1=[1], rho2=[20.0], method=["bm25", "random"]).recipes(base)
+    with in_this_process():
+        make([flow.stages(recipe, "topics", 0).blocks for recipe in tried], flow.execution.root)
+
+
+@pytest.mark.slow
 def test_a_stopped_trial_holds_nothing_and_leaves_no_process(swept):
     assert swept[1].count("left: [] free: 1.0") == 2, swept[1]
 
 
+@pytest.mark.slow
 def test_a_stopped_trial_is_no_result_and_a_trial_that_trained_to_its_end_is_one(swept):
     root, _ = swept
     finished, stopped = json.loads((root / "out" / "sweep_topics.json").read_text())["trials"]
@@ -97,12 +111,14 @@ def test_a_stopped_trial_is_no_result_and_a_trial_that_trained_to_its_end_is_one
     assert "stopped" in table and "failed" not in table
 
 
+@pytest.mark.slow
 def test_a_later_grid_goes_on_at_the_checkpoint_of_a_stopped_trial(swept):
     root, _ = swept
     trials = json.loads((root / "out" / "grid" / "sweep_topics.json").read_text())["trials"]
     assert [trial["dev"] is not None for trial in trials] == [True, True]
 
 
+@pytest.mark.slow
 def test_the_run_of_a_stopped_trial_is_killed_until_it_is_taken_up_again(swept):
     name = "task topics, k 5, rho1 1, rho2 20.0, method {}, depth 5"
     after_asha, after_grid = (line for line in swept[1].splitlines() if line.startswith("runs:"))

@@ -58,7 +58,7 @@ def test_the_largest_cosines_are_found(encoder, k):
 
 
 @pytest.mark.parametrize("source", ["no-such-owner/no-such-encoder", "here/but-empty"])
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("alone")
 def test_an_encoder_that_does_not_open_is_named_before_any_shard_is_read(source, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here" / "but-empty").mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_code_that_an_encoder_brings_is_never_run(encoder, tmp_path, monkeypatch
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("alone")
 def test_shards_do_not_show(encoder, data, tmp_path):
     recipe, made = small_recipe(method=Dense(encoder=encoder)), []
     for shards, workers in ((1, 1), (7, 2)):

@@ -1,5 +1,6 @@
 """Encoders that are not BERT, tasks that are not classes: trained on Ray Train, opened by transformers alone."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from tlm_ray.training.inference import predict_texts
 from tlm_ray.training.settings import Compute
 from tlm_ray.training.starts import Architecture
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -71,6 +71,7 @@ def finish(stage: Stage, root: str) -> dict[str, Any]:
     return make([stage], root)[stage.fingerprint]["facts"]
 
 
+@pytest.mark.usefixtures("alone")
 def test_tlm_on_a_roberta_learns_a_regression_of_pairs(similarity, tmp_path, roberta):
     recipe = baseline(small_recipe(), roberta, "tlm")
     flow = replace(small_flow(similarity, tmp_path / "root"), metric="pearson_spearman")
@@ -98,6 +99,7 @@ def test_tlm_on_a_roberta_learns_a_regression_of_pairs(similarity, tmp_path, rob
     np.testing.assert_allclose(found["predicted"].to_numpy(), numbers, atol=1e-4)
 
 
+@pytest.mark.usefixtures("alone")
 def test_any_architecture_is_trained_from_scratch_on_general_text_alone(data, tmp_path):
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "pad_token_id"), 2)
     config = ModernBertConfig(vocab_size=99, max_position_embeddings=64, local_attention=16, **ids, **SIZE)
@@ -115,9 +117,14 @@ def test_any_architecture_is_trained_from_scratch_on_general_text_alone(data, tm
     assert trained.config.pad_token_id == tokenizer.pad_token_id
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_weights_that_two_workers_share_out_open_as_those_of_one(data, tmp_path):
     opened = []
+    trained = shutil.ignore_patterns("stage_one", "stage_two", "metrics")
     for folder, compute in (("one", Compute()), ("two", Compute(workers=2, sharded=True, micro_rows=3))):
+        if folder == "two":
+            shutil.copytree(tmp_path / "one", tmp_path / "two", ignore=trained)
         flow = small_flow(data, tmp_path / folder, compute=compute, workers=2)
         stages = flow.stages(small_recipe(), "topics", 0)
         scores = finish(stages.metrics, flow.execution.root)

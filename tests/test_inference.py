@@ -52,7 +52,7 @@ def read(out: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(file) for file in sorted(out.glob("*.parquet")))
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
 def test_files_of_every_kind_get_what_transformers_alone_predicts(model, tmp_path, kind):
     texts = write(tmp_path / "in", kind, pa.table({"number": range(len(TEXTS)), "text": TEXTS}))
@@ -66,7 +66,7 @@ def test_files_of_every_kind_get_what_transformers_alone_predicts(model, tmp_pat
     assert found["predicted"].to_pylist() == [("sea", "sky", "kitchen")[best] for best in expected.argmax(axis=1)]
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("alone")
 def test_pairs_and_nulls(model, tmp_path):
     one, two = [*TEXTS[:9], None, "text"], [*TEXTS[20:30], None]
     texts = write(tmp_path / "in", "parquet", pa.table({"a": one, "b": two}))
@@ -77,6 +77,7 @@ def test_pairs_and_nulls(model, tmp_path):
     np.testing.assert_allclose(found["probabilities"].to_pylist()[:9], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_run_goes_on_with_the_chunks_that_are_missing_and_no_others(model, tmp_path):
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))

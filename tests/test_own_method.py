@@ -20,7 +20,7 @@ from tlm_ray.retrieval.search_job import search_corpus
 from tlm_ray.retrieval.selection import SELECTION, write_drawn
 from tlm_ray.runs.execution import make
 
-ray_cluster = pytest.mark.usefixtures("ray_cluster")
+alone = pytest.mark.usefixtures("alone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def selections(data, root, method) -> list[bytes]:
     return made
 
 
-@ray_cluster
+@alone
 def test_a_method_that_ranks_by_shared_words(data, tmp_path):
     one, three = selections(data, tmp_path, Shared(letters=3))
     assert one == three
@@ -99,7 +99,7 @@ def test_a_method_that_ranks_by_shared_words(data, tmp_path):
         assert row["score"] == len(passage & query)
 
 
-@ray_cluster
+@alone
 def test_a_method_that_ranks_nothing_for_a_query(data, tmp_path):
     one, three = selections(data, tmp_path, Longest(passages=7))
     assert one == three

@@ -9,6 +9,7 @@ import bm25s
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from alone import in_this_process
 from small import laid_out, small_flow, small_recipe
 
 from tlm_ray import storage
@@ -19,7 +20,7 @@ from tlm_ray.retrieval.methods.rake import key_phrases
 from tlm_ray.retrieval.selection import DROPPED, SELECTION
 from tlm_ray.runs.execution import make
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+alone = pytest.mark.usefixtures("alone")
 
 
 def made(flow, stage) -> Path:
@@ -37,21 +38,33 @@ def built(data, tmp_path_factory):
     """The flow with everything up to the blocks of both methods made."""
     flow = small_flow(data, tmp_path_factory.mktemp("root"), workers=2, shards=3)
     task = flow.task("topics")
-    make([laid_out(flow, method=method).blocks for method in ("bm25", "random")], flow.execution.root)
+    with in_this_process():
+        make([laid_out(flow, method=method).blocks for method in ("bm25", "random")], flow.execution.root)
     return flow, task
 
 
-@pytest.mark.parametrize(("shards", "workers"), [(1, 1), (2, 2), (7, 2), (16, 1)])
-def test_selection_is_the_same_bytes_for_any_number_of_shards_and_workers(built, data, tmp_path, shards, workers):
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_makes_the_same_bytes_with_any_number_of_shards_and_workers(built, data, tmp_path):
+    check_selection(built, small_flow(data, tmp_path, shards=7, workers=2))
+
+
+@alone
+@pytest.mark.parametrize("shards", [1, 2, 16])
+def test_selection_is_the_same_bytes_for_any_number_of_shards(built, data, tmp_path, shards):
+    check_selection(built, small_flow(data, tmp_path, shards=shards))
+
+
+def check_selection(built, other):
     flow, _ = built
     first = made(flow, laid_out(flow).neighbours)
-    other = small_flow(data, tmp_path, shards=shards, workers=workers)
     second = made(other, laid_out(other).neighbours)
     assert first.name == second.name
     for name in (SELECTION, DROPPED):
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
+@alone
 @pytest.mark.parametrize("method", ["bm25", "rake"])
 def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
     flow, task = built
@@ -75,6 +88,7 @@ def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
         assert better <= row["rank"] < better + ties
 
 
+@alone
 @pytest.mark.parametrize("method", ["random", "dsir"])
 def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
     flow, _ = built
@@ -87,6 +101,7 @@ def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
     assert set(drawn["passage"].to_pylist()) != set(bm25["passage"].to_pylist())
 
 
+@alone
 def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corpus(built, data, tmp_path):
     flow, task = built
     recipe, root = small_recipe(method="dsir"), flow.execution.root
@@ -107,6 +122,7 @@ def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corp
     assert (made(other, other.stages(recipe, "topics", 0).neighbours) / SELECTION).read_bytes() == drawn.read_bytes()
 
 
+@alone
 def test_bm25_text_speaks_of_the_querys_topic(built):
     flow, task = built
     selection = storage.read_table(str(made(flow, laid_out(flow).neighbours) / SELECTION))
@@ -133,6 +149,7 @@ GOLDEN_SELECTIONS = {
 }
 
 
+@alone
 @pytest.mark.parametrize("name", [name for name, _ in GOLDEN])
 def test_each_data_stage_makes_the_bytes_of_its_version(built, name):
     flow, _ = built
@@ -141,6 +158,7 @@ def test_each_data_stage_makes_the_bytes_of_its_version(built, name):
     assert digest(Path(stages[name].folder(flow.execution.root)) / file) == expected
 
 
+@alone
 @pytest.mark.parametrize("name", [name for name, _ in GOLDEN_SELECTIONS])
 def test_each_method_makes_the_bytes_of_its_version(built, name):
     flow, _ = built
@@ -148,6 +166,7 @@ def test_each_method_makes_the_bytes_of_its_version(built, name):
     assert digest(made(flow, stage) / SELECTION) == GOLDEN_SELECTIONS[name, stage.version]
 
 
+@alone
 def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
     flow = small_flow(data, tmp_path / "root")
     corpus = tmp_path / "corpus"
@@ -160,6 +179,7 @@ def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
     assert flow.passages(48).fingerprint != changing.passages(48).fingerprint
 
 
+@alone
 @pytest.mark.parametrize("damage", ["flip", "truncate", "foreign"])
 def test_a_damaged_part_of_the_passages_is_named_and_never_searched(built, tmp_path, damage):
     flow, _ = built
@@ -187,6 +207,7 @@ def tmp_path_with(data: Path, corpus: Path) -> Path:
     return folder
 
 
+@alone
 def test_records_tell_where_each_passage_came_from(built):
     flow, _ = built
     folder = made(flow, laid_out(flow).neighbours)

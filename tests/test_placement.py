@@ -4,11 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TIMEOUT_S = 600  # a training of the small data takes 20 s; what waits for a place that nobody frees waits for ever
 
 LOST_CONTROLLER = """
 import os, signal, sys, threading, time
 from pathlib import Path
+
+import pytest
 import psutil, ray
 from small import long_recipe, small_flow
 from tlm_ray import make, ray_options
@@ -31,6 +35,7 @@ print(make([stage], sys.argv[2])[stage.fingerprint]["facts"]["steps"], "steps")
 """
 
 
+@pytest.mark.slow
 def test_a_lost_controller_frees_the_only_place_for_its_successor(data, tmp_path):
     command = [sys.executable, "-c", LOST_CONTROLLER, str(data), str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=TIMEOUT_S)
