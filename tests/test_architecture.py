@@ -210,6 +210,7 @@ def test_no_module_is_hidden_by_a_name_it_exports(house):
     assert hidden_names(house) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", PURE)
 def test_pure_parts_load_neither_ray_nor_mlflow(room):
     names = [f"tlm_ray.{room}.{module}" for module in PURE[room]]

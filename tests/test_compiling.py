@@ -41,6 +41,7 @@ def change(file: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
+@pytest.mark.slow
 def test_an_edit_of_another_file_of_the_engine_compiles_anew(package):
     assert run(package).stdout.split()[:2] == [str((2**30 >> 12) + 1), "1"]
     assert run(package).stdout.split() == [str((2**30 >> 12) + 1), "1", "1", "1"], "found on disk"
@@ -49,6 +50,7 @@ def test_an_edit_of_another_file_of_the_engine_compiles_anew(package):
     assert run(package).stdout.split() == [str((2**30 >> 13) + 1), "0", "0", "0"]
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_every_process_compiles_and_one_warning_says_so(package):
     for folder in {file.parent for file in (package / "tlm_ray").rglob("*.py")}:
         (folder / "__pycache__").write_text("no folder")  # root writes to a read-only folder, but not into a file

@@ -50,6 +50,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 def test_mypy_finds_mistakes_in_an_experiment(tmp_path):
     text = (ROOT / "experiments" / "main_table.py").read_text()
     (tmp_path / "right.py").write_text(text)

@@ -118,6 +118,7 @@ def test_the_fingerprint_is_sha256_of_sorted_json_of_the_recipe():
     assert stage.folder("s3://bucket/root") == f"s3://bucket/root/blocks/{stage.fingerprint[:20]}"
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_the_same_in_another_process():
     code = "from test_stages import make_stage, schedule; print(make_stage(parameters={'s': schedule()}).fingerprint)"
     child = [sys.executable, "-c", code]

@@ -95,6 +95,7 @@ def test_frequent_words_become_one_piece(trained):
     assert counts.most_common(1)[0][0] in trained.get_vocab()
 
 
+@pytest.mark.slow
 def test_the_same_texts_give_the_same_vocabulary_in_another_process(trained):
     code = """
 import json, sys
