@@ -14,6 +14,7 @@ import ray
 from rich.console import Console
 
 from tlm_ray import (
+    PLAIN,
     Budget,
     Changes,
     Cluster,
@@ -40,6 +41,7 @@ ROWS = {
     "TLM, random text": lambda recipe: replace(recipe, method="random"),
     "TLM, BM25 text": lambda recipe: recipe,
 }
+PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one would pick instead, in seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,10 @@ def trainings(options: MainTable, flow: Flow) -> list[Training]:
         for name in options.baseline
         for kind in options.before
     }
-    recipes = {task: options.recipe(task, flow) for task in options.data.tasks}
-    return [
+    tasks = options.data.tasks
+    recipes = {task: options.recipe(task, flow) for task in tasks}
+    plain = [Training(row=row, task=task, recipe=own) for row, own in PLAIN_ROWS.items() for task in tasks]
+    return plain + [
         Training(row=row, task=task, recipe=vary(recipe), seed=seed)
         for row, vary in (ROWS | kinds).items()
         for task, recipe in recipes.items()

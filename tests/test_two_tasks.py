@@ -16,11 +16,12 @@ from trainings import GEOMETRY, SCHEDULE, make_blocks, one_thread  # noqa: F401 
 from transformers import AutoModelForSequenceClassification
 
 from tlm_ray import storage
+from tlm_ray.corpus.predictions import decide
 from tlm_ray.corpus.scores import score
 from tlm_ray.training import ray_worker
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.objectives import Labels, Loss
-from tlm_ray.training.prediction import decide, predict
+from tlm_ray.training.prediction import predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.settings import MODEL, Compute, Job, StageSettings
 from tlm_ray.training.starts import Scratch

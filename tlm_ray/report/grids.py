@@ -57,7 +57,7 @@ def _own_line(row: str, cells: Sequence[Cell], tasks: list[str]) -> Line:
         texts=(
             *scores,
             _average([own[task].mean for task in tasks if task in own], len(tasks)),
-            human(statistics.fmean(cell.flops for cell in own.values())) + mark,
+            _flops_text(statistics.fmean(cell.flops for cell in own.values())) + mark,
             _counted_text([cell.flops_counted for cell in own.values()], mark),
             size_text(statistics.fmean(cell.data_bytes for cell in own.values())) + mark,
             time_text(statistics.fmean(cell.wall_s for cell in own.values())) + mark,
@@ -86,6 +86,10 @@ def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -
     average = _average([row.mean for row in found.values()], len(tasks))
     texts = (*scores, average, human(cost.flops), ABSENT, f"{cost.data_gb:g} GB", ABSENT)
     return Line(name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True)
+
+
+def _flops_text(flops: float) -> str:
+    return human(flops) if flops else ABSENT
 
 
 def _counted_text(counts: list[float], mark: str) -> str:

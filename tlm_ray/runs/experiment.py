@@ -11,9 +11,11 @@ from rich.markup import escape
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
+from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import Cell, Score, check_name, publish_scores, publish_table
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.pipeline import Flow, Stages
+from tlm_ray.runs.plain_stages import PlainStages, plain_stages
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipes import Recipe
@@ -31,9 +33,9 @@ class Training:
     """the table's row"""
     task: str
     """a folder's location, a name below the flow's task_root, or a name of the hub's"""
-    recipe: Recipe
-    """how to train"""
-    seed: int
+    recipe: Recipe | PlainClassifier
+    """how to train; or a classifier that trains no encoder"""
+    seed: int = 0
     """of weights, masks and order of rows"""
 
 
@@ -65,8 +67,9 @@ def run(trainings: Sequence[Training], flow: Flow, *, name: str, tracking_uri: s
     stages = {training: _stages(flow, training) for training in trainings}
 
     for training, own in stages.items():
-        words = {"row": training.row, "method": training.recipe.method.name, "seed": training.seed}
-        tracker.label(own.metrics, task=short_name(training.task), **words)
+        method = {"method": training.recipe.method.name} if isinstance(training.recipe, Recipe) else {}
+        words = {"row": training.row, "task": short_name(training.task), "seed": training.seed}
+        tracker.label(own.metrics, **words, **method)
     try:
         make(
             [own.metrics for own in stages.values()],
@@ -93,8 +96,11 @@ def _check(trainings: Sequence[Training]) -> None:
         raise ValueError(f"--tasks {' '.join(tasks)}: two have the same name, which is their column; rename a folder")
 
 
-def _stages(flow: Flow, training: Training) -> Stages:
-    return flow.stages(training.recipe, training.task, training.seed)
+def _stages(flow: Flow, training: Training) -> Stages | PlainStages:
+    recipe = training.recipe
+    if isinstance(recipe, PlainClassifier):
+        return plain_stages(flow, recipe, training.task)
+    return flow.stages(recipe, training.task, training.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +109,7 @@ class Outcome:
 
     name: str
     """the experiment's, which its files carry"""
-    stages: Mapping[Training, Stages]
+    stages: Mapping[Training, Stages | PlainStages]
     """each training's"""
     root: str
     """location of all results"""
@@ -113,22 +119,24 @@ class Outcome:
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
+        What trains no encoder has 0 FLOPs.
         stage_one_dev: the score of stage one's own task head at its end, None where it has none.
         """
-        stages = self.stages[training]
+        stages, recipe = self.stages[training], training.recipe
+        scores, data_bytes = self._facts(stages.metrics), self._facts(stages.task)["train_bytes"]
+        found = {name: scores[name] for name in ("dev", "test", "metric")}
+        if isinstance(stages, PlainStages) or isinstance(recipe, PlainClassifier):
+            nothing = {"stage_one_dev": None, "flops": 0.0, "flops_counted": 0, "data_bytes": data_bytes}
+            return found | nothing | {"seconds": scores["seconds"]}
         trained = [stage for stage in (stages.stage_one, stages.stage_two) if stage is not None]
         counted = [self._facts(stage).get("flops_counted", 0) for stage in trained]
-        general = sum(self._facts(stages.neighbours).get("rank_bytes", [])[: training.recipe.k])
+        general = sum(self._facts(stages.neighbours).get("rank_bytes", [])[: recipe.k])
         history = self._facts(stages.stage_one).get("history", [{}])
-        scores = self._facts(stages.metrics)
-        return {
+        return found | {
             "stage_one_dev": history[-1].get("dev"),
-            "dev": scores["dev"],
-            "test": scores["test"],
-            "metric": scores["metric"],
             "flops": sum(6.0 * stage.cost["tokens"] * self._facts(stage)["parameters"] for stage in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
-            "data_bytes": general + self._facts(stages.task)["train_bytes"],
+            "data_bytes": general + data_bytes,
             "seconds": sum(self._facts(stage)["seconds"] for stage in trained),
         }
 
@@ -138,7 +146,10 @@ class Outcome:
 
     def model(self, training: Training) -> str:
         """Return the folder of a training's model, which opens as AutoModelForSequenceClassification."""
-        return storage.join(self.stages[training].stage_two.folder(self.root), MODEL)
+        stages = self.stages[training]
+        if isinstance(stages, PlainStages):
+            raise ValueError(f"row {training.row!r}: trains no encoder, so it has no model to open")
+        return storage.join(stages.stage_two.folder(self.root), MODEL)
 
     def publish(self, out: str) -> dict[str, str]:
         """Write the table under `out`, named after the experiment, track its files, and return their locations."""
@@ -156,7 +167,9 @@ class Outcome:
         """Return the table's cells, in the order of the trainings, seeds united."""
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         trained_elsewhere = {
-            (training.row, training.task) for training in self.stages if isinstance(training.recipe.start, Pretrained)
+            (training.row, training.task)
+            for training in self.stages
+            if isinstance(training.recipe, Recipe) and isinstance(training.recipe.start, Pretrained)
         }
         for training in self.stages:
             groups.setdefault((training.row, training.task), []).append(self.facts(training))

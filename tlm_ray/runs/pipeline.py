@@ -1,7 +1,7 @@
 """The flow as stages: from a corpus and a task to a score.
 
     documents -> passages -> statistics -> neighbours -> tokenizer -> blocks -> stage_one -> stage_two -> metrics
-                    task ------^---------------^------------^
+                    task ------^---------------^------------^ --> counts --^
 
 `Flow.stages` lays out one training; stages that trainings share have equal fingerprints and are made once.
 """
@@ -19,13 +19,14 @@ from tlm_ray.corpus.scores import Metric
 from tlm_ray.corpus.tasks import Task, read_task, write_task
 from tlm_ray.digests import identity_of
 from tlm_ray.retrieval import Analyzer
-from tlm_ray.retrieval.methods import Method, Search
 from tlm_ray.retrieval.statistics_job import collect_statistics
 from tlm_ray.runs import work
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.sources import FlowSources
 from tlm_ray.runs.stages import Stage
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
+from tlm_ray.training.counts import Counts
 from tlm_ray.training.driver import train_stage
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
@@ -44,6 +45,7 @@ class Stages:
     neighbours: Stage | None
     tokenizer: Stage
     blocks: Stage
+    counts: Stage | None
     stage_one: Stage | None
     stage_two: Stage
     metrics: Stage
@@ -70,7 +72,8 @@ class Flow:
         neighbours = None if passages is None else self.neighbours(recipe, passages, task)
         tokenizer = self.tokenizer(recipe, task, neighbours)
         blocks = self.blocks(recipe, task, neighbours, tokenizer)
-        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, seed)
+        counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, blocks)
+        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed)
         stage_two = self.stage_two(recipe, blocks, stage_one, seed)
         return Stages(
             task=task,
@@ -78,6 +81,7 @@ class Flow:
             neighbours=neighbours,
             tokenizer=tokenizer,
             blocks=blocks,
+            counts=counts,
             stage_one=stage_one,
             stage_two=stage_two,
             metrics=self.metrics(recipe, blocks, stage_two),
@@ -162,7 +166,7 @@ class Flow:
 
     def neighbours(self, recipe: Recipe, passages: Stage, task: Stage) -> Stage:
         """The passages that the method chose for the task's training texts, ranked."""
-        return _Sources(self, passages, task, recipe.depth).neighbours(recipe.method)
+        return FlowSources(self, passages, task, recipe.depth).neighbours(recipe.method)
 
     def tokenizer(self, recipe: Recipe, task: Stage, neighbours: Stage | None) -> Stage:
         """The tokenizer of a selection and a task."""
@@ -197,14 +201,28 @@ class Flow:
             cost={"seconds": 10.0},
         )
 
-    def stage_one(self, recipe: Recipe, blocks: Stage, seed: int) -> Stage:
+    def counts(self, recipe: Recipe, how: Counts, blocks: Stage) -> Stage:
+        """What stage one's token embeddings and output bias begin with."""
+        k = recipe.k if recipe.uses_general else 0
+        return Stage(
+            name="counts",
+            version=1,
+            parameters={"counts": how, "k": k, "width": recipe.width},
+            inputs={"blocks": blocks},
+            make=lambda folder, inputs: parallel.on_worker(
+                work.write_counts, folder, inputs["blocks"], how, k=k, width=recipe.width
+            ),
+            cost={"seconds": 10.0},
+        )
+
+    def stage_one(self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int) -> Stage:
         """Training on general and task batches."""
         stage = Stage(
             name="stage_one",
             version=TRAINING_VERSION,
             parameters=recipe.settings_one(seed).identity,
-            inputs={"blocks": blocks},
-            make=lambda folder, inputs: self._train(stage, folder, inputs["blocks"], recipe.settings_one(seed)),
+            inputs=_present(blocks=blocks, counts=counts),
+            make=lambda folder, inputs: self._train(stage, folder, inputs, recipe.settings_one(seed)),
             lane="train",
             scratch=CHECKPOINTS,
             cost=stage_one_cost(
@@ -221,7 +239,7 @@ class Flow:
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["stage_one"], MODEL)) if stage_one else recipe.start
-            return self._train(stage, folder, inputs["blocks"], recipe.settings_two(seed, start))
+            return self._train(stage, folder, inputs, recipe.settings_two(seed, start))
 
         stage = Stage(
             name="stage_two",
@@ -237,8 +255,9 @@ class Flow:
         )
         return stage
 
-    def _train(self, stage: Stage, folder: str, blocks: str, settings: StageSettings) -> dict[str, Any]:
-        job = Job(folder=folder, blocks=blocks, settings=settings, compute=self.execution.compute, metric=self.metric)
+    def _train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
+        read = {"blocks": inputs["blocks"], "counts": inputs.get("counts", "")}
+        job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)
         return train_stage(job, callbacks=self.callbacks(stage))
 
     def metrics(self, recipe: Recipe, blocks: Stage, stage_two: Stage) -> Stage:
@@ -261,32 +280,6 @@ class Flow:
             ),
             lane="train",
             cost={"seconds": 10.0},
-        )
-
-
-@dataclass(frozen=True)
-class _Sources:
-    """What the flow offers a method of retrieval: see `tlm_ray.retrieval.methods.Sources`."""
-
-    flow: Flow
-    passages: Stage
-    task: Stage
-    depth: int
-
-    def statistics(self, analyzer: Analyzer) -> Stage:
-        return self.flow.statistics(self.passages, analyzer)
-
-    def neighbours(self, method: Method) -> Stage:
-        run = self.flow.execution
-        gpus = run.compute.resources.get("GPU", 0)
-        search = Search(depth=self.depth, shards=run.shards, workers=run.workers, gpus=gpus)
-        return Stage(
-            name="neighbours",
-            version=method.version,
-            parameters=method.identity(self.depth),
-            inputs=method.inputs(self),
-            make=lambda folder, inputs: method.find(folder, inputs, search),
-            cost={"seconds": 60.0},
         )
 
 

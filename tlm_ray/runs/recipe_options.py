@@ -51,6 +51,9 @@ class Changes(Scale):
         """Return a task's recipe at the scale, changed."""
         recipe = super().recipe(task, flow)
         start = Architecture(self.architecture) if self.architecture else None
+        if start is not None and recipe.counts is not None:  # its width is known when it is opened
+            _print_once(f"--architecture {self.architecture}: begins with random embeddings, not with counts")
+            recipe = replace(recipe, counts=None)
         asked: dict[str, Any] = {"precision": self.precision, "start": start}
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             asked[name] = None if steps is None else _shortened(getattr(recipe, name), steps)

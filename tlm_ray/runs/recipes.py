@@ -10,6 +10,7 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.corpus.hub import known_name
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
+from tlm_ray.training.counts import Counts
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.objectives import WEIGHTINGS, Mlm, Objective
 from tlm_ray.training.optimizers import AdamW, Optimizer
@@ -48,6 +49,8 @@ class Recipe:
     objectives: tuple[Objective, ...] = (Mlm(),)
     """what stage one learns of text, beside the labels; the first one's model is what stage two begins with"""
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
+    counts: Counts | None = None
+    """how token embeddings and output bias begin with counts of the text; None for random ones"""
     tokenizer: str = "trained"
     """"trained", a WordPiece of `vocabulary` entries from the selected and task text, or a hub name or local folder"""
     passage_tokens: int = 128
@@ -78,6 +81,8 @@ class Recipe:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         if self.stage_one is None and not isinstance(self.start, Pretrained):
             raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with")
+        if self.counts is not None and (self.stage_one is None or not self.width):
+            raise ValueError(f"counts {self.counts}: need a stage one that begins with Scratch; give counts=None")
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a name of its own")
         if self.rho1 is None and self.k == 0:
@@ -85,6 +90,11 @@ class Recipe:
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    @property
+    def width(self) -> int:
+        """The size of a token embedding, of a start that says it."""
+        return self.start.geometry.width if isinstance(self.start, Scratch) else 0
 
     @property
     def uses_general(self) -> bool:
@@ -267,4 +277,4 @@ def baseline(recipe: Recipe, start: str, kind: str = "plain") -> Recipe:
     if kind not in BASELINES:
         raise ValueError(f"baseline {kind!r}: allowed are {', '.join(BASELINES)}")
     start = storage.absolute_if_there(start)  # workers have another working folder
-    return replace(recipe, start=Pretrained(start), tokenizer=start, **BASELINES[kind])
+    return replace(recipe, start=Pretrained(start), tokenizer=start, counts=None, **BASELINES[kind])

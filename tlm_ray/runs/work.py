@@ -50,6 +50,13 @@ def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict
     return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **options)
 
 
+def write_counts(folder: str, blocks: str, how: Any, **options: Any) -> dict[str, Any]:
+    """Write the token embeddings and the output bias that a training begins with."""
+    from tlm_ray.training.preparation import make_counts
+
+    return make_counts(folder, blocks, how, **options)
+
+
 def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
     """Score a model on dev and test."""
     from tlm_ray.training.evaluation import evaluate

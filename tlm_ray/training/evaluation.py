@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import torch
 import transformers
 
 from tlm_ray import storage
+from tlm_ray.corpus.predictions import decide, write_predictions
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import Labels
-from tlm_ray.training.prediction import decide, predict
+from tlm_ray.training.prediction import predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.settings import Job
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -56,8 +56,6 @@ def evaluate(
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
         logits = predict(classifier, rows, pad_id=pad_id, worker=Worker(device=device, precision=precision))
         assert rows.labels is not None, "task blocks carry labels"
-        predicted = decide(logits)
+        predicted = write_predictions(folder, split, rows.labels, logits)
         scores[split] = score(metric or facts["metric"], rows.labels, predicted)
-        table = pa.table({"gold": rows.labels, "predicted": predicted, "logits": pa.array(list(logits))})
-        storage.write_table(storage.join(folder, f"{split}_predictions.arrow"), table)
     return scores

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -63,6 +64,20 @@ class JointModel(nn.Module):
         self.encoder: Any = encoder
         self.heads: Any = nn.ModuleDict(heads)
         self._check()
+
+    @torch.no_grad()
+    def begin_with(self, embeddings: np.ndarray, bias: np.ndarray) -> None:
+        """Take token embeddings, (vocabulary, width), rows of zeros left out, and a bias of the vocabulary.
+
+        Source: `tlm_ray.training.counts`.
+        """
+        table = self.encoder.get_input_embeddings().weight
+        known = torch.from_numpy(embeddings.any(axis=1))
+        table[known] = torch.from_numpy(embeddings)[known]
+        for name, objective in self.objectives.items():
+            projection = objective.projection(self.heads[name])
+            if projection is not None and projection.bias is not None:
+                projection.bias.copy_(torch.from_numpy(bias))
 
     def on(self, device: str, *, packed: bool = False) -> "JointModel":
         """Move to a device, and take the attention and the dropout that are fastest there."""

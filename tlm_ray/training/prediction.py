@@ -12,11 +12,6 @@ from tlm_ray.training.worker import Worker
 ROWS = 64  # rows scored together: results do not depend on it beyond rounding
 
 
-def decide(logits: np.ndarray) -> np.ndarray:
-    """Return what is predicted, (rows,): the best class, or with one column, a regression's, the number."""
-    return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
-
-
 @torch.no_grad()
 def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker, objective: str = "labels") -> np.ndarray:
     """Return logits, float32 (rows, classes), on every worker. Rows of like length are scored together, unmasked.

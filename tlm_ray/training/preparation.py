@@ -1,4 +1,4 @@
-"""What training reads: a tokenizer, and blocks of the selected text and of the task."""
+"""What training reads: a tokenizer, blocks of the selected text and of the task, and perhaps counts of them."""
 
 from typing import Any
 
@@ -6,11 +6,14 @@ import pyarrow as pa
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.tasks import SPLITS, Task
-from tlm_ray.training.blocks import Blocks, join_general_blocks, write_general_blocks, write_task_blocks
+from tlm_ray.training.blocks import Blocks, join_general_blocks, read_blocks, write_general_blocks, write_task_blocks
+from tlm_ray.training.counts import Counted, Counts, count
+from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.tokenizer import load_tokenizer, train_wordpiece
 
 TOKENIZER = "tokenizer"
 FACTS = "facts.json"
+COUNTS = "counts.arrow"
 PART_TEXTS = 1 << 16  # passages of a Ray task: at 500 characters and 130 tokens each, 32 MB of text and 34 MB of tokens
 
 
@@ -62,6 +65,27 @@ def make_blocks(
         facts |= {f"{split}_rows": len(rows), f"{split}_tokens": len(rows.tokens)}
     storage.write_json(storage.join(folder, FACTS), facts)
     return facts
+
+
+def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int) -> dict[str, Any]:
+    """Write what training begins with, from the general text of ranks below k (0 for none) and the task's."""
+    with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
+        vocabulary = Vocabulary.of(load_tokenizer(path))
+    read = [read_blocks(storage.join(blocks, "train.arrow"))]
+    if k:
+        read.append(read_blocks(storage.join(blocks, "general.arrow")).cut(k))
+    size = {"vocabulary": vocabulary.size, "special_ids": vocabulary.special_ids, "width": width}
+    embeddings, bias = count(read, how, **size)
+    rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), width)
+    storage.write_table(storage.join(folder, COUNTS), pa.table({"embedding": rows, "bias": bias}))
+    return {"counted_tokens": sum(len(each.tokens) for each in read), "embeddings": int(embeddings.any(axis=1).sum())}
+
+
+def read_counts(folder: str) -> Counted:
+    """Read what `make_counts` wrote."""
+    table = storage.read_table(storage.join(folder, COUNTS)).combine_chunks()
+    rows = table["embedding"].chunk(0)
+    return Counted(rows.values.to_numpy().reshape(len(rows), -1), table["bias"].to_numpy())
 
 
 def _general_blocks(folder: str, selection: str, *, block_tokens: int, workers: int) -> Blocks:

@@ -18,7 +18,7 @@ from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.preparation import FACTS, TOKENIZER
+from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
 from tlm_ray.training.progress import Ticker
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, Job
 from tlm_ray.training.streams import Stream
@@ -42,7 +42,7 @@ def run_job(job: Job) -> dict[str, Any]:
         world=worker.world,
     )
     labels = tuple(facts["labels"])
-    new_model = partial(settings.start.model, settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
+    new_model = partial(_new_model, job, tokenizer=tokenizer, labels=labels)
     trainer = Trainer(
         new_model(),
         batches,
@@ -56,6 +56,15 @@ def run_job(job: Job) -> dict[str, Any]:
     if "stopped" not in found:
         _export(trainer, job, tokenizer, new_model)
     return found
+
+
+def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
+    """Return the model as it is before its first step."""
+    settings = job.settings
+    model = settings.start.model(settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
+    if job.counts:
+        model.begin_with(*read_counts(job.counts))
+    return model
 
 
 def _this_worker(job: Job) -> Worker:

@@ -199,6 +199,8 @@ class Job:
     """the stage's own: checkpoints, progress and the model go there"""
     blocks: str
     """a folder of the blocks stage"""
+    counts: str = ""
+    """a folder of the counts stage, whose embeddings and bias the model begins with; "" for its random ones"""
     settings: StageSettings
     compute: Compute
     metric: str | Metric = ""

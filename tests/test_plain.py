@@ -1,0 +1,130 @@
+"""Classifiers that train no encoder, against scikit-learn and bm25s on the same rows."""
+
+from dataclasses import replace
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import TOPICS, sentences
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score
+from small import small_flow, small_recipe
+
+from tlm_ray import storage
+from tlm_ray.corpus.scores import score
+from tlm_ray.corpus.tasks import Task
+from tlm_ray.plain import PLAIN, Bm25Neighbours, TfIdf
+from tlm_ray.runs.execution import make
+from tlm_ray.runs.experiment import Outcome, Training
+from tlm_ray.runs.plain_stages import plain_stages
+
+
+def make_task(*, metric: str = "accuracy", classes: int = 3) -> Task:
+    """Texts of a topic each, the label; or, of a regression, how long a text is."""
+    rng, topics, splits = np.random.default_rng(3), list(TOPICS)[:classes], {}
+    for split, rows in (("train", 40), ("dev", 20), ("test", 20)):
+        labels = rng.integers(0, classes, rows)
+        texts = [sentences(rng, topics[label], 1) for label in labels]
+        numbers = labels if metric == "accuracy" else np.array([float(len(text.split())) for text in texts])
+        splits[split] = pa.table({"text": texts, "text_pair": [""] * rows, "label": numbers})
+    named = tuple(topics) if metric == "accuracy" else ()
+    return Task(name="t", metric=metric, labels=named, digests=("", "", ""), splits=splits)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_linear_model_is_scikit_learns_with_the_settings_that_are_best_on_dev(classes):
+    task = make_task(classes=classes)
+    (dev, test), gold = (task.texts(split) for split in ("dev", "test")), task.splits["dev"]["label"].to_numpy()
+    options = TfIdf(ngrams=(1, 2), strengths=(0.01, 10.0))
+    logits, chosen = options.predict(task, "accuracy")
+
+    def fitted(longest: int, strength: float, weights: str):
+        vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest))
+        model = LogisticRegression(C=strength, class_weight=None if weights == "none" else weights, tol=1e-8)
+        model.fit(vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy())
+        return vectorizer, model
+
+    scores = {
+        (longest, strength, weights): accuracy_score(gold, model.predict(vectorizer.transform(dev)))
+        for longest in options.ngrams for weights in options.weights for strength in options.strengths
+        for vectorizer, model in [fitted(longest, strength, weights)]
+    }  # fmt: skip
+    assert scores[chosen["ngrams"], chosen["C"], chosen["weights"]] == max(scores.values())
+    vectorizer, model = fitted(chosen["ngrams"], chosen["C"], chosen["weights"])
+    np.testing.assert_array_equal(logits["test"].argmax(axis=1), model.predict(vectorizer.transform(test)))
+    assert logits["test"].shape == (20, classes)
+
+
+def test_numbers_are_predicted_by_ridge():
+    task = make_task(metric="pearson_spearman")
+    logits, chosen = TfIdf(ngrams=(1,), strengths=(1.0,)).predict(task, "pearson_spearman")
+    vectorizer = TfidfVectorizer(sublinear_tf=True)
+    model = Ridge(alpha=1.0).fit(vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy())
+    np.testing.assert_allclose(logits["dev"][:, 0], model.predict(vectorizer.transform(task.texts("dev"))))
+    assert chosen == {"ngrams": 1, "C": 1.0}
+
+
+def nearest(task: Task, split: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and scores of the nearest training texts, by bm25s."""
+    tokens = {name: bm25s.tokenize(task.texts(name), stopwords=None, show_progress=False) for name in ("train", split)}
+    index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    index.index(tokens["train"], show_progress=False)
+    return index.retrieve(tokens[split], k=size, show_progress=False)
+
+
+def test_neighbours_vote_by_their_scores():
+    task = make_task()
+    labels = task.splits["train"]["label"].to_numpy()
+    logits, chosen = Bm25Neighbours(sizes=(5,)).predict(task, "accuracy")
+    ids, scores = nearest(task, "test", 5)
+    expected = np.stack([(scores * (labels[ids] == label)).sum(axis=1) for label in range(3)], axis=1)
+    np.testing.assert_allclose(logits["test"], expected, rtol=1e-4, atol=1e-5)
+    assert chosen == {"neighbours": 5}
+
+
+def test_as_many_neighbours_as_are_best_on_dev():
+    task = make_task()
+    gold = task.splits["dev"]["label"].to_numpy()
+    each = {size: Bm25Neighbours(sizes=(size,)).predict(task, "accuracy").logits["dev"] for size in (1, 7, 40)}
+    scores = {size: score("accuracy", gold, logits.argmax(axis=1)) for size, logits in each.items()}
+    chosen = Bm25Neighbours(sizes=(1, 7, 40)).predict(task, "accuracy").chosen["neighbours"]
+    assert scores[chosen] == max(scores.values())
+
+
+def test_a_text_without_neighbours_gets_the_most_frequent_class_or_the_mean():
+    alone = {"text": ["zzz"] * 20, "text_pair": [""] * 20}
+    task = make_task()
+    other = replace(task, splits=task.splits | {"test": pa.table(alone | {"label": [0] * 20})})
+    frequent = np.bincount(task.splits["train"]["label"].to_numpy()).argmax()
+    assert (Bm25Neighbours().predict(other, "accuracy").logits["test"].argmax(axis=1) == frequent).all()
+    task = make_task(metric="pearson_spearman")
+    other = replace(task, splits=task.splits | {"test": pa.table(alone | {"label": [0.0] * 20})})
+    found = Bm25Neighbours().predict(other, "pearson_spearman").logits["test"]
+    np.testing.assert_allclose(found, task.splits["train"]["label"].to_numpy().mean())
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
+    flow = small_flow(data, tmp_path)
+    trainings = [Training(row=each.name, task="topics", recipe=each) for each in PLAIN]
+    stages = {training: plain_stages(flow, training.recipe, "topics") for training in trainings}
+    make([each.metrics for each in stages.values()], flow.execution.root)
+    outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
+    for cell in outcome.cells():
+        assert cell.flops == cell.flops_counted == 0 and not cell.pretrained and cell.data_bytes > 0
+        assert cell.mean > 80, "words of topics give the class away"
+    first = stages[trainings[0]].metrics
+    kept = storage.read_table(storage.join(first.folder(flow.execution.root), "test_predictions.arrow"))
+    assert score("accuracy", kept["gold"].to_numpy(), kept["predicted"].to_numpy()) == outcome.cells()[0].mean
+    with pytest.raises(ValueError, match=r"row 'TF-IDF .*': trains no encoder, so it has no model to open"):
+        outcome.model(trainings[0])
+
+
+def test_settings_and_task_identify_a_plain_row(data, tmp_path):
+    flow = small_flow(data, tmp_path)
+    classifiers = [TfIdf(), TfIdf(ngrams=(1,)), Bm25Neighbours(), Bm25Neighbours(sizes=(1,))]
+    stages = [plain_stages(flow, each, "topics").metrics for each in classifiers]
+    stages.append(flow.stages(small_recipe(), "topics", 0).metrics)
+    assert len({stage.fingerprint for stage in stages}) == len(stages)

@@ -1,0 +1,54 @@
+"""The protocol of a plain classifier, and how its scores are kept."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tlm_ray.corpus.predictions import write_predictions
+from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.corpus.tasks import Task, load_task
+
+
+class Predicted(NamedTuple):
+    """What a plain classifier says of a task."""
+
+    logits: Mapping[str, np.ndarray]
+    """of "dev" and "test", float (rows, classes), the largest of a row its class; of a regression (rows, 1), numbers"""
+    chosen: Mapping[str, Any]
+    """the settings that were best on dev"""
+
+
+@dataclass(frozen=True)
+class PlainClassifier(ABC):
+    """Learns a task's training rows in seconds; derive from it for one of your own.
+
+    version: goes up when the code predicts otherwise.
+    """
+
+    name: ClassVar[str]
+    """of its row in a table"""
+    version: ClassVar[int] = 1
+
+    @abstractmethod
+    def predict(self, task: Task, metric: str | Metric) -> Predicted:
+        """Learn the training rows, choose settings by `metric` on dev, predict dev and test."""
+
+
+def write_scores(folder: str, task: str, classifier: PlainClassifier, *, metric: str | Metric) -> dict[str, Any]:
+    """Score a plain classifier on dev and test, and keep its predictions beside the gold labels.
+
+    task: the folder of a task stage. metric: one's own, "" for the task's. Returns dev and test scores in percent, the
+    settings chosen and the seconds that it took.
+    """
+    started, labelled = time.monotonic(), load_task(task)
+    scored_by = metric or labelled.metric
+    logits, chosen = classifier.predict(labelled, scored_by)
+    scores: dict[str, Any] = {"metric": labelled.metric, "chosen": dict(chosen)}
+    for split, rows in logits.items():
+        gold = labelled.splits[split]["label"].to_numpy()
+        scores[split] = score(scored_by, gold, write_predictions(folder, split, gold, rows))
+    return scores | {"seconds": time.monotonic() - started}

@@ -1,0 +1,37 @@
+"""What a method of retrieval may read, as stages of the flow."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tlm_ray.retrieval import Analyzer
+from tlm_ray.retrieval.methods import Method, Search
+from tlm_ray.runs.stages import Stage
+
+if TYPE_CHECKING:
+    from tlm_ray.runs.pipeline import Flow
+
+
+@dataclass(frozen=True)
+class FlowSources:
+    """What the flow offers a method of retrieval: see `tlm_ray.retrieval.methods.Sources`."""
+
+    flow: "Flow"
+    passages: Stage
+    task: Stage
+    depth: int
+
+    def statistics(self, analyzer: Analyzer) -> Stage:
+        return self.flow.statistics(self.passages, analyzer)
+
+    def neighbours(self, method: Method) -> Stage:
+        run = self.flow.execution
+        gpus = run.compute.resources.get("GPU", 0)
+        search = Search(depth=self.depth, shards=run.shards, workers=run.workers, gpus=gpus)
+        return Stage(
+            name="neighbours",
+            version=method.version,
+            parameters=method.identity(self.depth),
+            inputs=method.inputs(self),
+            make=lambda folder, inputs: method.find(folder, inputs, search),
+            cost={"seconds": 60.0},
+        )

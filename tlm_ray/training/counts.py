@@ -1,0 +1,103 @@
+"""A start from counts: token embeddings and output bias from the text that is to be learned.
+
+The embeddings are a truncated SVD of positive pointwise mutual information (Levy & Goldberg 2014; contexts smoothed by
+the power 0.75, Levy et al. 2015), the bias the log of each token's frequency, which is all that a model learns of text
+in its first thousands of steps.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from tlm_ray.training.blocks import Blocks
+
+SMOOTHING = 0.75
+PASSES = 4  # power iterations of the randomised SVD (Halko et al. 2011)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How token embeddings and output bias come from counts."""
+
+    window: int = 5
+    """tokens to each side that count as seen together, one at distance d 1/d times"""
+    scale: float = 0.05
+    """root mean square of an embedding's entries"""
+    least: int = 3
+    """occurrences of a token that gets an embedding; a rarer one keeps its random one"""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "least"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"counts: {name} {getattr(self, name)}: must be 1 or more")
+        if not 0 < self.scale < np.inf:
+            raise ValueError(f"counts: scale {self.scale}: must be more than 0, such as 0.05")
+
+
+class Counted(NamedTuple):
+    """What training begins with."""
+
+    embeddings: np.ndarray
+    """float32 (vocabulary, width), 0 for tokens too rare to have one"""
+    bias: np.ndarray
+    """float32 (vocabulary,), the log of each token's share of the text, one occurrence added to each"""
+
+
+def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tuple[int, ...], width: int) -> Counted:
+    """Return embeddings and bias of the text of some blocks; special tokens are near no other.
+
+    ValueError if the text has fewer than `width` + 1 different tokens.
+    """
+    frequency = sum((np.bincount(each.tokens, minlength=vocabulary) for each in blocks), np.zeros(vocabulary, np.int64))
+    information = _information(_together(blocks, how.window, vocabulary, special_ids))
+    embeddings = _decomposed(information, width)
+    size = np.sqrt((embeddings**2).mean(axis=1, keepdims=True))
+    known = (frequency >= how.least)[:, None] & (size > 0)
+    scaled = np.divide(how.scale * embeddings, size, out=np.zeros_like(embeddings), where=known)
+    share = (frequency + 1) / (frequency + 1).sum()
+    return Counted(scaled.astype(np.float32), np.log(share).astype(np.float32))
+
+
+def _together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tuple[int, ...]) -> sp.csr_array:
+    """Count how often two tokens of a row stand within a window of each other, weighted by 1 / distance; symmetric."""
+    found = sp.csr_array((vocabulary, vocabulary), dtype=np.float64)
+    for each in blocks:
+        row = np.repeat(np.arange(len(each.lengths)), each.lengths)
+        usual = ~np.isin(each.tokens, special_ids)
+        for distance in range(1, window + 1):
+            left, right = each.tokens[:-distance], each.tokens[distance:]
+            kept = (row[:-distance] == row[distance:]) & usual[:-distance] & usual[distance:]
+            weights = np.full(int(kept.sum()), 1.0 / distance)
+            found += sp.coo_array((weights, (left[kept], right[kept])), shape=found.shape).tocsr()
+    return (found + found.T).tocsr()
+
+
+def _information(together: sp.csr_array) -> sp.csr_array:
+    """Return the positive pointwise mutual information of tokens (rows) and contexts (columns)."""
+    total = np.asarray(together.sum(axis=1)).ravel()
+    context = total**SMOOTHING
+    cells = together.tocoo()
+    found = np.log(cells.data * context.sum() / (total[cells.row] * context[cells.col]))
+    kept = found > 0
+    return sp.csr_array((found[kept], (cells.row[kept], cells.col[kept])), shape=together.shape)
+
+
+def _decomposed(information: sp.csr_array, width: int) -> np.ndarray:
+    """Return the left singular vectors of the largest singular values, times their square roots: (rows, width).
+
+    On one thread: a product's sums are then added up in one order.
+    """
+    from sklearn.utils.extmath import randomized_svd
+    from threadpoolctl import threadpool_limits
+
+    seen = int((np.diff(information.indptr) > 0).sum())
+    if seen <= width:
+        raise ValueError(
+            f"counts: the text has {seen} different tokens that stand beside others, and embeddings of width {width} "
+            "need more; give more text or a larger vocabulary, or leave counts out"
+        )
+    with threadpool_limits(1):
+        vectors, values, _ = randomized_svd(information, n_components=width, n_iter=PASSES, random_state=0)
+    return vectors * np.sqrt(values)
