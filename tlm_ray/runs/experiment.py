@@ -15,7 +15,7 @@ from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import Cell, Score, check_name, publish_scores, publish_table
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.pipeline import Flow, Stages
-from tlm_ray.runs.plain_stages import PlainStages, plain_stages
+from tlm_ray.runs.plain_rows import PlainStages, plain_stages
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipes import Recipe
