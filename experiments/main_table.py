@@ -55,7 +55,7 @@ class MainTable:
     budget: Budget = field(default_factory=Budget)
     place: Place = field(default_factory=Place)
     cluster: Cluster = field(default_factory=Cluster)
-    seeds: int = 2
+    seeds: int = 3
     """trainings per cell, seeds 0, 1, ..."""
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""

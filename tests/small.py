@@ -24,8 +24,8 @@ STAGE_TWO = Schedule(
 def small_recipe(**changes: Any) -> Recipe:
     """Return a recipe of one narrow layer and a dozen steps."""
     base = replace(
-        TINY_RECIPE, start=Scratch(GEOMETRY), vocabulary=200, stage_one=STAGE_ONE, stage_two=STAGE_TWO, k=5, depth=10,
-        rho1=2, block_tokens=48, task_tokens=48, passage_tokens=48, precision="fp32",
+        TINY_RECIPE, start=Scratch(GEOMETRY), counts=None, vocabulary=200, stage_one=STAGE_ONE, stage_two=STAGE_TWO,
+        k=5, depth=10, rho1=2, block_tokens=48, task_tokens=48, passage_tokens=48, precision="fp32",
     )  # fmt: skip
     return replace(base, **changes)
 
