@@ -11,7 +11,7 @@ from small import laid_out, small_flow, small_recipe
 from tlm_ray import storage
 from tlm_ray.runs.execution import make
 from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.counts import SMOOTHING, Counts, count
+from tlm_ray.training.counts import SMOOTHING, Counts, count, together
 from tlm_ray.training.preparation import COUNTS, read_counts
 from tlm_ray.training.starts import Pretrained
 
@@ -69,8 +69,17 @@ def test_rows_do_not_reach_into_each_other():
     rows = Blocks(np.arange(2, 22, dtype=np.int32), np.arange(0, 21, 2))
     with pytest.raises(ValueError, match=r"the text has 20 different tokens that stand beside others, and embeddings"):
         count([rows], Counts(), **(SIZE | {"width": 20}))
-    found = count([rows], Counts(least=1), **(SIZE | {"width": 10})).embeddings
-    assert np.allclose(found[2] @ found[4], 0, atol=1e-6) and found[2].any()
+    found = together([rows], 5, VOCABULARY, SPECIAL).toarray()
+    expected = np.zeros((VOCABULARY, VOCABULARY))
+    expected[np.arange(2, 22), np.arange(2, 22) ^ 1] = 1
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_was_cut_off_does_not_count():
+    whole = replace(BLOCKS[0], ranks=np.arange(300, dtype=np.int32))
+    alone = Blocks(whole.tokens[: whole.offsets[50]], whole.offsets[:51])
+    for one, other in zip(count([whole.cut(50)], Counts(), **SIZE), count([alone], Counts(), **SIZE), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"least": 0}, {"scale": 0.0}, {"scale": float("nan")}])

@@ -68,7 +68,8 @@ def test_numbers_are_predicted_by_ridge():
 
 def nearest(task: Task, split: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and scores of the nearest training texts, by bm25s."""
-    tokens = {name: bm25s.tokenize(task.texts(name), stopwords=None, show_progress=False) for name in ("train", split)}
+    options = {"stopwords": None, "token_pattern": r"(?u)\b\w+\b", "show_progress": False}
+    tokens = {name: bm25s.tokenize(task.texts(name), **options) for name in ("train", split)}
     index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
     index.index(tokens["train"], show_progress=False)
     return index.retrieve(tokens[split], k=size, show_progress=False)

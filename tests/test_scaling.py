@@ -65,9 +65,9 @@ def test_rows_are_cut_only_where_steps_alone_would_go_too_low():
 def test_changes_are_told_in_words():
     _, changes = scaled(TINY_RECIPE, recipe_tokens(TINY_RECIPE) // 4)
     assert changes == [
-        "stage one: 500 steps instead of 2,000",
-        "stage one: 50 steps of warm-up instead of 200",
-        "stage one: 125 steps between evaluations instead of 500",
+        "stage one: 150 steps instead of 600",
+        "stage one: 15 steps of warm-up instead of 60",
+        "stage one: 50 steps between evaluations instead of 200",
         "stage two: 100 steps instead of 200",
         "stage two: 10 steps of warm-up instead of 20",
         "stage two: 25 steps between evaluations instead of 50",

@@ -211,8 +211,11 @@ OWN_RECIPES = {
         TINY_RECIPE,
         scale="mini",
         k=10,
+        depth=10,
         counts=None,
-        stage_one=replace(TINY_RECIPE.stage_one, steps=4_000, warmup_steps=400),  # type: ignore[type-var]
+        stage_one=replace(  # type: ignore[type-var]
+            TINY_RECIPE.stage_one, steps=4_000, warmup_steps=400, evaluate_every=500
+        ),
     ),
 }
 

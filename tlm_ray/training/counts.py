@@ -50,24 +50,30 @@ def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tu
 
     ValueError if the text has fewer than `width` + 1 different tokens.
     """
-    frequency = sum((np.bincount(each.tokens, minlength=vocabulary) for each in blocks), np.zeros(vocabulary, np.int64))
-    information = _information(_together(blocks, how.window, vocabulary, special_ids))
+    frequency = sum((np.bincount(_text(each), minlength=vocabulary) for each in blocks), np.zeros(vocabulary, np.int64))
+    information = _information(together(blocks, how.window, vocabulary, special_ids))
     embeddings = _decomposed(information, width)
     size = np.sqrt((embeddings**2).mean(axis=1, keepdims=True))
-    known = (frequency >= how.least)[:, None] & (size > 0)
-    scaled = np.divide(how.scale * embeddings, size, out=np.zeros_like(embeddings), where=known)
+    known = (frequency >= how.least) & (np.diff(information.indptr) > 0)
+    scaled = np.divide(how.scale * embeddings, size, out=np.zeros_like(embeddings), where=known[:, None])
     share = (frequency + 1) / (frequency + 1).sum()
     return Counted(scaled.astype(np.float32), np.log(share).astype(np.float32))
 
 
-def _together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tuple[int, ...]) -> sp.csr_array:
+def _text(blocks: Blocks) -> np.ndarray:
+    """Return the tokens of some blocks; a cut shares its tokens with what it was cut from."""
+    return blocks.tokens[: blocks.offsets[-1]]
+
+
+def together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tuple[int, ...]) -> sp.csr_array:
     """Count how often two tokens of a row stand within a window of each other, weighted by 1 / distance; symmetric."""
     found = sp.csr_array((vocabulary, vocabulary), dtype=np.float64)
     for each in blocks:
         row = np.repeat(np.arange(len(each.lengths)), each.lengths)
-        usual = ~np.isin(each.tokens, special_ids)
+        tokens = _text(each)
+        usual = ~np.isin(tokens, special_ids)
         for distance in range(1, window + 1):
-            left, right = each.tokens[:-distance], each.tokens[distance:]
+            left, right = tokens[:-distance], tokens[distance:]
             kept = (row[:-distance] == row[distance:]) & usual[:-distance] & usual[distance:]
             weights = np.full(int(kept.sum()), 1.0 / distance)
             found += sp.coo_array((weights, (left[kept], right[kept])), shape=found.shape).tocsr()

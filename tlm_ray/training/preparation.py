@@ -78,7 +78,10 @@ def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int) ->
     embeddings, bias = count(read, how, **size)
     rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), width)
     storage.write_table(storage.join(folder, COUNTS), pa.table({"embedding": rows, "bias": bias}))
-    return {"counted_tokens": sum(len(each.tokens) for each in read), "embeddings": int(embeddings.any(axis=1).sum())}
+    return {
+        "counted_tokens": sum(int(each.offsets[-1]) for each in read),
+        "embeddings": int(embeddings.any(axis=1).sum()),
+    }
 
 
 def read_counts(folder: str) -> Counted:
