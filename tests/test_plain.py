@@ -72,7 +72,11 @@ def nearest(task: Task, split: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     tokens = {name: bm25s.tokenize(task.texts(name), **options) for name in ("train", split)}
     index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
     index.index(tokens["train"], show_progress=False)
-    return index.retrieve(tokens[split], k=size, show_progress=False)
+    ids, scores = index.retrieve(tokens[split], k=40, show_progress=False)
+    every = np.zeros(ids.shape, np.float32)
+    np.put_along_axis(every, ids, scores, axis=1)
+    order = np.argsort(-every, axis=1, kind="stable")[:, :size]  # between equals the earlier row
+    return order, np.take_along_axis(every, order, axis=1)
 
 
 def test_neighbours_vote_by_their_scores():

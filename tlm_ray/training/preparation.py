@@ -88,7 +88,7 @@ def read_counts(folder: str) -> Counted:
     """Read what `make_counts` wrote."""
     table = storage.read_table(storage.join(folder, COUNTS)).combine_chunks()
     rows = table["embedding"].chunk(0)
-    return Counted(rows.values.to_numpy().reshape(len(rows), -1), table["bias"].to_numpy())
+    return Counted(rows.values.to_numpy().reshape(len(rows), -1).copy(), table["bias"].to_numpy().copy())
 
 
 def _general_blocks(folder: str, selection: str, *, block_tokens: int, workers: int) -> Blocks:
