@@ -93,7 +93,7 @@ def make_blocks(data: Path, root: Path) -> None:
     base = Changes(steps=8, steps_two=200, precision="fp32").recipe("topics", flow)
     tried = Space(k=[5], rho1=[1], rho2=[20.0], method=["bm25", "random"]).recipes(base)
     with in_this_process():
-        make([flow.stages(recipe, "topics", 0).blocks for recipe in tried], flow.execution.root)
+        make([flow.stages(recipe, "topics", 0).counts for recipe in tried], flow.execution.root)
 
 
 @pytest.mark.slow

@@ -67,12 +67,18 @@ def test_the_bias_is_the_log_of_shares():
 
 def test_rows_do_not_reach_into_each_other():
     rows = Blocks(np.arange(2, 22, dtype=np.int32), np.arange(0, 21, 2))
-    with pytest.raises(ValueError, match=r"the text has 20 different tokens that stand beside others, and embeddings"):
-        count([rows], Counts(), **(SIZE | {"width": 20}))
     found = together([rows], 5, VOCABULARY, SPECIAL).toarray()
     expected = np.zeros((VOCABULARY, VOCABULARY))
     expected[np.arange(2, 22), np.arange(2, 22) ^ 1] = 1
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_small_vocabulary_fills_some_columns_and_none_is_refused():
+    rows = Blocks(np.array([2, 3, 4, 2, 4, 3, 3, 2], np.int32), np.array([0, 3, 6, 8]))
+    found = count([rows], Counts(least=1), **SIZE).embeddings
+    assert found[2:5].any(axis=1).all() and found[:, :3].any() and not found[:, 3:].any()
+    with pytest.raises(ValueError, match="no two tokens of the text stand beside each other"):
+        count([Blocks(np.array([2, 3], np.int32), np.arange(3))], Counts(), **SIZE)
 
 
 def test_what_was_cut_off_does_not_count():
@@ -120,7 +126,7 @@ def test_a_training_that_begins_with_counts_has_the_same_bits_for_any_number_of_
         entry["general_mlm"] for entry in histories[1] if "general_mlm" in entry
     ]
     embeddings, bias = read_counts(stages.counts.folder(root))
-    assert embeddings.shape == (len(bias), 32) and embeddings.any(axis=1).mean() > 0.5
+    assert embeddings.shape == (len(bias), 32) and 0.3 < embeddings.any(axis=1).mean() < 0.6
     random = laid_out(flow).stage_one
     make([random], root)
     first = random.record(root)["facts"]["history"][0]["general_mlm"]

@@ -90,7 +90,7 @@ def sweep(
     for recipe, stage in trials:
         tracker.label(stage, task=short_name(task), **_point(recipe))
     try:
-        make([stage.inputs["blocks"] for _, stage in trials], execution.root)
+        make([each for _, stage in trials for each in stage.upstream() if each.lane == "data"], execution.root)
         recipes = {stage.fingerprint: recipe for recipe, stage in trials}
         trial = tune.with_parameters(_trial, recipes=recipes, flow=flow, task=task, tracker=tracker)
         watch = _Trials(trials, execution.root, tracker)

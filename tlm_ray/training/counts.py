@@ -48,10 +48,13 @@ class Counted(NamedTuple):
 def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tuple[int, ...], width: int) -> Counted:
     """Return embeddings and bias of the text of some blocks; special tokens are near no other.
 
-    ValueError if the text has fewer than `width` + 1 different tokens.
+    A text of fewer different tokens than `width` fills as many columns, the others are 0. ValueError if no two tokens
+    stand beside each other.
     """
     frequency = sum((np.bincount(_text(each), minlength=vocabulary) for each in blocks), np.zeros(vocabulary, np.int64))
     information = _information(together(blocks, how.window, vocabulary, special_ids))
+    if not information.nnz:
+        raise ValueError("counts: no two tokens of the text stand beside each other; give more text, or counts=None")
     embeddings = _decomposed(information, width)
     size = np.sqrt((embeddings**2).mean(axis=1, keepdims=True))
     known = (frequency >= how.least) & (np.diff(information.indptr) > 0)
@@ -91,7 +94,7 @@ def _information(together: sp.csr_array) -> sp.csr_array:
 
 
 def _decomposed(information: sp.csr_array, width: int) -> np.ndarray:
-    """Return the left singular vectors of the largest singular values, times their square roots: (rows, width).
+    """Return the left singular vectors of the largest singular values, times their square roots, (rows, width).
 
     On one thread: a product's sums are then added up in one order.
     """
@@ -99,11 +102,7 @@ def _decomposed(information: sp.csr_array, width: int) -> np.ndarray:
     from threadpoolctl import threadpool_limits
 
     seen = int((np.diff(information.indptr) > 0).sum())
-    if seen <= width:
-        raise ValueError(
-            f"counts: the text has {seen} different tokens that stand beside others, and embeddings of width {width} "
-            "need more; give more text or a larger vocabulary, or leave counts out"
-        )
     with threadpool_limits(1):
-        vectors, values, _ = randomized_svd(information, n_components=width, n_iter=PASSES, random_state=0)
-    return vectors * np.sqrt(values)
+        found = randomized_svd(information, n_components=min(width, seen), n_iter=PASSES, random_state=0)
+    vectors, values, _ = found
+    return np.pad(vectors * np.sqrt(values), ((0, 0), (0, width - len(values))))

@@ -74,8 +74,7 @@ def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int) ->
     read = [read_blocks(storage.join(blocks, "train.arrow"))]
     if k:
         read.append(read_blocks(storage.join(blocks, "general.arrow")).cut(k))
-    size = {"vocabulary": vocabulary.size, "special_ids": vocabulary.special_ids, "width": width}
-    embeddings, bias = count(read, how, **size)
+    embeddings, bias = count(read, how, vocabulary=vocabulary.size, special_ids=vocabulary.special_ids, width=width)
     rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), width)
     storage.write_table(storage.join(folder, COUNTS), pa.table({"embedding": rows, "bias": bias}))
     return {
