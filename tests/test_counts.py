@@ -138,5 +138,5 @@ def test_counts_identify_what_begins_with_them_and_nothing_else(data, tmp_path):
     plain, counted, wider = laid_out(flow), laid_out(flow, **COUNTED), laid_out(flow, counts=Counts(window=9))
     assert plain.counts is None and plain.blocks.fingerprint == counted.blocks.fingerprint
     assert len({each.stage_one.fingerprint for each in (plain, counted, wider)}) == 3
-    with pytest.raises(ValueError, match=r"counts .*: need a stage one that begins with Scratch"):
+    with pytest.raises(ValueError, match=r"counts .*: need a stage one and a start that knows its width"):
         replace(small_recipe(**COUNTED), start=Pretrained("owner/encoder"))

@@ -6,8 +6,10 @@ import pytest
 from small import small_flow, small_recipe
 
 from tlm_ray import storage
+from tlm_ray.runs import experiment
 from tlm_ray.runs.experiment import Outcome, Training
 from tlm_ray.runs.stages import RECORD, Stage
+from tlm_ray.runs.tracking import StepLogger
 from tlm_ray.training.starts import Pretrained
 
 FACTS = {
@@ -53,6 +55,19 @@ def test_facts_are_those_of_the_trainings_own_stages(outcome):
     assert (scratch["flops_counted"], pretrained["flops_counted"]) == (24, 13)
     assert (scratch["seconds"], pretrained["seconds"]) == (5.0, 2.0)
     assert scratch["data_bytes"] == 1000 + 10 + 20 + 30 + 40 + 50
+
+
+def test_a_flows_own_callbacks_follow_its_trainings(outcome, data, tmp_path, monkeypatch):
+    flow, used = replace(small_flow(data, tmp_path), callbacks=lambda stage: [f"own of {stage.name}"]), []
+    lay_out = experiment._stages
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
+    monkeypatch.setattr(experiment, "make", lambda *_, **__: None)  # the fixture has recorded all of it
+    monkeypatch.setattr(experiment, "_stages", lambda flow, one: used.append(flow) or lay_out(flow, one))
+    scratch, _ = outcome.stages
+    experiment.run([scratch], flow, name="x", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    logger, own = used[-1].callbacks(outcome.stages[scratch].stage_two)
+    assert own == "own of stage_two" and isinstance(logger, StepLogger)
 
 
 def test_the_model_is_stage_twos(outcome):

@@ -122,17 +122,19 @@ def run_interrupted(folder: Path, stops: list[int], make: Callable[[], Trainer])
             waiting.remove(progress.step)
             raise Interrupted
 
-    waiting = list(stops)
-    while True:
+    def begun() -> Trainer:
         trainer = make()
         if (folder / "state.json").exists():
             trainer.resume(str(folder))
-        try:
-            trainer.run(keep_in(folder), tick)
-        except Interrupted:
-            continue
-        assert not waiting
         return trainer
+
+    waiting = list(stops)
+    while waiting:
+        with pytest.raises(Interrupted):
+            begun().run(keep_in(folder), tick)
+    trainer = begun()
+    trainer.run(keep_in(folder), tick)
+    return trainer
 
 
 def interrupt_at(progress, step):

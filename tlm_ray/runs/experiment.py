@@ -122,23 +122,27 @@ class Outcome:
         What trains no encoder has 0 FLOPs.
         stage_one_dev: the score of stage one's own task head at its end, None where it has none.
         """
-        stages, recipe = self.stages[training], training.recipe
-        scores, data_bytes = self._facts(stages.metrics), self._facts(stages.task)["train_bytes"]
-        found = {name: scores[name] for name in ("dev", "test", "metric")}
-        if isinstance(stages, PlainStages) or isinstance(recipe, PlainClassifier):
-            nothing = {"stage_one_dev": None, "flops": 0.0, "flops_counted": 0, "data_bytes": data_bytes}
-            return found | nothing | {"seconds": scores["seconds"]}
-        trained = [stage for stage in (stages.stage_one, stages.stage_two) if stage is not None]
-        counted = [self._facts(stage).get("flops_counted", 0) for stage in trained]
-        general = sum(self._facts(stages.neighbours).get("rank_bytes", [])[: recipe.k])
-        history = self._facts(stages.stage_one).get("history", [{}])
-        return found | {
-            "stage_one_dev": history[-1].get("dev"),
-            "flops": sum(6.0 * stage.cost["tokens"] * self._facts(stage)["parameters"] for stage in trained),
+        stages, scores = self.stages[training], self._facts(self.stages[training].metrics)
+        trained = [(stage, self._facts(stage)) for stage in stages.trained]
+        counted = [facts.get("flops_counted", 0) for _, facts in trained]
+        learned = next((facts for stage, facts in trained if stage.name == "stage_one"), {})
+        return {
+            "stage_one_dev": learned.get("history", [{}])[-1].get("dev"),
+            "dev": scores["dev"],
+            "test": scores["test"],
+            "metric": scores["metric"],
+            "flops": sum(6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
-            "data_bytes": general + data_bytes,
-            "seconds": sum(self._facts(stage)["seconds"] for stage in trained),
+            "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(training),
+            "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
+
+    def _general_bytes(self, training: Training) -> int:
+        """Count the selected text that a training learns from."""
+        stages, recipe = self.stages[training], training.recipe
+        if isinstance(stages, PlainStages) or isinstance(recipe, PlainClassifier):
+            return 0
+        return sum(self._facts(stages.neighbours).get("rank_bytes", [])[: recipe.k])
 
     def _facts(self, stage: Stage | None) -> dict[str, Any]:
         """Return a stage's facts, empty where it is not needed or not recorded."""

@@ -50,6 +50,11 @@ class Stages:
     stage_two: Stage
     metrics: Stage
 
+    @property
+    def trained(self) -> tuple[Stage, ...]:
+        """The stages that train the encoder, in their order."""
+        return tuple(stage for stage in (self.stage_one, self.stage_two) if stage is not None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
@@ -207,10 +212,10 @@ class Flow:
         return Stage(
             name="counts",
             version=1,
-            parameters={"counts": how, "k": k, "width": recipe.width},
+            parameters={"counts": how, "k": k, "width": recipe.start.width},
             inputs={"blocks": blocks},
             make=lambda folder, inputs: parallel.on_worker(
-                work.write_counts, folder, inputs["blocks"], how, k=k, width=recipe.width
+                work.write_counts, folder, inputs["blocks"], how, k=k, width=recipe.start.width
             ),
             cost={"seconds": 10.0},
         )

@@ -15,6 +15,8 @@ class PlainStages:
 
     task: Stage
     metrics: Stage
+    trained: tuple[Stage, ...] = ()
+    """no stage trains an encoder"""
 
 
 def plain_stages(flow: Flow, classifier: PlainClassifier, task_name: str) -> PlainStages:

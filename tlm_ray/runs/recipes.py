@@ -81,8 +81,11 @@ class Recipe:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         if self.stage_one is None and not isinstance(self.start, Pretrained):
             raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with")
-        if self.counts is not None and (self.stage_one is None or not self.width):
-            raise ValueError(f"counts {self.counts}: need a stage one that begins with Scratch; give counts=None")
+        if self.counts is not None and (self.stage_one is None or self.start.width is None):
+            raise ValueError(
+                f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "
+                "counts=None"
+            )
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a name of its own")
         if self.rho1 is None and self.k == 0:
@@ -90,11 +93,6 @@ class Recipe:
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
-
-    @property
-    def width(self) -> int:
-        """The size of a token embedding, of a start that says it."""
-        return self.start.geometry.width if isinstance(self.start, Scratch) else 0
 
     @property
     def uses_general(self) -> bool:

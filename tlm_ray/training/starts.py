@@ -51,6 +51,11 @@ class Start(ABC):
         """Tokens that a row may have, None where it is not known before the encoder is opened."""
         return None
 
+    @property
+    def width(self) -> int | None:
+        """The size of a token embedding, None where it is not known before the encoder is opened."""
+        return None
+
     def parameters(self, *, vocabulary: int) -> int | None:
         """Return the parameters of the encoder with its MLM head, None where the encoder must be opened to know."""
         return None
@@ -80,6 +85,10 @@ class Scratch(Start):
     @property
     def positions(self) -> int | None:
         return self.geometry.positions
+
+    @property
+    def width(self) -> int | None:
+        return self.geometry.width
 
     def parameters(self, *, vocabulary: int) -> int | None:
         return self.geometry.parameters(vocabulary=vocabulary)
