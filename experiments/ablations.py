@@ -12,22 +12,17 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import (
-    Budget,
-    Changes,
-    Cluster,
     Data,
     Flow,
     Mixture,
     Outcome,
-    Passages,
-    Place,
     Score,
     Training,
+    TrainingOptions,
     open_flow,
     parse,
     plain_errors,
     ray_options,
-    recipe_of,
     run,
     scores_markdown,
     short_name,
@@ -38,19 +33,10 @@ SCORES = {"stage one alone": "stage_one_dev", "both stages": "dev"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ablations:
+class Ablations(TrainingOptions):
     """Options of the ablations."""
 
     data: Data = field(default_factory=Data)
-    changes: Changes = field(default_factory=Changes)
-    passages: Passages = field(default_factory=Passages)
-    budget: Budget = field(default_factory=Budget)
-    place: Place = field(default_factory=Place)
-    cluster: Cluster = field(default_factory=Cluster)
-    seeds: int = 2
-    """trainings per cell, seeds 0, 1, ..."""
-    dry_run: bool = False
-    """list every stage as found or to make, with its cost, and stop"""
     rho1: int | None = None
     """general batches per task batch, instead of the recipe's"""
     rho2s: list[float] = field(default_factory=lambda: [0.0, 20.0])
@@ -59,11 +45,8 @@ class Ablations:
 
 def trainings(options: Ablations, flow: Flow) -> list[Training]:
     """One training per rho2, task and seed."""
-    changes, passages, mixture = options.changes, options.passages, Mixture(rho1=options.rho1)
-    recipes = {
-        task: recipe_of(task, flow, changes=changes, passages=passages, mixture=mixture, budget=options.budget)
-        for task in options.data.tasks
-    }
+    mixture = Mixture(rho1=options.rho1)
+    recipes = {task: options.recipe(task, flow, mixture) for task in options.data.tasks}
     return [
         Training(row=f"rho2 = {rho2:g}", task=task, recipe=replace(recipe, rho2=rho2), seed=seed)
         for rho2 in options.rho2s

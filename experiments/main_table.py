@@ -15,23 +15,17 @@ from rich.console import Console
 
 from tlm_ray import (
     PLAIN,
-    Budget,
-    Changes,
-    Cluster,
     Data,
     Flow,
     Mixture,
-    Passages,
-    Place,
-    Recipe,
     Training,
+    TrainingOptions,
     baseline,
     open_flow,
     parse,
     plain_errors,
     print_table,
     ray_options,
-    recipe_of,
     run,
     show_plan,
 )  # fmt: skip
@@ -45,20 +39,13 @@ PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one w
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainTable:
+class MainTable(TrainingOptions):
     """Options of the main table."""
 
     data: Data = field(default_factory=Data)
-    changes: Changes = field(default_factory=Changes)
-    passages: Passages = field(default_factory=Passages)
     mixture: Mixture = field(default_factory=Mixture)
-    budget: Budget = field(default_factory=Budget)
-    place: Place = field(default_factory=Place)
-    cluster: Cluster = field(default_factory=Cluster)
     seeds: int = 3
     """trainings per cell, seeds 0, 1, ..."""
-    dry_run: bool = False
-    """list every stage as found or to make, with its cost, and stop"""
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
     before: list[str] = field(default_factory=lambda: ["plain"])
@@ -76,11 +63,6 @@ class MainTable:
         if self.baseline and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is not known; give --tokens")
 
-    def recipe(self, task: str, flow: Flow) -> Recipe:
-        """The recipe of a task, which the rows vary."""
-        changes, passages, mixture = self.changes, self.passages, self.mixture
-        return recipe_of(task, flow, changes=changes, passages=passages, mixture=mixture, budget=self.budget)
-
 
 def trainings(options: MainTable, flow: Flow) -> list[Training]:
     """One training per row, task and seed; stages that they share are made once."""
@@ -90,7 +72,7 @@ def trainings(options: MainTable, flow: Flow) -> list[Training]:
         for kind in options.before
     }
     tasks = options.data.tasks
-    recipes = {task: options.recipe(task, flow) for task in tasks}
+    recipes = {task: options.recipe(task, flow, options.mixture) for task in tasks}
     plain = [Training(row=row, task=task, recipe=own) for row, own in PLAIN_ROWS.items() for task in tasks]
     return plain + [
         Training(row=row, task=task, recipe=vary(recipe), seed=seed)

@@ -14,21 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import (
-    Budget,
-    Changes,
-    Cluster,
     Flow,
     Mixture,
     OneTask,
-    Passages,
-    Place,
     Training,
+    TrainingOptions,
     baseline,
     open_flow,
     parse,
     plain_errors,
     ray_options,
-    recipe_of,
     run,
     show_plan,
     storage,
@@ -36,20 +31,13 @@ from tlm_ray import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(TrainingOptions):
     """Options of one training."""
 
     data: OneTask = field(default_factory=OneTask)
-    changes: Changes = field(default_factory=Changes)
-    passages: Passages = field(default_factory=Passages)
     mixture: Mixture = field(default_factory=Mixture)
-    budget: Budget = field(default_factory=Budget)
-    place: Place = field(default_factory=Place)
-    cluster: Cluster = field(default_factory=Cluster)
     seeds: int = 2
     """trainings, seeds 0, 1, ..., of which the best is kept"""
-    dry_run: bool = False
-    """list every stage as found or to make, with its cost, and stop"""
     model: str = "model"
     """folder or URI for the trained model"""
     start: str = ""
@@ -66,8 +54,8 @@ class Train:
 
 def trainings(options: Train, flow: Flow) -> list[Training]:
     """One training per seed."""
-    task, changes, passages, mixture = options.data.task, options.changes, options.passages, options.mixture
-    recipe = recipe_of(task, flow, changes=changes, passages=passages, mixture=mixture, budget=options.budget)
+    task = options.data.task
+    recipe = options.recipe(task, flow, options.mixture)
     recipe = baseline(recipe, options.start, options.before) if options.start else recipe
     return [Training(row="train", task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, open_flow, parse, recipe_of
+from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, TrainingOptions, open_flow, parse
 from tlm_ray.runs import recipe_options
 from tlm_ray.runs.plan import CPU_FLOPS_PER_S
 from tlm_ray.runs.recipes import TINY_RECIPE
@@ -151,9 +151,8 @@ def test_what_a_training_runs_on_is_passed_on():
 
 
 def recipe(root="root", **groups):
-    default = {"changes": Changes(), "passages": Passages(), "mixture": Mixture(), "budget": Budget()} | groups
-    cluster = default.pop("cluster", Cluster())
-    return recipe_of("docstrings", open_flow(Data(), Place(root=str(root)), cluster), **default)
+    mixture, options = groups.pop("mixture", Mixture()), TrainingOptions(place=Place(root=str(root)), **groups)
+    return options.recipe("docstrings", open_flow(Data(), options.place, options.cluster), mixture)
 
 
 def test_a_recipe_takes_what_the_command_line_changes():

@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.recipe_options import Mixture as Mixture
     from tlm_ray.runs.recipe_options import Passages as Passages
     from tlm_ray.runs.recipe_options import Scale as Scale
-    from tlm_ray.runs.recipe_options import recipe_of as recipe_of
+    from tlm_ray.runs.recipe_options import TrainingOptions as TrainingOptions
     from tlm_ray.runs.recipes import Recipe as Recipe
     from tlm_ray.runs.recipes import baseline as baseline
     from tlm_ray.runs.recipes import recipe_for as recipe_for
@@ -101,7 +101,7 @@ _DOOR = {
     "Mixture": "tlm_ray.runs.recipe_options",
     "Passages": "tlm_ray.runs.recipe_options",
     "Scale": "tlm_ray.runs.recipe_options",
-    "recipe_of": "tlm_ray.runs.recipe_options",
+    "TrainingOptions": "tlm_ray.runs.recipe_options",
     "Recipe": "tlm_ray.runs.recipes",
     "baseline": "tlm_ray.runs.recipes",
     "recipe_for": "tlm_ray.runs.recipes",

@@ -10,7 +10,7 @@ from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Method, method_named
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.options import settle
+from tlm_ray.runs.options import Cluster, Place, settle
 from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
 from tlm_ray.runs.plan import training_rate
 from tlm_ray.runs.recipes import Recipe, recipe_for
@@ -165,12 +165,24 @@ class Budget:
         return int(minutes * tokens_per_minute)
 
 
-def recipe_of(
-    task: str, flow: Flow, *, changes: Changes, passages: Passages, mixture: Mixture, budget: Budget
-) -> Recipe:
-    """Return a task's recipe with the changes of the command line, within its budget."""
-    recipe = mixture.change(passages.change(changes.recipe(task, flow)))
-    return budget.cut(recipe, flow.execution)
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What every experiment of trainings takes; derive its options from it, with its `data` and what else it uses."""
+
+    changes: Changes = field(default_factory=Changes)
+    passages: Passages = field(default_factory=Passages)
+    budget: Budget = field(default_factory=Budget)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
+    seeds: int = 2
+    """trainings per cell, seeds 0, 1, ..."""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
+
+    def recipe(self, task: str, flow: Flow, mixture: Mixture) -> Recipe:
+        """Return a task's recipe with the changes of the command line, within its budget."""
+        recipe = mixture.change(self.passages.change(self.changes.recipe(task, flow)))
+        return self.budget.cut(recipe, flow.execution)
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
