@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import (
-    Data,
     Flow,
     Mixture,
     Outcome,
@@ -36,7 +35,6 @@ SCORES = {"stage one alone": "stage_one_dev", "both stages": "dev"}
 class Ablations(TrainingOptions):
     """Options of the ablations."""
 
-    data: Data = field(default_factory=Data)
     rho1: int | None = None
     """general batches per task batch, instead of the recipe's"""
     rho2s: list[float] = field(default_factory=lambda: [0.0, 20.0])

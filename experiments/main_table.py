@@ -15,7 +15,6 @@ from rich.console import Console
 
 from tlm_ray import (
     PLAIN,
-    Data,
     Flow,
     Mixture,
     Training,
@@ -42,7 +41,6 @@ PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one w
 class MainTable(TrainingOptions):
     """Options of the main table."""
 
-    data: Data = field(default_factory=Data)
     mixture: Mixture = field(default_factory=Mixture)
     seeds: int = 3
     """trainings per cell, seeds 0, 1, ..."""

@@ -77,7 +77,7 @@ def test_help_shows_flags_in_groups(parsed, capsys, monkeypatch):
         parsed("main_table", "--help")
     said = capsys.readouterr().out
     titles = re.findall(r"^\W+(\w+) options\W*$", said, re.M)  # with or without a box around them
-    assert titles == ["data", "changes", "passages", "mixture", "budget", "place", "cluster"]
+    assert titles == ["data", "changes", "passages", "budget", "place", "cluster", "mixture"]
     assert "--data." not in said and "--tasks NAME ..." in said
 
 

@@ -10,7 +10,7 @@ from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Method, method_named
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.options import Cluster, Place, settle
+from tlm_ray.runs.options import Cluster, Data, Place, settle
 from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
 from tlm_ray.runs.plan import training_rate
 from tlm_ray.runs.recipes import Recipe, recipe_for
@@ -167,8 +167,9 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """What every experiment of trainings takes; derive its options from it, with its `data` and what else it uses."""
+    """What every experiment of trainings takes; derive its options from it, with what else it uses."""
 
+    data: Data = field(default_factory=Data)
     changes: Changes = field(default_factory=Changes)
     passages: Passages = field(default_factory=Passages)
     budget: Budget = field(default_factory=Budget)
