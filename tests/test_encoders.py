@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import TOPICS, sentences
-from small import small_flow, small_recipe
+from killing import killed_in_turn
+from small import STAGE_ONE, small_flow, small_recipe
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoModelForMaskedLM,
@@ -119,15 +120,17 @@ def test_any_architecture_is_trained_from_scratch_on_general_text_alone(data, tm
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_weights_that_two_workers_share_out_open_as_those_of_one(data, tmp_path):
-    opened = []
+def test_weights_that_two_workers_share_out_open_as_those_of_one_though_a_worker_is_killed(data, tmp_path):
+    opened, recipe = [], small_recipe(stage_one=replace(STAGE_ONE, steps=40, evaluate_every=8))
     trained = shutil.ignore_patterns("stage_one", "stage_two", "metrics")
     for folder, compute in (("one", Compute()), ("two", Compute(workers=2, sharded=True, micro_rows=3))):
         if folder == "two":
             shutil.copytree(tmp_path / "one", tmp_path / "two", ignore=trained)
         flow = small_flow(data, tmp_path / folder, compute=compute, workers=2)
-        stages = flow.stages(small_recipe(), "topics", 0)
-        scores = finish(stages.metrics, flow.execution.root)
+        stages = flow.stages(recipe, "topics", 0)
+        victims = ("RayTrainWorker",) if folder == "two" else ()
+        with killed_in_turn(Path(stages.stage_one.folder(flow.execution.root)), *victims):
+            scores = finish(stages.metrics, flow.execution.root)
         one, two = (stage.folder(flow.execution.root) for stage in (stages.stage_one, stages.stage_two))
         opened.append(AutoModelForMaskedLM.from_pretrained(f"{one}/model").state_dict())
         opened[-1] |= AutoModelForSequenceClassification.from_pretrained(f"{two}/model").state_dict()

@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from killing import checkpoints, killed_in_turn
 from small import STAGE_ONE, long_recipe, small_flow, small_recipe
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
 
@@ -80,37 +79,12 @@ def folder(data, undisturbed) -> Path:
     return folder
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a stage that were written to the end, the newest last."""
-    return sorted(file.parent for file in folder.glob("checkpoints/checkpoint_*/state.json"))
-
-
-def kill_in_turn(folder: Path, victims: tuple[str, ...], done: threading.Event, killed: list[str]) -> None:
-    """Kill a process of each name, one after the other, each when there is a checkpoint that was not there before."""
-    seen: set[Path] = set()
-    while len(killed) < len(victims) and not done.wait(0.02):
-        if fresh := set(checkpoints(folder)) - seen:
-            for process in psutil.Process().children(recursive=True):
-                if victims[len(killed)] in " ".join(process.cmdline()):
-                    os.kill(process.pid, signal.SIGKILL)
-                    killed.append(victims[len(killed)])
-                    seen |= fresh
-                    break
-
-
 def test_after_a_killed_worker_and_a_killed_controller_the_losses_are_those_of_an_undisturbed_run(
     data, folder, undisturbed
 ):
     root, expected = undisturbed
-    victims, done, killed = ("RayTrainWorker", "TrainController"), threading.Event(), []
-    watcher = threading.Thread(target=kill_in_turn, args=(folder, victims, done, killed))
-    watcher.start()
-    try:
+    with killed_in_turn(folder, "RayTrainWorker", "TrainController"):
         recovered = train(data, root, long_recipe())
-    finally:
-        done.set()
-        watcher.join()
-    assert tuple(killed) == victims, "not all of them were there to be killed"
     np.testing.assert_array_equal(losses(recovered), losses(expected))
 
 
@@ -118,6 +92,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 import ray
+from killing import checkpoints, killed_in_turn
 from small import long_recipe, small_flow
 from tlm_ray import make, ray_options
 ray.init(address="local", num_cpus=2, **ray_options())
