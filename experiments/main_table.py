@@ -34,6 +34,7 @@ ROWS = {
     "TLM, random text": lambda recipe: replace(recipe, method="random"),
     "TLM, BM25 text": lambda recipe: recipe,
 }
+OURS = "TLM, BM25 text"  # the row whose differences from all others are told
 PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one would pick instead, in seconds
 
 
@@ -88,8 +89,9 @@ def main() -> None:
         return
     ray.init(**ray_options())
     outcome = run(trainings(options, flow), flow, name="main_table", tracking_uri=options.place.tracking_uri)
-    print_table(outcome.cells(), Console())
-    for uri in outcome.publish(options.place.out).values():
+    comparison = outcome.comparison(OURS)
+    print_table(outcome.cells(), Console(), comparison, notes=outcome.notes)
+    for uri in outcome.publish(options.place.out, comparison).values():
         print(uri)
 
 

@@ -55,3 +55,22 @@ def pixels(png):
 def has_colour(image, colour):
     wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return bool((image == wanted).all(axis=-1).any())
+
+
+def make_predictions(tasks, *, shares, seeds=3, rows=500):
+    """Predictions of rows that are right about so often, by the name of the row."""
+    draw = np.random.default_rng(7)
+    found = []
+    for task in tasks:
+        gold, hard = draw.integers(0, 3, rows), draw.random(rows)
+        for row, share in shares.items():
+            right = hard + 0.1 * draw.normal(size=(seeds, rows)) < share
+            predicted = np.where(right, gold, (gold + 1) % 3)
+            found.append(report.Predictions(row=row, task=task, metric="accuracy", gold=gold, predicted=predicted))
+    return found
+
+
+def make_comparison(tasks, shares, *, row, seeds=3):
+    """Return the comparison of such rows, `row` held against the others."""
+    predictions = make_predictions(tasks, shares=shares, seeds=seeds)
+    return report.Comparison(row=row, differences=tuple(report.compare(predictions)))

@@ -1,9 +1,22 @@
 """Predictions of labelled rows, as scores stages keep them."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
 from tlm_ray import storage
+
+
+class Predicted(NamedTuple):
+    """What was predicted of a split."""
+
+    gold: np.ndarray
+    """(rows,) class ids or numbers"""
+    predicted: np.ndarray
+    """(rows,) likewise"""
+    logits: np.ndarray
+    """(rows, classes), of a regression (rows, 1)"""
 
 
 def decide(logits: np.ndarray) -> np.ndarray:
@@ -15,5 +28,17 @@ def write_predictions(folder: str, split: str, gold: np.ndarray, logits: np.ndar
     """Keep a split's gold labels, predictions and logits (rows, classes) in a folder; return the predictions."""
     predicted = decide(logits)
     table = pa.table({"gold": gold, "predicted": predicted, "logits": pa.array(list(logits))})
-    storage.write_table(storage.join(folder, f"{split}_predictions.arrow"), table)
+    storage.write_table(_file(folder, split), table)
     return predicted
+
+
+def read_predictions(folder: str, split: str) -> Predicted:
+    """Read what `write_predictions` kept."""
+    table = storage.read_table(_file(folder, split))
+    gold, predicted = (table[name].to_numpy() for name in ("gold", "predicted"))
+    logits = table["logits"].combine_chunks().flatten().to_numpy()
+    return Predicted(gold, predicted, logits.reshape(len(gold), -1))
+
+
+def _file(folder: str, split: str) -> str:
+    return storage.join(folder, f"{split}_predictions.arrow")

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tlm_ray.corpus import confusions
+
 ROUNDING = 1e-6  # by which a correlation may exceed 1
 
 
@@ -21,6 +23,9 @@ class Metric:
     """the worst possible score, in percent: -100 for a correlation"""
     is_regression: bool = False
     """labels are numbers instead of classes"""
+    of_confusions: Callable[[np.ndarray], np.ndarray] | None = None
+    """the same of confusion matrices, (..., classes, classes) to (...), see tlm_ray.corpus.confusions; without it a
+    bootstrap calls `compute` once per draw, which is slow"""
 
 
 def metric_named(metric: str | Metric) -> Metric:
@@ -136,11 +141,11 @@ def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric(name="macro_f1", compute=_macro_f1),
-        Metric(name="micro_f1", compute=_micro_f1),
-        Metric(name="accuracy", compute=_accuracy),
-        Metric(name="matthews", compute=_matthews, lowest=-100.0),
-        Metric(name="accuracy_f1", compute=_accuracy_f1),
+        Metric(name="macro_f1", compute=_macro_f1, of_confusions=confusions.macro_f1),
+        Metric(name="micro_f1", compute=_micro_f1, of_confusions=confusions.accuracy),
+        Metric(name="accuracy", compute=_accuracy, of_confusions=confusions.accuracy),
+        Metric(name="matthews", compute=_matthews, lowest=-100.0, of_confusions=confusions.matthews),
+        Metric(name="accuracy_f1", compute=_accuracy_f1, of_confusions=confusions.accuracy_f1),
         Metric(name="pearson_spearman", compute=_pearson_spearman, lowest=-100.0, is_regression=True),
     )
 }

@@ -202,7 +202,7 @@ def _measured(table: pa.Table, uri: str) -> pa.Table:
 
 
 def write_task(folder: str, task: Task) -> dict[str, int]:
-    """Keep a checked task in a stage's folder; returns the number of classes and rows."""
+    """Keep a checked task in a stage's folder; returns how many classes, rows, bytes, and test rows that train has."""
     for split, table in task.splits.items():
         storage.write_table(storage.join(folder, f"{split}.arrow"), table)
     values = {
@@ -215,8 +215,19 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
     facts = {
         "classes": len(task.labels),
         "train_bytes": sum(len(text.encode()) for text in task.train_texts),
+        "test_in_train": _test_in_train(task),
     }
     return facts | {f"{split}_rows": len(task.splits[split]) for split in SPLITS}
+
+
+def _test_in_train(task: Task) -> int:
+    """Count the test rows whose text stands in the training set too, but for case, spaces and signs."""
+    train = set(map(_letters, task.train_texts))
+    return sum(_letters(text) in train for text in task.texts("test"))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.lower())
 
 
 def load_task(folder: str) -> Task:

@@ -6,6 +6,8 @@ does so for a table of scores alone, `publish_sweep` for the trials of a sweep, 
 """
 
 from tlm_ray.report.cells import Cell
+from tlm_ray.report.comparison import Comparison
+from tlm_ray.report.differences import Difference, Predictions, compare
 from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.flops import human
 from tlm_ray.report.paper import ReportedRow, reported
@@ -17,9 +19,13 @@ from tlm_ray.report.terminal import print_table
 
 __all__ = [
     "Cell",
+    "Comparison",
+    "Difference",
+    "Predictions",
     "ReportedRow",
     "Score",
     "check_name",
+    "compare",
     "human",
     "print_table",
     "publish_scores",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
+from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.flops import human
 from tlm_ray.report.formats import ABSENT, pair_text, score_text
 from tlm_ray.report.paper import ReportedRow
@@ -31,24 +32,24 @@ class Grid:
     lines: tuple[Line, ...]
 
 
-def make_grid(cells: Sequence[Cell]) -> Grid:
+def make_grid(cells: Sequence[Cell], comparison: Comparison | None = None) -> Grid:
     """Lay cells out by row and task, in order of first appearance, with the paper's rows beneath.
 
     The average is over the tasks of this table, and absent from a row that lacks one of them;
-    FLOPs, data and time are means over tasks. The best mean of each column among our own rows is
-    marked. Raises ValueError for cells that do not make one table.
+    FLOPs, data and time are means over tasks. Of each column, the row that is shown to lie above all
+    others of our own is marked. Raises ValueError for cells that do not make one table.
     """
     check_cells(cells)
     tasks = names(cells, "task")
     columns = tuple(f"{task} ({metric_text(metric_of(cells, task))})" for task in tasks)
-    lines = [_own_line(row, cells, tasks) for row in names(cells, "row")]
+    lines = [_own_line(row, cells, tasks, comparison) for row in names(cells, "row")]
     return Grid(
         columns=(*columns, "avg", "FLOPs", "FLOPs counted", "data", "time"),
         lines=(*lines, *_reported_lines(cells, tasks)),
     )
 
 
-def _own_line(row: str, cells: Sequence[Cell], tasks: list[str]) -> Line:
+def _own_line(row: str, cells: Sequence[Cell], tasks: list[str], comparison: Comparison | None) -> Line:
     own = {cell.task: cell for cell in cells if cell.row == row}
     scores = [score_text(own[task].scores) if task in own else ABSENT for task in tasks]
     mark = f" {MARK}" if any(cell.pretrained for cell in own.values()) else ""
@@ -62,14 +63,9 @@ def _own_line(row: str, cells: Sequence[Cell], tasks: list[str]) -> Line:
             size_text(statistics.fmean(cell.data_bytes for cell in own.values())) + mark,
             time_text(statistics.fmean(cell.wall_s for cell in own.values())) + mark,
         ),
-        best=(*(task in own and _is_best(own[task], cells) for task in tasks), *[False] * 5),
+        best=(*(comparison is not None and comparison.is_best(row, task) for task in tasks), *[False] * 5),
         is_reported=False,
     )
-
-
-def _is_best(cell: Cell, cells: Sequence[Cell]) -> bool:
-    rivals = [other.mean for other in cells if other.task == cell.task]
-    return len(rivals) > 1 and cell.mean == max(rivals)
 
 
 def _reported_lines(cells: Sequence[Cell], tasks: list[str]) -> list[Line]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tlm_ray import storage
 from tlm_ray.report.cells import Cell
+from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.score_tables import Score, scores_csv, scores_json, scores_markdown
 from tlm_ray.report.sweep_figures import sweep_figure
@@ -12,13 +13,16 @@ from tlm_ray.report.sweeps import Trial, sweep_csv, sweep_json, sweep_markdown
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 
 
-def publish_table(name: str, cells: Sequence[Cell], out: str, *, notes: Sequence[str] = ()) -> dict[str, str]:
+def publish_table(
+    name: str, cells: Sequence[Cell], out: str, comparison: Comparison | None = None, *, notes: Sequence[str] = ()
+) -> dict[str, str]:
     """Write an experiment's table as .md, .csv, .json and .png; `notes` go under the Markdown table.
 
     The files are called `name` and lie under the location `out`; what is there already is replaced. Returns file name
     to location. Raises ValueError for cells that do not make one table, before anything is written.
     """
-    texts = {"md": table_markdown(cells, notes=notes), "csv": table_csv(cells), "json": table_json(cells)}
+    markdown = table_markdown(cells, comparison, notes=notes)
+    texts = {"md": markdown, "csv": table_csv(cells), "json": table_json(cells, comparison)}
     return _publish(name, out, texts, score_against_flops(cells))
 
 

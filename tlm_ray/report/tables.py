@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tlm_ray.report.cells import Cell, check_cells, names, reported_for
+from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.formats import csv_text, json_text, markdown_rows
 from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
 
@@ -18,18 +19,21 @@ REPORTED_NOTE = (
 )
 
 
-def table_markdown(cells: Sequence[Cell], *, notes: Sequence[str] = ()) -> str:
+def table_markdown(cells: Sequence[Cell], comparison: Comparison | None = None, *, notes: Sequence[str] = ()) -> str:
     """Return the table as GitHub Markdown: a line per row, a column per task, the paper's rows beneath.
 
-    Scores are test scores in percent, mean ± sample standard deviation over seeds; `notes` follow
-    the table as a list. Raises ValueError for cells that do not make one table.
+    Scores are test scores in percent, mean ± sample standard deviation over seeds, in bold where the comparison shows
+    the row to lie above all others; the comparison's own table and claims come next, then `notes`. Raises ValueError
+    for cells that do not make one table.
     """
-    grid = make_grid(cells)
+    grid = make_grid(cells, comparison)
     header = ["", *grid.columns]
     rows = [[line.name, *map(_emphasize, line.texts, line.best)] for line in grid.lines]
     lines = markdown_rows(header, rows, right=range(1, len(header)))
-    remarks = [f"- {note}" for note in (*_remarks(cells, grid), *notes)]
-    return "\n".join([*lines, "", *remarks]) + "\n"
+    compared = [] if comparison is None or not comparison.leads else [*comparison.markdown(), ""]
+    claims = [] if comparison is None else comparison.claims()
+    remarks = [f"- {note}" for note in (*claims, *_remarks(cells, grid), *notes)]
+    return "\n".join([*lines, "", *compared, *remarks]) + "\n"
 
 
 def _emphasize(text: str, is_best: bool) -> str:
@@ -65,16 +69,18 @@ def table_csv(cells: Sequence[Cell]) -> str:
     return csv_text(columns, records)
 
 
-def table_json(cells: Sequence[Cell]) -> str:
-    """Return `{"cells": [...], "reported": [...]}` as JSON.
+def table_json(cells: Sequence[Cell], comparison: Comparison | None = None) -> str:
+    """Return `{"cells": [...], "differences": [...], "reported": [...]}` as JSON.
 
     A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, flops_counted (null where not known),
-    data_bytes, wall_s and pretrained (its costs leave the pretraining out). `reported` has the paper's rows for the
+    data_bytes, wall_s and pretrained (its costs leave the pretraining out). A difference has row, other, tasks,
+    mean, low, high, p and smallest, see `Comparison.records`. `reported` has the paper's rows for the
     tasks of the table, if it has them.
     """
     check_cells(cells)
     published = [asdict(row) for task in names(cells, "task") for row in reported_for(cells, task)]
-    document = {"cells": [_record(cell) for cell in cells], "reported": published}
+    compared = [] if comparison is None else comparison.records()
+    document = {"cells": [_record(cell) for cell in cells], "differences": compared, "reported": published}
     return json_text(document)
 
 

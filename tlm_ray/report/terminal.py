@@ -9,17 +9,22 @@ from rich.table import Table
 from rich.text import Text
 
 from tlm_ray.report.cells import Cell
+from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
 
 
-def print_table(cells: Sequence[Cell], console: Console) -> None:
-    """Print the table on a rich console; columns that its width cannot hold go to a table below."""
-    grid = make_grid(cells)
+def print_table(
+    cells: Sequence[Cell], console: Console, comparison: Comparison | None = None, *, notes: Sequence[str] = ()
+) -> None:
+    """Print the table and what it shows on a rich console; columns that its width cannot hold go to a table below."""
+    grid = make_grid(cells, comparison)
     for columns in _column_groups(grid, console.width):
         console.print(_part(grid, columns))
         console.print()
     if any(cell.pretrained for cell in cells):
         console.print(PRETRAINED_NOTE, highlight=False)
+    for line in (*(comparison.claims() if comparison else ()), *notes):
+        console.print(Text(line))  # no markup: a row may be called [red]
 
 
 def _column_groups(grid: Grid, width: int) -> list[list[int]]:

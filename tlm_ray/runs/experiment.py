@@ -6,13 +6,25 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from rich.markup import escape
 
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.predictions import read_predictions
+from tlm_ray.corpus.scores import Metric
 from tlm_ray.plain import PlainClassifier
-from tlm_ray.report import Cell, Score, check_name, publish_scores, publish_table
+from tlm_ray.report import (
+    Cell,
+    Comparison,
+    Predictions,
+    Score,
+    check_name,
+    compare,
+    publish_scores,
+    publish_table,
+)
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.pipeline import Flow, Stages
 from tlm_ray.runs.plain_rows import PlainStages, plain_stages
@@ -82,7 +94,7 @@ def run(trainings: Sequence[Training], flow: Flow, *, name: str, tracking_uri: s
         tracker.fail()
         raise
     console.print(escape(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s"))
-    outcome = Outcome(name=name, stages=stages, root=execution.root, tracker=tracker)
+    outcome = Outcome(name=name, stages=stages, root=execution.root, tracker=tracker, metric=flow.metric)
     tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
     return outcome
 
@@ -115,6 +127,8 @@ class Outcome:
     """location of all results"""
     tracker: Tracker
     """the experiment's MLflow run"""
+    metric: str | Metric = ""
+    """of the flow, "" for each task's own"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
@@ -155,9 +169,39 @@ class Outcome:
             raise ValueError(f"row {training.row!r}: trains no encoder, so it has no model to open")
         return storage.join(stages.stage_two.folder(self.root), MODEL)
 
-    def publish(self, out: str) -> dict[str, str]:
+    def comparison(self, row: str) -> Comparison:
+        """Return how far a row of the table lies above the others, on test rows, and what of that is shown."""
+        grouped = [self._predictions(own) for own in self._cells().values()]
+        single = any(len(each.predicted) == 1 and each.is_drawn for each in grouped)
+        return Comparison(row=row, differences=tuple(compare(grouped)), are_seeds_known=not single)
+
+    def _predictions(self, trainings: Sequence[Training]) -> Predictions:
+        """Read what the trainings of one cell predicted of the test set."""
+        first = trainings[0]
+        read = [read_predictions(self.stages[one].metrics.folder(self.root), "test") for one in trainings]
+        return Predictions(
+            row=first.row,
+            task=short_name(first.task),
+            metric=self.metric or self.facts(first)["metric"],
+            gold=read[0].gold,
+            predicted=np.array([each.predicted for each in read]),
+            is_drawn=isinstance(first.recipe, Recipe),
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know of the tasks: test rows whose text is trained on."""
+        tasks = {short_name(one.task): self._facts(stages.task) for one, stages in self.stages.items()}
+        return [
+            f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows stands in the training "
+            "set too, but for case, spaces and signs"
+            for name, facts in tasks.items()
+            if facts.get("test_in_train")
+        ]
+
+    def publish(self, out: str, comparison: Comparison | None = None) -> dict[str, str]:
         """Write the table under `out`, named after the experiment, track its files, and return their locations."""
-        return self._tracked(publish_table(self.name, self.cells(), out))
+        return self._tracked(publish_table(self.name, self.cells(), out, comparison, notes=self.notes))
 
     def publish_scores(self, scores: Sequence[Score], out: str) -> dict[str, str]:
         """Write a table of scores alone instead, such as an ablation's."""
@@ -169,14 +213,12 @@ class Outcome:
 
     def cells(self) -> list[Cell]:
         """Return the table's cells, in the order of the trainings, seeds united."""
-        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         trained_elsewhere = {
             (training.row, training.task)
             for training in self.stages
             if isinstance(training.recipe, Recipe) and isinstance(training.recipe.start, Pretrained)
         }
-        for training in self.stages:
-            groups.setdefault((training.row, training.task), []).append(self.facts(training))
+        groups = {cell: [self.facts(training) for training in own] for cell, own in self._cells().items()}
         return [
             Cell(
                 row=row,
@@ -192,3 +234,10 @@ class Outcome:
             )
             for (row, task), seeds in groups.items()
         ]
+
+    def _cells(self) -> dict[tuple[str, str], list[Training]]:
+        """Return the trainings of each row and task, in their order."""
+        groups: dict[tuple[str, str], list[Training]] = {}
+        for training in self.stages:
+            groups.setdefault((training.row, training.task), []).append(training)
+        return groups

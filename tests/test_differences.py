@@ -1,0 +1,160 @@
+"""Which rows differ: against scipy's bootstrap and permutation test, and by how often an interval holds the truth."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tlm_ray.corpus.scores import METRICS, Metric, score
+from tlm_ray.report.bootstrap import redrawn_scores
+from tlm_ray.report.differences import Difference, Predictions, compare, over_tasks
+
+ROWS = 800
+
+
+def guesses(draw, gold, share, classes=3):
+    """Predict each row rightly with a chance, (rows,) or one number."""
+    right = draw.random(len(gold)) < share
+    return np.where(right, gold, (gold + draw.integers(1, classes, len(gold))) % classes)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Gold labels and what two classifiers of 74 and 70 % that err alike predict."""
+    draw = np.random.default_rng(3)
+    gold, hard = draw.integers(0, 3, ROWS), draw.random(ROWS)
+    return gold, *(np.where(hard < share, gold, guesses(draw, gold, 0.1)) for share in (0.72, 0.68))
+
+
+def single(name, predicted, gold, metric="accuracy", *, is_drawn=False):
+    runs = np.atleast_2d(predicted)
+    return Predictions(row=name, task="t", metric=metric, gold=gold, predicted=runs, is_drawn=is_drawn)
+
+
+def compared(one, other, gold, **options):
+    return compare([single("a", one, gold, **options), single("b", other, gold, **options)])[0]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_an_interval_is_scipys(pair, metric):
+    gold, one, other = pair
+    found = compared(one, other, gold, metric=metric)
+
+    def difference(rows):
+        return (score(metric, gold[rows], one[rows]) - score(metric, gold[rows], other[rows])) / 100
+
+    def accuracies(a, b, axis):
+        return a.mean(axis) - b.mean(axis)
+
+    if metric == "accuracy":
+        samples, statistic = ((one == gold).astype(float), (other == gold).astype(float)), accuracies
+        options = {"paired": True, "vectorized": True, "n_resamples": 50_000, "batch": 5_000}
+    else:
+        samples, statistic = (np.arange(ROWS),), difference
+        options = {"vectorized": False, "n_resamples": 1_500}
+    expected = stats.bootstrap(samples, statistic, method="percentile", rng=np.random.default_rng(0), **options)
+    interval = expected.confidence_interval
+    tolerance = 1e-3 if metric == "accuracy" else 4e-3  # of fewer draws, whose ends vary
+    assert np.array(found.interval) / 100 == pytest.approx([interval.low, interval.high], abs=tolerance)
+    assert found.mean == pytest.approx(100 * difference(np.arange(ROWS)))
+
+
+def test_p_is_that_of_a_permutation_test(pair):
+    gold, one, other = pair
+    right = [(each == gold).astype(float) for each in (one, other)]
+    expected = stats.permutation_test(
+        right,
+        lambda a, b, axis: a.mean(axis) - b.mean(axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=20_000,
+        rng=np.random.default_rng(0),
+    )
+    assert compared(one, other, gold).p == pytest.approx(expected.pvalue, abs=0.01)
+    near = np.where(np.random.default_rng(1).random(ROWS) < 0.98, one, other)
+    assert compared(one, near, gold).p > 0.05
+
+
+def probabilities(draw, hard, lead, seeds, *, of_seeds=0.25, of_both=1.0):
+    """Chances of rows to be right, (rows, seeds): by row, by seed, and by what they do together."""
+    noise = of_seeds * draw.normal(size=(1, seeds)) + of_both * draw.normal(size=(len(hard), seeds))
+    return 1 / (1 + np.exp(-(hard[:, None] + lead + noise)))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
+    draw, repeats, rows = np.random.default_rng(0), 1_000, 200
+    many = draw.normal(0.5, 1.5, 1_000_000)
+    truth = 100 * np.subtract(*(probabilities(draw, many, lead, 1, of_seeds=0).mean() for lead in (0.25, 0.0)))
+    held = 0
+    for _ in range(repeats):
+        hard, gold = draw.normal(0.5, 1.5, rows), draw.integers(0, 2, rows)
+        runs = [
+            np.where(draw.random((rows, seeds)) < probabilities(draw, hard, lead, seeds), gold[:, None], 2).T
+            for lead in (0.25, 0.0)
+        ]
+        given = [single(name, own, gold, is_drawn=True) for name, own in zip("ab", runs, strict=True)]
+        low, high = compare(given, draws=200)[0].interval
+        held += low <= truth <= high
+    assert 0.93 <= held / repeats <= 0.97
+
+
+def test_all_rows_see_the_same_test_sets_and_any_order_of_them_the_same(pair):
+    gold, one, other = pair
+    redrawn = redrawn_scores("accuracy", gold, np.array([one, other, one]), draws=50)
+    np.testing.assert_array_equal(redrawn[0], redrawn[2])
+    assert redrawn.std(axis=1).min() > 0
+    found = {(each.row, each.other): each for each in compare([single("a", one, gold), single("b", other, gold)])}
+    assert found["a", "b"].mean == -found["b", "a"].mean and found["a", "b"].p == found["b", "a"].p
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.of_confusions])
+def test_scores_of_confusion_matrices_are_scikit_learns(name, pair):
+    metric = METRICS[name]
+    gold, one, _ = pair
+    if name == "accuracy_f1":
+        gold, one = gold % 2, one % 2
+    slow = Metric(name="slow", compute=metric.compute)
+    runs = np.array([one, gold, np.zeros_like(gold), np.roll(one, 5)])
+    for rows in (slice(None), slice(0, 7), slice(0, 1)):  # of few rows, some classes are never seen
+        fast, expected = (redrawn_scores(m, gold[rows], runs[:, rows], draws=20) for m in (metric, slow))
+        np.testing.assert_allclose(fast, expected, atol=1e-9)
+
+
+def test_numbers_are_compared_by_their_metric():
+    draw = np.random.default_rng(0)
+    gold = draw.normal(size=300)
+    good, bad = gold + 0.3 * draw.normal(size=300), gold + 2 * draw.normal(size=300)
+    found = compare([single(n, p, gold, "pearson_spearman") for n, p in (("a", good), ("b", bad))], draws=100)[0]
+    assert found.is_shown and found.mean == pytest.approx(
+        score("pearson_spearman", gold, good) - score("pearson_spearman", gold, bad)
+    )
+
+
+def test_a_row_of_one_training_borrows_the_spread_of_the_others_seeds(pair):
+    gold, one, other = pair
+    draw = np.random.default_rng(5)
+    seeds = np.array([np.where(draw.random(ROWS) < share, one, other) for share in (0.1, 0.5, 0.9)])
+    of_three = single("a", seeds, gold, is_drawn=True)
+    drawn, fixed = (compare([of_three, single("b", other, gold, is_drawn=is_drawn)])[0] for is_drawn in (True, False))
+    assert drawn.error > fixed.error and drawn.mean == fixed.mean
+
+
+def test_means_over_tasks_add_variances():
+    parts = [Difference(row="a", other="b", tasks=(t,), mean=m, error=e, freedom=4) for t, m, e in ("x12", "y34")
+             for m, e in ((float(m), float(e)),)]  # fmt: skip
+    whole = over_tasks(parts)
+    assert (whole.tasks, whole.mean) == (("x", "y"), 2.0)
+    assert whole.error == pytest.approx(np.sqrt(2**2 + 4**2) / 2)
+    assert whole.freedom == pytest.approx((4 + 16) ** 2 / (4**2 / 4 + 16**2 / 4))
+
+
+def test_rows_that_predict_alike_do_not_differ(pair):
+    gold, one, _ = pair
+    found = compared(one, one, gold)
+    assert found.mean == 0 and found.p == 1 and not found.is_shown
+
+
+def test_rows_of_other_test_sets_are_refused(pair):
+    gold, one, other = pair
+    with pytest.raises(ValueError, match="row 'b' on 't': its gold labels are not those of row 'a'"):
+        compare([single("a", one, gold), single("b", other, np.roll(gold, 1))])

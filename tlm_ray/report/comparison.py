@@ -1,0 +1,107 @@
+"""How the rows of a table differ, in words: a table of differences from a chosen row, and a sentence a claim."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tlm_ray.report.differences import LEVEL, Difference, over_tasks
+from tlm_ray.report.formats import ABSENT, markdown_rows
+
+NOT_SHOWN = f"Differences in bold have p < {LEVEL:g}; 95 % intervals are over test rows and seeds (paired bootstrap)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The differences between a table's rows, and the row that the others are held against."""
+
+    row: str
+    """the table's row whose lead over the others is told"""
+    differences: tuple[Difference, ...] = ()
+    """of all rows on each task, in both directions"""
+    are_seeds_known: bool = True
+    """whether a row of one training, whose seeds' spread nobody has seen, is not among them"""
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of all differences."""
+        return list(dict.fromkeys(each.tasks[0] for each in self.differences))
+
+    @property
+    def leads(self) -> dict[str, list[Difference]]:
+        """By the name of each other row, how far the chosen row lies above it, task by task."""
+        found: dict[str, list[Difference]] = {}
+        for each in self.differences:
+            if each.row == self.row:
+                found.setdefault(each.other, []).append(each)
+        return found
+
+    def is_best(self, row: str, task: str) -> bool:
+        """Whether a row is shown to lie above every other row on a task."""
+        own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
+        return bool(own) and all(each.mean > 0 and each.is_shown for each in own)
+
+    def markdown(self) -> list[str]:
+        """Return the lines of a GitHub Markdown table, a line per other row."""
+        columns = self.tasks + (["all"] if len(self.tasks) > 1 else [])
+        body = [[other, *(_bold(lead) for lead in leads)] for other, leads in self._lines()]
+        return markdown_rows([f"{self.row} less", *columns], body, right=range(1, len(columns) + 1))
+
+    def claims(self) -> list[str]:
+        """Return a sentence for each other row, then what the intervals are of."""
+        if not self.leads:
+            return []
+        seeds = "" if self.are_seeds_known else " Rows of one training: how seeds spread is not in these intervals."
+        return [*(_claim(found) for found in self.leads.values()), NOT_SHOWN + seeds]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return every difference of the chosen row for programs, those over all tasks of the table included."""
+        found = [each for leads in self.leads.values() for each in (*leads, *_mean(leads))]
+        return [
+            {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
+            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "smallest": each.smallest}
+            for each in found
+        ]
+
+    def _lines(self) -> list[tuple[str, list[Difference | None]]]:
+        lines = []
+        for other, found in self.leads.items():
+            by_task = {each.tasks[0]: each for each in found}
+            own = [by_task.get(task) for task in self.tasks]
+            whole = [over_tasks(found) if len(found) == len(self.tasks) else None] if len(self.tasks) > 1 else []
+            lines.append((other, own + whole))
+        return lines
+
+
+def difference_text(found: Difference) -> str:
+    """Return "+5.0 (2.5 to 7.4)"."""
+    low, high = found.interval
+    return f"{found.mean:+.1f} ({low:.1f} to {high:.1f})"
+
+
+def _bold(found: Difference | None) -> str:
+    if found is None:
+        return ABSENT
+    return f"**{difference_text(found)}**" if found.is_shown else difference_text(found)
+
+
+def _mean(found: Sequence[Difference]) -> list[Difference]:
+    return [over_tasks(found)] if len(found) > 1 else []
+
+
+def _claim(found: Sequence[Difference]) -> str:
+    whole = over_tasks(found) if len(found) > 1 else found[0]
+    low, high = whole.interval
+    above = sum(each.mean > 0 for each in found)
+    where = f" on {above} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
+    side = "above" if whole.mean > 0 else "below"
+    shown = (
+        f"p {_p(whole.p)}"
+        if whole.is_shown
+        else (f"not shown, p {_p(whole.p)}; {whole.smallest:.1f} points would have been, four times in five")
+    )
+    interval = f"95 % interval {low:.1f} to {high:.1f}"
+    return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({shown})."
+
+
+def _p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}" if p < 0.1 else f"= {p:.2f}"

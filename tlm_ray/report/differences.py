@@ -1,0 +1,177 @@
+"""Which rows of a table differ: intervals and p of the differences of their means, over test rows and seeds.
+
+A row's score varies with the test rows that happened to be drawn, which all rows share, and with the seeds of its own
+trainings. The variance of a difference of two means is that of two crossed factors,
+
+    what seeds have in common, over test rows  +  s² (1/n + 1/n')
+
+The first is the mean bootstrap covariance of different seeds (of a row with one run: of that run), so that what seeds
+and test rows do together is counted once, in the second. s² is the variance over seeds, of both rows together, with the
+degrees of freedom that they have; those of the sum are Satterthwaite's (1946). An interval by Student's t then covers
+a difference as often as it says with three seeds, where drawing seeds with replacement takes a third of their variance
+for nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.report.bootstrap import DRAWS, redrawn_scores
+
+LEVEL = 0.05
+POWER = 0.8  # with which `Difference.smallest` would have been shown
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Predictions:
+    """What the runs of one row predicted of one task's test set."""
+
+    row: str
+    """the table's row"""
+    task: str
+    """the task's short name, a column"""
+    metric: str | Metric
+    gold: np.ndarray
+    """(test rows,) class ids or numbers"""
+    predicted: np.ndarray
+    """(runs, test rows), a run per seed"""
+    is_drawn: bool = True
+    """runs depend on a seed; False for a classifier that always comes out alike"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How far the mean of one row lies above that of another, in points."""
+
+    row: str
+    other: str
+    tasks: tuple[str, ...]
+    """one, or those that it is the mean of"""
+    mean: float
+    error: float
+    """standard error"""
+    freedom: float
+    """degrees of freedom of the error"""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval."""
+        reach = _student().ppf(1 - LEVEL / 2, self.freedom) * self.error
+        return self.mean - reach, self.mean + reach
+
+    @property
+    def p(self) -> float:
+        """Chance of a mean this far from 0, to either side, if the rows did not differ."""
+        if not self.error:
+            return float(self.mean == 0)
+        return float(2 * _student().sf(abs(self.mean) / self.error, self.freedom))
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the rows differ with p < 0.05."""
+        return self.p < LEVEL
+
+    @property
+    def smallest(self) -> float:
+        """The difference that such numbers would have shown four times in five."""
+        student = _student()
+        return float((student.ppf(1 - LEVEL / 2, self.freedom) + student.ppf(POWER, self.freedom)) * self.error)
+
+
+def compare(predictions: Sequence[Predictions], *, draws: int = DRAWS) -> list[Difference]:
+    """Compare all rows of each task, in both directions, by so many draws of its test rows.
+
+    ValueError if two rows of a task have other gold labels.
+    """
+    by_task: dict[str, list[Predictions]] = {}
+    for each in predictions:
+        by_task.setdefault(each.task, []).append(each)
+    return [found for rows in by_task.values() for found in _of_task(rows, draws)]
+
+
+def over_tasks(found: Sequence[Difference]) -> Difference:
+    """Return the mean of one pair's differences on several tasks, whose test sets and trainings are independent."""
+    count, parts = len(found), [(each.error**2, each.freedom) for each in found]
+    variance, freedom = _sum(parts)
+    return Difference(
+        row=found[0].row,
+        other=found[0].other,
+        tasks=tuple(task for each in found for task in each.tasks),
+        mean=sum(each.mean for each in found) / count,
+        error=math.sqrt(variance) / count,
+        freedom=freedom,
+    )
+
+
+def _of_task(rows: Sequence[Predictions], draws: int) -> list[Difference]:
+    gold = rows[0].gold
+    for each in rows:
+        if not np.array_equal(each.gold, gold):
+            raise ValueError(f"row {each.row!r} on {each.task!r}: its gold labels are not those of row {rows[0].row!r}")
+    redrawn = redrawn_scores(rows[0].metric, gold, np.concatenate([each.predicted for each in rows]), draws=draws)
+    covariance = np.atleast_2d(np.cov(redrawn))
+    last = np.cumsum([len(each.predicted) for each in rows])
+    runs = [_Runs.scored(each, np.arange(end - len(each.predicted), end)) for each, end in zip(rows, last, strict=True)]
+    return [_difference(one, other, covariance) for one, other in permutations(runs, 2)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Runs:
+    """The runs of a row on a task, as scores."""
+
+    of: Predictions
+    scores: np.ndarray
+    """(runs,) in percent"""
+    places: np.ndarray
+    """(runs,) of the runs among all runs of the task"""
+
+    @classmethod
+    def scored(cls, of: Predictions, places: np.ndarray) -> "_Runs":
+        return cls(of=of, scores=np.array([score(of.metric, of.gold, run) for run in of.predicted]), places=places)
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the variance over seeds."""
+        return len(self.scores) - 1 if self.of.is_drawn else 0
+
+    def in_common(self, covariance: np.ndarray) -> float:
+        """Return what different runs have in common, over test rows; of one run, its variance."""
+        own = covariance[np.ix_(self.places, self.places)]
+        count = len(own)
+        return float(own[0, 0] if count == 1 else (own.sum() - own.trace()) / (count * (count - 1)))
+
+
+def _difference(one: _Runs, other: _Runs, covariance: np.ndarray) -> Difference:
+    shared = float(covariance[np.ix_(one.places, other.places)].mean())
+    over_rows = max(0.0, one.in_common(covariance) + other.in_common(covariance) - 2 * shared)
+    freedom = one.freedom + other.freedom
+    squares = sum(float(each.scores.var()) * len(each.scores) for each in (one, other) if each.freedom)
+    share = sum(1 / len(each.scores) for each in (one, other) if each.of.is_drawn)
+    over_seeds = share * squares / freedom if freedom else 0.0
+    variance, effective = _sum([(over_rows, len(one.of.gold) - 1), (over_seeds, freedom)])
+    return Difference(
+        row=one.of.row,
+        other=other.of.row,
+        tasks=(one.of.task,),
+        mean=float(one.scores.mean() - other.scores.mean()),
+        error=math.sqrt(variance),
+        freedom=effective,
+    )
+
+
+def _sum(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Add variances with their degrees of freedom (Satterthwaite 1946)."""
+    total = sum(variance for variance, _ in parts)
+    spread = sum(variance**2 / freedom for variance, freedom in parts if variance)
+    return total, total**2 / spread if spread else math.inf
+
+
+def _student() -> Any:
+    from scipy.stats import t  # here, because its import takes 0.4 s
+
+    return t
