@@ -187,7 +187,7 @@ BAD = [
     ({"rho2": math.nan}, "rho2 nan: must be 0 or more"),
     ({"method": "tfidf"}, "method 'tfidf': allowed are bm25, rake, dense, dsir, random"),
     ({"weighting": "mean"}, "weighting 'mean': allowed are released, paper"),
-    ({"precision": "fp8"}, "precision 'fp8': allowed are fp32, bf16"),
+    ({"precision": "fp8"}, "precision 'fp8': allowed are auto, fp32, bf16"),
     ({"block_tokens": 129}, "block_tokens and task_tokens: 129 is more than the model's 128 positions"),
     ({"task_tokens": 512}, "block_tokens and task_tokens: 512 is more than the model's 128 positions"),
 ]

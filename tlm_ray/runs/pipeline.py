@@ -72,6 +72,7 @@ class Flow:
 
     def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out one training, from the top down."""
+        recipe = recipe.settled(gpu=self.execution.compute.gpu)
         task = self.task(task_name)
         passages = self.passages(recipe.passage_tokens) if recipe.uses_general else None
         neighbours = None if passages is None else self.neighbours(recipe, passages, task)

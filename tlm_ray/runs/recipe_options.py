@@ -36,7 +36,7 @@ class Changes(Scale):
     """Which recipe, and what is trained otherwise."""
 
     precision: str = ""
-    """fp32 or bf16, instead of the recipe's"""
+    """fp32, bf16, or auto (bf16 where the hardware multiplies it fast), instead of the recipe's"""
     architecture: str = ""
     """hub name or local folder of the encoder to build from random weights, instead of the recipe's geometry"""
     steps: int | None = None

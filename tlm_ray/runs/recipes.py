@@ -10,6 +10,7 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.corpus.hub import known_name
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
+from tlm_ray.runs.precision import fastest_precision
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.objectives import WEIGHTINGS, Mlm, Objective
@@ -18,7 +19,7 @@ from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import StageOne, StageTwo
 from tlm_ray.training.starts import Pretrained, Scratch, Start
 
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class Recipe:
     task_tokens: int = 128
     """tokens of a task example"""
     precision: str = "fp32"
+    """of matrix products: fp32, bf16, or auto, bf16 where the hardware multiplies it fast"""
 
     def __post_init__(self) -> None:
         if not self.depth:
@@ -98,6 +100,10 @@ class Recipe:
     def uses_general(self) -> bool:
         """Whether general text is an input at all: without it, neither corpus nor retrieval matters."""
         return self.k > 0 and self.rho1 != 0 and self.stage_one is not None
+
+    def settled(self, *, gpu: bool) -> "Recipe":
+        """Return the recipe with a precision that names a result: "auto" is settled for GPUs, or for this processor."""
+        return replace(self, precision=fastest_precision(gpu=gpu)) if self.precision == "auto" else self
 
     def settings_one(self, seed: int) -> StageOne:
         """Return the settings of stage one.
@@ -194,7 +200,7 @@ TINY_RECIPE = Recipe(
     k=50,
     rho1=7,
     rho2=20,
-    precision="bf16",
+    precision="auto",
     counts=Counts(),
     stage_one=Schedule(
         steps=600, batch_rows=32, learning_rate=1e-3, warmup_steps=60, weight_decay=0.01, evaluate_every=200
