@@ -88,7 +88,13 @@ def main() -> None:
         show_plan(trainings(options, flow), flow)
         return
     ray.init(**ray_options())
-    outcome = run(trainings(options, flow), flow, name="main_table", tracking_uri=options.place.tracking_uri)
+    outcome = run(
+        trainings(options, flow),
+        flow,
+        name="main_table",
+        tracking_uri=options.place.tracking_uri,
+        ensembles=[OURS],
+    )
     comparison = outcome.comparison(OURS)
     print_table(outcome.cells(), Console(), comparison, notes=outcome.notes)
     for uri in outcome.publish(options.place.out, comparison).values():

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from small import small_flow, small_recipe
 
 from tlm_ray import storage
+from tlm_ray.corpus.predictions import write_predictions
+from tlm_ray.plain import TfIdf
 from tlm_ray.runs import experiment
-from tlm_ray.runs.experiment import Outcome, Training
+from tlm_ray.runs.outcome import Outcome
+from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import RECORD, Stage
 from tlm_ray.runs.tracking import StepLogger
 from tlm_ray.training.starts import Pretrained
@@ -17,7 +21,7 @@ FACTS = {
     "neighbours": {"rank_bytes": [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]},
     "stage_one": {"parameters": 7, "flops_counted": 11, "seconds": 3.0, "history": [{"dev": 41.0}]},
     "stage_two": {"parameters": 7, "flops_counted": 13, "seconds": 2.0},
-    "metrics": {"dev": 60.0, "test": 50.0, "metric": "accuracy"},
+    "metrics": {"dev": 60.0, "test": 50.0, "metric": "accuracy", "seconds": 1.0},
 }
 
 
@@ -59,11 +63,11 @@ def test_facts_are_those_of_the_trainings_own_stages(outcome):
 
 def test_a_flows_own_callbacks_follow_its_trainings(outcome, data, tmp_path, monkeypatch):
     flow, used = replace(small_flow(data, tmp_path), callbacks=lambda stage: [f"own of {stage.name}"]), []
-    lay_out = experiment._stages
+    lay_out = Training.stages
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
     monkeypatch.setattr(experiment, "make", lambda *_, **__: None)  # the fixture has recorded all of it
-    monkeypatch.setattr(experiment, "_stages", lambda flow, one: used.append(flow) or lay_out(flow, one))
+    monkeypatch.setattr(Training, "stages", lambda one, flow: used.append(flow) or lay_out(one, flow))
     scratch, _ = outcome.stages
     experiment.run([scratch], flow, name="x", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     logger, own = used[-1].callbacks(outcome.stages[scratch].stage_two)
@@ -73,3 +77,51 @@ def test_a_flows_own_callbacks_follow_its_trainings(outcome, data, tmp_path, mon
 def test_the_model_is_stage_twos(outcome):
     for training, stages in outcome.stages.items():
         assert outcome.model(training) == storage.join(stages.stage_two.folder(outcome.root), "model")
+
+
+GOLD = np.array([0, 1, 2, 0, 1, 2, 0, 1])
+ROWS = np.arange(len(GOLD))
+
+
+def sure_of(classes, strength=1.0):
+    """Logits whose highest is that of the given class."""
+    logits = np.zeros((len(GOLD), 3))
+    logits[ROWS, classes] = strength
+    return logits
+
+
+@pytest.fixture
+def two_rows(data, tmp_path):
+    """A row of two seeds, of which one is surer, and a plain one; their predictions written, their texts as given."""
+    flow = small_flow(data, tmp_path)
+    trainings = [Training(row="ours", task="topics", recipe=small_recipe(), seed=seed) for seed in (0, 1)]
+    trainings.append(Training(row="plain", task="topics", recipe=TfIdf()))
+    stages = {training: training.stages(flow) for training in trainings}
+    said = [sure_of(GOLD), sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0)), sure_of(np.zeros(len(GOLD), int))]
+    for each, logits in zip(stages.values(), said, strict=True):
+        recorded(each.metrics, flow.execution.root)
+        for split in ("dev", "test"):
+            write_predictions(each.metrics.folder(flow.execution.root), split, GOLD, logits)
+    facts = {"train_bytes": 1000, "test_in_train": 3, "test_rows": 8}
+    task = stages[trainings[0]].task
+    storage.write_json(storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts})
+    return Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None, ensembles=("ours",))  # type: ignore[arg-type]
+
+
+def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings(two_rows):
+    ours, together, plain = two_rows.cells()
+    assert (together.row, plain.row) == ("ours, mean of 2 seeds", "plain")
+    assert together.scores == (75.0,) and together.dev_scores == (75.0,), "the surer one decides the last two of eight"
+    assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
+    assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
+
+
+def test_rows_are_compared_by_what_they_predicted(two_rows):
+    found = {each.other: each.mean for each in two_rows.comparison("ours").differences if each.row == "ours"}
+    assert found == {"ours, mean of 2 seeds": 50.0 - 75.0, "plain": 50.0 - 37.5}
+    assert [group.predictions().is_drawn for group in two_rows.groups()] == [True, True, False]
+
+
+def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):
+    (note,) = two_rows.notes
+    assert note.startswith("topics: the text of 3 of 8 test rows stands in the training set too")

@@ -17,8 +17,9 @@ from tlm_ray.corpus.scores import score
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.plain import PLAIN, Bm25Neighbours, TfIdf
 from tlm_ray.runs.execution import make
-from tlm_ray.runs.experiment import Outcome, Training
+from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.plain_rows import plain_stages
+from tlm_ray.runs.rows import Training
 
 
 def make_task(*, metric: str = "accuracy", classes: int = 3) -> Task:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.errors import plain_errors as plain_errors
     from tlm_ray.runs.execution import Execution as Execution
     from tlm_ray.runs.execution import make as make
-    from tlm_ray.runs.experiment import Outcome as Outcome
-    from tlm_ray.runs.experiment import Training as Training
     from tlm_ray.runs.experiment import run as run
     from tlm_ray.runs.experiment import show_plan as show_plan
     from tlm_ray.runs.options import Cluster as Cluster
@@ -49,6 +47,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.options import Workers as Workers
     from tlm_ray.runs.options import open_flow as open_flow
     from tlm_ray.runs.options import parse as parse
+    from tlm_ray.runs.outcome import Outcome as Outcome
     from tlm_ray.runs.pipeline import Flow as Flow
     from tlm_ray.runs.recipe_options import Budget as Budget
     from tlm_ray.runs.recipe_options import Changes as Changes
@@ -60,6 +59,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.recipes import Recipe as Recipe
     from tlm_ray.runs.recipes import baseline as baseline
     from tlm_ray.runs.recipes import recipe_for as recipe_for
+    from tlm_ray.runs.rows import Training as Training
     from tlm_ray.runs.stages import Stage as Stage
     from tlm_ray.runs.sweeping import Search as Search
     from tlm_ray.runs.sweeping import Space as Space
@@ -82,8 +82,6 @@ _DOOR = {
     "plain_errors": "tlm_ray.runs.errors",
     "Execution": "tlm_ray.runs.execution",
     "make": "tlm_ray.runs.execution",
-    "Outcome": "tlm_ray.runs.experiment",
-    "Training": "tlm_ray.runs.experiment",
     "run": "tlm_ray.runs.experiment",
     "show_plan": "tlm_ray.runs.experiment",
     "Cluster": "tlm_ray.runs.options",
@@ -94,6 +92,7 @@ _DOOR = {
     "Workers": "tlm_ray.runs.options",
     "open_flow": "tlm_ray.runs.options",
     "parse": "tlm_ray.runs.options",
+    "Outcome": "tlm_ray.runs.outcome",
     "Flow": "tlm_ray.runs.pipeline",
     "Budget": "tlm_ray.runs.recipe_options",
     "Changes": "tlm_ray.runs.recipe_options",
@@ -105,6 +104,7 @@ _DOOR = {
     "Recipe": "tlm_ray.runs.recipes",
     "baseline": "tlm_ray.runs.recipes",
     "recipe_for": "tlm_ray.runs.recipes",
+    "Training": "tlm_ray.runs.rows",
     "Stage": "tlm_ray.runs.stages",
     "Search": "tlm_ray.runs.sweeping",
     "Space": "tlm_ray.runs.sweeping",

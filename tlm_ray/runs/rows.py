@@ -1,0 +1,28 @@
+"""One training of an experiment: which row and task of its table it is of, and the stages that make it."""
+
+from dataclasses import dataclass
+
+from tlm_ray.plain import PlainClassifier
+from tlm_ray.runs.pipeline import Flow, Stages
+from tlm_ray.runs.plain_rows import PlainStages, plain_stages
+from tlm_ray.runs.recipes import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One training of an experiment: a cell's row and task, its recipe and its seed."""
+
+    row: str
+    """the table's row"""
+    task: str
+    """a folder's location, a name below the flow's task_root, or a name of the hub's"""
+    recipe: Recipe | PlainClassifier
+    """how to train; or a classifier that trains no encoder"""
+    seed: int = 0
+    """of weights, masks and order of rows"""
+
+    def stages(self, flow: Flow) -> Stages | PlainStages:
+        """Lay out what the training is made of."""
+        if isinstance(self.recipe, PlainClassifier):
+            return plain_stages(flow, self.recipe, self.task)
+        return flow.stages(self.recipe, self.task, self.seed)
