@@ -1,12 +1,13 @@
 # make table: everything from nothing to the table, on any machine with Python 3.11 and a network to PyPI
 # make test:  the same set-up, then the tests
+# make gpu:   one JSON of what training does on a GPU
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: table test lint clean
+.PHONY: table test lint gpu clean
 
 table: $(VENV)/ready
 	$(BIN)/python experiments/main_table.py
@@ -14,6 +15,10 @@ table: $(VENV)/ready
 # two files of tests side by side, each process with a Ray of its own: most of their time is waiting for Ray to start
 test: $(VENV)/ready
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# is training right and fast on a GPU: with torch, transformers, pyarrow and numpy of any Python, or those of the set-up
+gpu:
+	PYTHONPATH=. $(if $(wildcard $(VENV)/ready),$(BIN)/python,$(PYTHON)) experiments/gpu.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

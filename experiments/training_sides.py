@@ -74,13 +74,14 @@ class Work:
     dropout: float
     device: str = "cpu"
     steps: int = 10_000
+    family: str = "bert"
 
     @property
     def geometry(self) -> Geometry:
-        """A model of layers x width, with attention heads of 64."""
+        """A model of layers x width, with attention heads of 64 and a feed-forward as wide as its family's."""
         layers, width = map(int, self.size.split("x"))
-        heads = max(1, width // 64)
-        return Geometry(layers=layers, width=width, heads=heads, intermediate=4 * width, dropout=self.dropout)
+        sizes = {"heads": max(1, width // 64), "intermediate": 4 * width if self.family == "bert" else 3 * width // 2}
+        return Geometry(family=self.family, layers=layers, width=width, dropout=self.dropout, **sizes)
 
     @property
     def settings(self) -> StageOne | StageTwo:
