@@ -7,6 +7,7 @@
 Expected before running: BM25 text above random text above task data only; the gap is largest where labels are fewest.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,6 +18,7 @@ from tlm_ray import (
     PLAIN,
     Flow,
     Mixture,
+    Recipe,
     Training,
     TrainingOptions,
     baseline,
@@ -45,6 +47,8 @@ class MainTable(TrainingOptions):
     mixture: Mixture = field(default_factory=Mixture)
     seeds: int = 3
     """trainings per cell, seeds 0, 1, ..."""
+    rows: list[str] = field(default_factory=list)
+    """rows to make, such as "TLM, BM25 text", instead of all"""
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
     before: list[str] = field(default_factory=lambda: ["plain"])
@@ -61,24 +65,32 @@ class MainTable(TrainingOptions):
             raise ValueError(f"--before {' '.join(self.before)}: is of pretrained encoders; give --baseline too")
         if self.baseline and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is not known; give --tokens")
+        known = [*PLAIN_ROWS, *ROWS, *self.baselines]
+        if unknown := [row for row in self.rows if row not in known]:
+            raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, known))}")
+
+    @property
+    def baselines(self) -> dict[str, Callable[[Recipe], Recipe]]:
+        """The rows of pretrained encoders, and how their recipes come from a task's."""
+        return {
+            name if kind == "plain" else f"{name} + {kind.upper()}": partial(baseline, start=name, kind=kind)
+            for name in self.baseline
+            for kind in self.before
+        }
 
 
 def trainings(options: MainTable, flow: Flow) -> list[Training]:
     """One training per row, task and seed; stages that they share are made once."""
-    kinds = {
-        name if kind == "plain" else f"{name} + {kind.upper()}": partial(baseline, start=name, kind=kind)
-        for name in options.baseline
-        for kind in options.before
-    }
     tasks = options.data.tasks
     recipes = {task: options.recipe(task, flow, options.mixture) for task in tasks}
     plain = [Training(row=row, task=task, recipe=own) for row, own in PLAIN_ROWS.items() for task in tasks]
-    return plain + [
+    trained = [
         Training(row=row, task=task, recipe=vary(recipe), seed=seed)
-        for row, vary in (ROWS | kinds).items()
+        for row, vary in (ROWS | options.baselines).items()
         for task, recipe in recipes.items()
         for seed in range(options.seeds)
     ]
+    return [one for one in plain + trained if not options.rows or one.row in options.rows]
 
 
 def main() -> None:

@@ -106,6 +106,11 @@ REFUSED = [
     ("train", "--start x --minutes 3", "--minutes 3: the speed of --start is not known"),
     ("main_table", "--before mlm tapt", "--before mlm tapt: is of pretrained encoders; give --baseline too"),
     ("main_table", "--baseline x --minutes 3", "--minutes 3: the speed of --baseline is not known"),
+    (
+        "main_table",
+        "--rows best",
+        "--rows 'best': allowed are 'TF-IDF + logistic regression', 'BM25 neighbours', 'task",
+    ),
     ("main_table", "--metric macro_f1", "--metric macro_f1: the embedded task has accuracy"),
     ("main_table", "--k 0", "--k 0: without general text all rows would be one training"),
     ("main_table", "--rho1 0", "--rho1 0: without general text all rows would be one training"),
@@ -191,3 +196,12 @@ def test_too_few_minutes_are_answered_in_minutes(tmp_path):
     assert recipe_tokens(recipe(tmp_path, budget=Budget(minutes=least))) > 0
     with pytest.raises(ValueError, match="minutes at least"):
         recipe(tmp_path, budget=Budget(minutes=0.95 * least))
+
+
+def test_rows_can_be_made_apart(kinds, tmp_path):
+    main_table = importlib.import_module("main_table")
+    options = kinds["main_table"](
+        rows=["TLM, BM25 text", "x + TAPT"], baseline=["x"], before=["plain", "tapt"], seeds=2, place=Place(root="r")
+    )
+    made = main_table.trainings(options, open_flow(options.data, options.place, options.cluster))
+    assert [(one.row, one.seed) for one in made] == [(row, seed) for row in options.rows for seed in (0, 1)]
