@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import (
+    PLAIN,
     Flow,
     Mixture,
     Outcome,
@@ -42,10 +43,11 @@ class Ablations(TrainingOptions):
 
 
 def trainings(options: Ablations, flow: Flow) -> list[Training]:
-    """One training per rho2, task and seed."""
+    """The plain classifiers of each task, then one training per rho2, task and seed."""
     mixture = Mixture(rho1=options.rho1)
     recipes = {task: options.recipe(task, flow, mixture) for task in options.data.tasks}
-    return [
+    plain = [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in recipes]
+    return plain + [
         Training(row=f"rho2 = {rho2:g}", task=task, recipe=replace(recipe, rho2=rho2), seed=seed)
         for rho2 in options.rho2s
         for task, recipe in recipes.items()
@@ -54,12 +56,13 @@ def trainings(options: Ablations, flow: Flow) -> list[Training]:
 
 
 def scores(outcome: Outcome) -> list[Score]:
-    """One score per rho2, task and number of stages."""
+    """One score per rho2, task and number of stages; plain classifiers, which have no stages, beside both."""
     facts = {training: outcome.facts(training) for training in outcome.stages}
     values: dict[tuple[str, str], list[float]] = {}
     for training, found in facts.items():
         for name, fact in SCORES.items():
-            values.setdefault((training.row, f"{short_name(training.task)}, {name}"), []).append(found[fact])
+            if found[fact] is not None:
+                values.setdefault((training.row, f"{short_name(training.task)}, {name}"), []).append(found[fact])
     return [Score(row=row, column=column, values=tuple(own)) for (row, column), own in values.items()]
 
 

@@ -4,7 +4,8 @@
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
 
-The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed.
+The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed. Beside the
+seeds stand the classifiers that one would pick instead of training an encoder.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import (
+    PLAIN,
     Flow,
     Mixture,
     OneTask,
@@ -28,6 +30,8 @@ from tlm_ray import (
     show_plan,
     storage,
 )  # fmt: skip
+
+ROW = "train"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +57,12 @@ class Train(TrainingOptions):
 
 
 def trainings(options: Train, flow: Flow) -> list[Training]:
-    """One training per seed."""
+    """One training per seed, then the plain classifiers."""
     task = options.data.task
     recipe = options.recipe(task, flow, options.mixture)
     recipe = baseline(recipe, options.start, options.before) if options.start else recipe
-    return [Training(row="train", task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
+    plain = [Training(row=classifier.name, task=task, recipe=classifier) for classifier in PLAIN]
+    return [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)] + plain
 
 
 def main() -> None:
@@ -69,11 +74,12 @@ def main() -> None:
     ray.init(**ray_options())
     outcome = run(trainings(options, flow), flow, name="train", tracking_uri=options.place.tracking_uri)
     facts = {training: outcome.facts(training) for training in outcome.stages}
-    best = max(facts, key=lambda training: facts[training]["dev"])
-    table = Table("seed", "dev", "test", "minutes", box=None, header_style="dim")
+    best = max((one for one in facts if one.row == ROW), key=lambda training: facts[training]["dev"])
+    table = Table("", "dev", "test", "minutes", box=None, header_style="dim")
     for training, found in facts.items():
         numbers = (f"{found['dev']:.2f}", f"{found['test']:.2f}", f"{found['seconds'] / 60:.1f}")
-        table.add_row(f"{training.seed}{' (best)' if training is best else ''}", *numbers)
+        name = f"seed {training.seed}" if training.row == ROW else training.row
+        table.add_row(f"{name}{' (best)' if training is best else ''}", *numbers)
     Console().print(table)
     model = storage.absolute(options.model)
     storage.copy_folder(outcome.model(best), model)

@@ -42,7 +42,7 @@ FINGERPRINTS = json.loads((GOLDEN / "fingerprints.json").read_text())
 LOSSES = json.loads((GOLDEN / "losses.json").read_text())
 # tiny as it was when the golden fingerprints were made
 TINY = Geometry(layers=2, width=128, heads=2, intermediate=512, positions=128, dropout=0.0, init_std=0.05)
-TINY_THEN = {"start": Scratch(TINY), "k": 10, "depth": 10, "counts": None}
+THEN: dict[str, Any] = {"k": 10, "depth": 10, "counts": None, "precision": "bf16"}
 HUB = "google-bert/bert-base-uncased"
 
 
@@ -78,13 +78,14 @@ def _embedded(scale: str, seed: int = 0, **changes: Any) -> Case:
 def _then(task: str, scale: str, **options: Any) -> Recipe:
     """Return the recipe that a scale had when the golden fingerprints were made."""
     recipe = recipe_for(task, scale, **options)
-    if scale != "tiny" or recipe.stage_one is None:
+    if scale not in ("tiny", "mini") or recipe.stage_one is None:
         return recipe
-    one = replace(recipe.stage_one, steps=2_000, warmup_steps=200, evaluate_every=500)
-    return replace(recipe, stage_one=one, **TINY_THEN)
+    steps, start = (2_000, Scratch(TINY)) if scale == "tiny" else (4_000, recipe.start)
+    one = replace(recipe.stage_one, steps=steps, warmup_steps=steps // 10, evaluate_every=500)
+    return replace(recipe, stage_one=one, start=start, **THEN)
 
 
-MINE = recipe_for("topics", "mini", train_rows=8)
+MINE = _then("topics", "mini", train_rows=8)
 CASES = {
     "analyzer": _topics(**selected("bm25", analyzer=Analyzer(stopwords="english", stemmer="english"))),
     "analyzer random": _topics(**selected("random", analyzer=Analyzer(stemmer="english"))),
@@ -97,7 +98,7 @@ CASES = {
     "method dense local": Case(recipe=lambda encoder: replace(MINE, **selected("dense", encoder=encoder))),
     "precision": _topics(precision="fp32"),
     "regression": Case(
-        recipe=lambda encoder: recipe_for("stsb", "mini", train_rows=8), task="stsb", metric="pearson_spearman"
+        recipe=lambda encoder: _then("stsb", "mini", train_rows=8), task="stsb", metric="pearson_spearman"
     ),
     "rho": _topics(rho1=19, rho2=0.5, weighting="paper"),
 }

@@ -54,7 +54,8 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-FIVE_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", "TF-IDF + logistic regression", "BM25 neighbours"}
+PLAIN_NAMES = ["TF-IDF + logistic regression", "BM25 neighbours"]
+FIVE_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", *PLAIN_NAMES}
 
 
 @pytest.fixture
@@ -84,6 +85,9 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     assert {f.suffix for f in (tmp_path / "out").iterdir()} == {".md", ".csv", ".json", ".png"}
 
     table = (tmp_path / "out" / "main_table.json").read_bytes()
+    differences = json.loads(table)["differences"]
+    assert {found["other"] for found in differences} == FIVE_ROWS - {"TLM, BM25 text"}
+    assert all(found["low"] <= found["mean"] <= found["high"] for found in differences)
     second = script("main_table", *arguments(data, tmp_path))
     assert second.returncode == 0, second.stdout + second.stderr
     assert "Traceback" not in second.stderr and "Warning" not in second.stderr
@@ -94,7 +98,8 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     ablations = script("ablations", *arguments(data, tmp_path), "--rho2s", "20")  # which the table's last row has
     assert ablations.returncode == 0, ablations.stdout + ablations.stderr
     assert re.search(r"^make ", ablations.stdout, re.M) is None
-    header, _, row = (tmp_path / "out" / "ablations.md").read_text().splitlines()
+    header, _, *plain, row = (tmp_path / "out" / "ablations.md").read_text().splitlines()
+    assert [re.sub(r"[\d.]+", "#", line) for line in plain] == [f"| {name} | – | # |" for name in PLAIN_NAMES]
     assert header == "|  | topics, stage one alone | topics, both stages |"
     assert re.fullmatch(r"\| rho2 = 20 \| \d+\.\d\d \| \d+\.\d\d \|", row)
 
@@ -158,7 +163,7 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     options = [*arguments(data, tmp_path), "--train-resources", "CPU=1", "training=1", "--model", model]
     done = on_two_nodes("train", *options, "--shared-root", "--workers", "4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^ *0 \(best\) +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
+    assert re.search(r"^ *seed 0 \(best\) +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
 
     texts = str(data / "tasks" / "topics" / "test.parquet")
     done = script("predict", "--model", model, "--texts", texts, "--out", str(predictions))

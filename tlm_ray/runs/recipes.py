@@ -214,11 +214,8 @@ OWN_RECIPES = {
     "mini": replace(
         TINY_RECIPE,
         scale="mini",
-        k=10,
-        depth=10,
-        counts=None,
         stage_one=replace(  # type: ignore[type-var]
-            TINY_RECIPE.stage_one, steps=4_000, warmup_steps=400, evaluate_every=500
+            TINY_RECIPE.stage_one, steps=1_500, warmup_steps=150, evaluate_every=500
         ),
     ),
 }
@@ -227,7 +224,8 @@ OWN_RECIPES = {
 def recipe_for(task: str, scale: str, *, train_rows: int = 0) -> Recipe:
     """Return the paper's recipe of a task at a scale, or one of our own for CPUs.
 
-    tiny is for the embedded data, two minutes on a core; mini for real tasks and text, ten minutes on a core.
+    tiny is for the embedded data, two minutes on a core; mini for real tasks and text, four to five minutes on
+    a core.
 
     A task that is not the paper's gets the settings that the paper's rule gives its size: K = 5000 below 5,000
     training rows, 50 above 100,000, else 500, doubled at large (section 4.1), with the rho1 and rho2 of the paper's
