@@ -29,6 +29,7 @@ from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Labels
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import NUMBERS, StageOne, StageTwo
 from tlm_ray.training.starts import Architecture, Scratch, scratch_config
@@ -42,7 +43,7 @@ FINGERPRINTS = json.loads((GOLDEN / "fingerprints.json").read_text())
 LOSSES = json.loads((GOLDEN / "losses.json").read_text())
 # tiny as it was when the golden fingerprints were made
 TINY = Geometry(layers=2, width=128, heads=2, intermediate=512, positions=128, dropout=0.0, init_std=0.05)
-THEN: dict[str, Any] = {"k": 10, "depth": 10, "counts": None, "precision": "bf16"}
+THEN: dict[str, Any] = {"k": 10, "depth": 10, "counts": None, "precision": "bf16", "labels": Labels()}
 HUB = "google-bert/bert-base-uncased"
 
 

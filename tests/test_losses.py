@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from small import laid_out, small_flow
+from trainings import make_trainer, stage_two
 
 from tlm_ray.training.batches import Batches
 from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.inputs import to_device
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.mixers import Cycle
 from tlm_ray.training.objectives import Labels, Mlm, step_loss, task_loss, text_loss
@@ -62,3 +65,25 @@ def test_general_text_has_no_labels_to_learn():
     stream = Stream(name="general", number=0, blocks=blocks, loss=text_loss((Labels(),)), batch_rows=1, seed=0)
     with pytest.raises(ValueError, match="labels: these rows have none"):
         Batches(streams=(stream,), mixer=Cycle(None), vocabulary=WORDS, seed=0).batch(0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_a_smoothed_label_is_a_mixture_with_all_classes(smoothing):
+    labels = Labels(smoothing=smoothing)
+    trainer = make_trainer(stage_two(labels=labels))
+    assert trainer.model.objectives["labels"] is labels, "the head learns as the stream does"
+    batch = trainer.batches.batch(0)
+    with torch.no_grad():
+        inputs, _ = to_device(batch, "cpu")
+        logs = trainer.model.scores(inputs).log_softmax(-1)
+    wanted = (1 - smoothing) * torch.eye(3)[batch.targets["labels"].values] + smoothing / 3
+    trainer.step(0)
+    assert trainer.window.means()["task"] == pytest.approx(float(-(wanted * logs).sum(-1).mean()), rel=1e-5)
+
+
+def test_smoothing_names_a_result_and_must_be_a_share(data, tmp_path):
+    plain, smoothed = (laid_out(small_flow(data, tmp_path), labels=Labels(smoothing=s)) for s in (0.0, 0.1))
+    assert plain.stage_one.fingerprint == smoothed.stage_one.fingerprint, "stage one hears of it not"
+    assert plain.stage_two.fingerprint != smoothed.stage_two.fingerprint
+    with pytest.raises(ValueError, match=r"smoothing 1: must be 0 or more and below 1"):
+        Labels(smoothing=1)

@@ -13,7 +13,7 @@ from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.precision import fastest_precision
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.families import Geometry
-from tlm_ray.training.objectives import WEIGHTINGS, Mlm, Objective
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
 from tlm_ray.training.optimizers import AdamW, Optimizer
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import StageOne, StageTwo
@@ -49,6 +49,8 @@ class Recipe:
     """of a task batch's losses: see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = (Mlm(),)
     """what stage one learns of text, beside the labels; the first one's model is what stage two begins with"""
+    labels: Labels = Labels()  # noqa: RUF009 - frozen
+    """how stage two learns the task"""
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
     counts: Counts | None = None
     """how token embeddings and output bias begin with counts of the text; None for random ones"""
@@ -128,7 +130,12 @@ class Recipe:
     def settings_two(self, seed: int, start: Start) -> StageTwo:
         """Return the settings of stage two, which begins with stage one's model or a pretrained encoder."""
         return StageTwo(
-            start=start, schedule=self.stage_two, optimizer=self.optimizer, precision=self.precision, seed=seed
+            start=start,
+            schedule=self.stage_two,
+            labels=self.labels,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            seed=seed,
         )
 
 
@@ -214,6 +221,7 @@ OWN_RECIPES = {
     "mini": replace(
         TINY_RECIPE,
         scale="mini",
+        labels=Labels(smoothing=0.1),
         stage_one=replace(  # type: ignore[type-var]
             TINY_RECIPE.stage_one, steps=1_500, warmup_steps=150, evaluate_every=500
         ),

@@ -136,21 +136,28 @@ class StageTwo(StageSettings):
     It starts from stage one's model, or from the recipe's pretrained encoder where there is no stage one.
     """
 
+    labels: Labels = field(default=Labels(), metadata=LATER)
+    """how the task is learned"""
+
     @property
     def identity(self) -> dict[str, Any]:
         return {"schedule": self.schedule, "precision": self.precision, "seed": self.seed} | set_later(self)
 
     @property
     def losses(self) -> dict[str, Loss]:
-        return {TASK: Loss(((Labels(), 1.0),))}
+        return {TASK: Loss(((self.labels, 1.0),))}
 
     @property
     def mixer(self) -> Mixer:
         return Cycle(0)
 
     @property
+    def heads(self) -> tuple[Objective, ...]:
+        return (self.labels,)
+
+    @property
     def exported(self) -> Objective:
-        return Labels()
+        return self.labels
 
     @property
     def keeps_best(self) -> bool:

@@ -23,8 +23,15 @@ class Labels(Objective):
     paper), which is the price of a model that transformers opens as it is.
     """
 
+    smoothing: float = 0.0
+    """of classes: the share of a label that is spread over all of them (Szegedy et al. 2016)"""
+
     name: ClassVar[str] = "labels"
     opens_as: ClassVar[str] = "AutoModelForSequenceClassification"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"labels: smoothing {self.smoothing}: must be 0 or more and below 1, such as 0.1")
 
     def head(self, weights: "Weights") -> "Head":
         return weights.classifier_head()
@@ -40,7 +47,7 @@ class Labels(Objective):
         logits = head(*features.rectangle).float()
         if head.is_regression:
             return mse_loss(logits.squeeze(-1), prediction.values.float(), reduction="sum")
-        return cross_entropy(logits, prediction.values, reduction="sum")
+        return cross_entropy(logits, prediction.values, reduction="sum", label_smoothing=self.smoothing)
 
     def logged_as(self, stream: str) -> str:
         """The loss of a task's labels carries the task's own name."""
