@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tlm_ray.training.batches import Batches
+from tlm_ray.training.batches import WIDTH_TO, Batches
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.mixers import Cycle
@@ -169,7 +169,7 @@ def test_batches_hold_the_blocks_tokens_and_padding():
     batch, tasks = make_batches(clean=True).batch(3), make_blocks(70, kind="task", seed=1)
     labels = make_batches().batch(3).targets["labels"].values
     assert batch.targets == {}
-    assert batch.tokens.shape[1] == batch.attention.sum(1).max()
+    assert 0 <= batch.tokens.shape[1] - batch.attention.sum(1).max() < WIDTH_TO
     for row, tokens, attention, label in zip(rows_of(batch), batch.tokens, batch.attention, labels, strict=True):
         own = tasks.tokens[tasks.offsets[row] : tasks.offsets[row + 1]]
         np.testing.assert_array_equal(tokens[attention == 1], own)
@@ -222,7 +222,8 @@ def test_rows_of_like_length_together_leave_little_padding(rows):
     batches = [made.batch(step) for step in range(4 * POOL_BATCHES)]
     padded = 1 - sum(b.real_tokens for b in batches) / sum(b.tokens.size for b in batches)
     unsorted = 1 - lengths[:4992].sum() / (lengths[:4992].reshape(-1, 32).max(1).sum() * 32)
-    assert padded < 0.03 and padded < unsorted / 10
+    assert padded < 0.05 and padded < unsorted / 7
+    assert len({b.tokens.shape[1] for b in batches}) <= 128 / WIDTH_TO, "few shapes of products"
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -232,7 +233,8 @@ def test_parts_hold_the_rows_of_their_batch_and_no_more_padding(rows, clean):
     for step in range(8):
         batch, found = batches.batch(step), []
         for part in batch.parts(rows):
-            assert len(part.tokens) <= rows and part.tokens.shape[1] == part.attention.sum(1).max()
+            assert len(part.tokens) <= rows
+            assert 0 <= part.tokens.shape[1] - part.attention.sum(1).max() < WIDTH_TO
             assert (part.stream, part.loss, part.tokens_total) == (batch.stream, batch.loss, batch.tokens_total)
             assert {n: t.total for n, t in part.targets.items()} == {n: t.total for n, t in batch.targets.items()}
             assert part.real_tokens == part.attention.sum() and not part.is_idle
@@ -258,3 +260,11 @@ def flat_rows(batch):
         (tokens[inside == 1].tolist(), label, predicted[inside == 1].tolist())
         for tokens, inside, label, predicted in zip(batch.tokens, batch.attention, labels, places, strict=True)
     ]
+
+
+def test_no_batch_is_wider_than_the_longest_row_of_all():
+    """A model may have no position beyond it."""
+    offsets = np.arange(0, 41 * 30, 30)  # 40 rows of 30 tokens, which is no multiple of WIDTH_TO
+    blocks = Blocks(np.full(offsets[-1], FIRST, np.int32), offsets, labels=np.zeros(40, int))
+    batch = make_batches(blocks=blocks, rho1=0).batch(0)
+    assert batch.tokens.shape[1] == 30 and [part.tokens.shape[1] for part in batch.parts(3)] == [30, 30, 30]

@@ -1,10 +1,14 @@
 """Freed memory that is used again, seen by the pages that the system must bring."""
 
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from tlm_ray.process import tune_torch
+from tlm_ray.training.batches import WIDTH_TO
 
 FAULTS = """
 import resource, sys
@@ -28,3 +32,15 @@ def test_a_large_array_takes_the_place_of_the_one_before():
         return int(subprocess.run([sys.executable, "-c", FAULTS, how], **options).stdout)
 
     assert faults("keep") < 100 < faults("default")
+
+
+def test_a_training_process_keeps_all_kernels_once_unless_it_is_told_otherwise(monkeypatch):
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        monkeypatch.delenv(name, raising=False)
+    tune_torch()
+    kept = {name: os.environ.pop(name) for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")}
+    assert int(kept["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) > 128 / WIDTH_TO * 100, "widths of batches, products of a step"
+    assert kept["LRU_CACHE_CAPACITY"] == "1", "torch's own cache would keep each of them again"
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    tune_torch()
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"

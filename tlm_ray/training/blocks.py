@@ -45,6 +45,11 @@ class Blocks:
         """Tokens of each row, int64 (rows,)."""
         return np.diff(self.offsets)
 
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.lengths.max())
+
     def cut(self, k: int) -> "Blocks":
         """Keep the blocks whose passage has a rank below k; a prefix, because blocks are sorted by rank."""
         assert self.ranks is not None, "only general blocks carry ranks"
