@@ -2,6 +2,7 @@
 
     python experiments/predict.py --model reviews-model --texts data/new.csv --out predictions
     python experiments/predict.py --model s3://bucket/model --texts s3://bucket/texts --out s3://bucket/out --gpus 1
+    python experiments/predict.py --model reviews-model/seed-0 reviews-model/seed-1 --texts data/new.csv --out together
 
 Texts are Parquet, CSV or JSONL, a file or a folder. The result is a folder of Parquet files with all columns of the
 input, in its order, and beside them `predicted` and `probabilities` (in the order of the model's labels). A row
@@ -21,8 +22,8 @@ from tlm_ray import plain_errors, predict_texts, ray_options
 class Predict:
     """What to predict, and on what."""
 
-    model: str
-    """folder or URI of a trained model, or hub name of any classifier"""
+    model: list[str]
+    """folder or URI of a trained model, or hub name of any classifier; of several, the mean of what they say"""
     texts: str
     """file or folder of Parquet, CSV or JSONL"""
     out: str

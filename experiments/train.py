@@ -3,6 +3,7 @@
     python experiments/train.py                                                          # embedded data
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
+    python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models, which predict better together
 
 The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed. Beside the
 seeds stand the classifiers that one would pick instead of training an encoder.
@@ -44,6 +45,8 @@ class Train(TrainingOptions):
     """trainings, seeds 0, 1, ..., of which the best is kept"""
     model: str = "model"
     """folder or URI for the trained model"""
+    ensemble: bool = False
+    """keep the models of all seeds, as `seed-0`, `seed-1`, ... of the folder, for predictions together"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: str = "plain"
@@ -52,6 +55,8 @@ class Train(TrainingOptions):
     def __post_init__(self) -> None:
         if self.before != "plain" and not self.start:
             raise ValueError(f"--before {self.before}: comes before the fine-tuning of an encoder; give --start too")
+        if self.ensemble and self.seeds < 2:
+            raise ValueError(f"--ensemble --seeds {self.seeds}: one model is no ensemble; give --seeds 2 or more")
         if self.start and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
 
@@ -72,18 +77,34 @@ def main() -> None:
         show_plan(trainings(options, flow), flow)
         return
     ray.init(**ray_options())
-    outcome = run(trainings(options, flow), flow, name="train", tracking_uri=options.place.tracking_uri)
+    outcome = run(
+        trainings(options, flow),
+        flow,
+        name="train",
+        tracking_uri=options.place.tracking_uri,
+        ensembles=[ROW],
+    )
     facts = {training: outcome.facts(training) for training in outcome.stages}
-    best = max((one for one in facts if one.row == ROW), key=lambda training: facts[training]["dev"])
+    trained = [training for training in facts if training.row == ROW]
+    best = max(trained, key=lambda training: facts[training]["dev"])
     table = Table("", "dev", "test", "minutes", box=None, header_style="dim")
     for training, found in facts.items():
-        numbers = (f"{found['dev']:.2f}", f"{found['test']:.2f}", f"{found['seconds'] / 60:.1f}")
         name = f"seed {training.seed}" if training.row == ROW else training.row
-        table.add_row(f"{name}{' (best)' if training is best else ''}", *numbers)
+        add_row(table, f"{name}{' (best)' if training is best else ''}", found["dev"], found["test"], found["seconds"])
+    for cell in outcome.cells():
+        if cell.row.startswith(f"{ROW}, "):
+            add_row(table, cell.row.removeprefix(f"{ROW}, "), cell.dev_scores[0], cell.mean, cell.wall_s)
     Console().print(table)
     model = storage.absolute(options.model)
-    storage.copy_folder(outcome.model(best), model)
-    print(model)
+    kept = {storage.join(model, f"seed-{one.seed}"): one for one in trained} if options.ensemble else {model: best}
+    for folder, training in kept.items():
+        storage.copy_folder(outcome.model(training), folder)
+        print(folder)
+
+
+def add_row(table: Table, name: str, dev: float, test: float, seconds: float) -> None:
+    """Add what was reached and what it cost."""
+    table.add_row(name, f"{dev:.2f}", f"{test:.2f}", f"{seconds / 60:.1f}")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_chunks_are_cut_from_a_large_file(model, tmp_path, monkeypatch):
     monkeypatch.setattr("tlm_ray.corpus.documents.BATCH_ROWS", 8)
     (file,) = Path(texts).iterdir()
     (tmp_path / "out").mkdir()
-    worker = inference.Predictor(model, str(tmp_path / "out"), ["text"])
+    worker = inference.Predictor([model], str(tmp_path / "out"), ["text"])
     assert worker({"file": str(file), "number": 0}) == {"rows": 30}
     assert len(list((tmp_path / "out").glob("part-00000-*.parquet"))) == 4
     assert read(tmp_path / "out")["text"].to_pylist() == TEXTS[:3] * 10
@@ -124,7 +124,7 @@ def test_columns_of_jsonl_may_have_other_types_from_batch_to_batch_or_be_absent(
     rows = [{"n": 1, "text": TEXTS[0]}, {"n": None, "text": TEXTS[1]}, {"text": TEXTS[2], "n": 2.5}, {"text": TEXTS[3]}]
     file = tmp_path / "in.jsonl"
     (tmp_path / "out").mkdir()
-    worker = inference.Predictor(model, str(tmp_path / "out"), ["text"])
+    worker = inference.Predictor([model], str(tmp_path / "out"), ["text"])
     file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": TEXTS[4]}]))
     worker({"file": str(file), "number": 0})
     found = read(tmp_path / "out")
@@ -138,7 +138,7 @@ def test_a_model_of_one_label_predicts_numbers(tmp_path):
     one = make_model(tmp_path / "model", id2label={0: "score"}, label2id={"score": 0})
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS[:9]}))
     (tmp_path / "out").mkdir()
-    inference.Predictor(one, str(tmp_path / "out"), ["text"])({"file": f"{texts}/part-0.parquet", "number": 0})
+    inference.Predictor([one], str(tmp_path / "out"), ["text"])({"file": f"{texts}/part-0.parquet", "number": 0})
     numbers = read(tmp_path / "out")["predicted"].to_numpy()
     assert len(set(numbers)) == 9 and "probabilities" not in read(tmp_path / "out").column_names
 
@@ -187,7 +187,7 @@ def logits_of_transformers(model: str, texts: list[str], dtype: torch.dtype) -> 
 )
 def test_a_model_predicts_in_the_precision_of_its_training_or_the_one_asked(tmp_path, trained, asked, dtype):
     model, texts = make_model(tmp_path / "model", **trained), TEXTS[:40]
-    found = inference.Predictor(model, "", ["text"], precision=asked).logits([texts])
+    found = inference.Classifier.open(model, "cpu", asked).logits([texts])
     other = torch.float32 if dtype == torch.bfloat16 else torch.bfloat16
     assert np.array_equal(found, logits_of_transformers(model, texts, dtype))
     assert not np.allclose(found, logits_of_transformers(model, texts, other), rtol=0, atol=1e-4)
@@ -211,3 +211,23 @@ def test_predictions_of_another_precision_are_not_gone_on_with(model, tmp_path, 
         predict_texts(model, texts, out, columns=["text"], workers=1)
     with pytest.raises(ValueError, match="of another model, other texts or another precision; give another folder"):
         predict_texts(model, texts, out, columns=["text"], workers=1, precision="bf16")
+
+
+@pytest.mark.usefixtures("alone")
+def test_several_models_predict_by_their_mean_probabilities(model, expected, tmp_path):
+    other = make_model(tmp_path / "other", seed=1)
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
+    predict_texts([model, other], texts, str(tmp_path / "out"), columns=["text"], workers=1)
+    found = read(tmp_path / "out")
+    mean = (expected + alone(other, TEXTS)) / 2
+    np.testing.assert_allclose(found["probabilities"].to_pylist(), mean, rtol=1e-4, atol=1e-6)
+    assert found["predicted"].to_pylist() == [("sea", "sky", "kitchen")[best] for best in mean.argmax(axis=1)]
+    with pytest.raises(ValueError, match="holds predictions of another model"):
+        predict_texts([other, model], texts, str(tmp_path / "out"), columns=["text"], workers=1)
+
+
+def test_models_of_other_labels_do_not_predict_together(model, tmp_path):
+    renamed = make_model(tmp_path / "model", id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2})
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
+    with pytest.raises(ValueError, match=r"has the labels \['a', 'b', 'c'\], but .* has \['sea', 'sky', 'kitchen'\]"):
+        predict_texts([model, renamed], texts, str(tmp_path / "out"), columns=["text"], workers=1)

@@ -161,16 +161,22 @@ def on_two_nodes(name: str, *options: str) -> subprocess.CompletedProcess:
 def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(data, tmp_path):
     model, predictions = str(tmp_path / "model"), tmp_path / "predictions"
     options = [*arguments(data, tmp_path), "--train-resources", "CPU=1", "training=1", "--model", model]
-    done = on_two_nodes("train", *options, "--shared-root", "--workers", "4")
+    done = on_two_nodes("train", *options, "--shared-root", "--workers", "4", "--seeds", "2", "--ensemble")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^ *seed 0 \(best\) +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
+    assert re.search(r"^ *seed [01] \(best\) +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
+
+    assert re.search(r"^ *mean of 2 seeds +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
 
     texts = str(data / "tasks" / "topics" / "test.parquet")
-    done = script("predict", "--model", model, "--texts", texts, "--out", str(predictions))
+    models = [f"{model}/seed-0", f"{model}/seed-1"]
+    done = script("predict", "--model", *models, "--texts", texts, "--out", str(predictions))
     assert done.returncode == 0 and "24 rows in" in done.stdout, done.stdout + done.stderr
     found = pq.read_table(predictions / "part-00000-00000.parquet")
     assert found.column_names == ["text", "label", "predicted", "probabilities"]
-    expected = alone(model, found["text"].to_pylist())
+    again = script("train", *arguments(data, tmp_path), "--seeds", "2", "--model", f"{model}-best")
+    assert again.returncode == 0 and not re.search(r"^make ", again.stdout, re.M), again.stdout + again.stderr
+    assert (tmp_path / "model-best" / "model.safetensors").exists()
+    expected = np.mean([alone(each, found["text"].to_pylist()) for each in models], axis=0)
     np.testing.assert_allclose(found["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-6)
 
 

@@ -29,7 +29,7 @@ PRECISIONS = ("auto", "fp32", "bf16")
 
 
 def predict_texts(
-    model: str,
+    model: str | Sequence[str],
     texts: str,
     out: str,
     *,
@@ -42,22 +42,29 @@ def predict_texts(
 
     A regression's model predicts numbers, without probabilities. A row whose text is null gets neither column.
 
-    model: a folder, URI or hub name that opens as AutoModelForSequenceClassification. texts: a file, folder or glob of
+    model: a folder, URI or hub name that opens as AutoModelForSequenceClassification; of several, probabilities (or
+    numbers) are means over them, an ensemble. texts: a file, folder or glob of
     Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the
     column of texts and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
     gpus. precision: fp32, bf16 (autocast), or auto: that of the training, as the model's configuration records it.
     ValueError if a column is missing or in the way, if `out` holds predictions of another model, other texts or another
-    precision, or if the model is no classifier of one label per text.
+    precision, if a model is no classifier of one label per text, or if models differ in their labels.
     """
     started, files = time.monotonic(), list_files(texts)
+    models = [model] if isinstance(model, str) else list(model)
     _check_columns(files[0].uri, columns)
-    precision = _precision(_check_model(model), precision)
-    identities = [[file.uri, file.size, file.modified_ns] for file in files]
-    made_of = {"model": _identity(model), "columns": list(columns), "texts": identities, "precision": precision}
+    precision = _precision(_check_models(models), precision)
+    files_of = [_identity(each) for each in models]
+    made_of = {
+        "model": files_of if len(models) > 1 else files_of[0],
+        "columns": list(columns),
+        "texts": [[file.uri, file.size, file.modified_ns] for file in files],
+        "precision": precision,
+    }
     _claim(out, made_of)
     items = [{"file": file.uri, "number": number, "bytes": file.size} for number, file in enumerate(files)]
     options: dict[str, Any] = {"workers": workers or _room(gpus), "gpus": gpus, "title": "predict", "size": "bytes"}
-    arguments = (model, out, list(columns), "cuda" if gpus else "cpu", precision)
+    arguments = (models, out, list(columns), "cuda" if gpus else "cpu", precision)
     rows = sum(row["rows"] for row in parallel.each(items, Predictor, arguments=arguments, **options))
     return {"rows": rows, "seconds": time.monotonic() - started}
 
@@ -65,21 +72,10 @@ def predict_texts(
 class Predictor:
     """Predicts the rows of one file after another."""
 
-    def __init__(self, model: str, out: str, columns: list[str], device: str = "cpu", precision: str = "auto"):
-        self.out, self.columns, self.device = out, columns, device
-        if storage.exists(model):
-            with storage.folder_for_reading(model) as folder:
-                self._open(str(folder))
-        else:
-            self._open(model)
-        self.precision = _precision(self.model.config, precision)
-
-    def _open(self, source: str) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
-        self.model = AutoModelForSequenceClassification.from_pretrained(source, **options).to(self.device).eval()
-        positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
-        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
+    def __init__(self, models: list[str], out: str, columns: list[str], device: str = "cpu", precision: str = "auto"):
+        self.out, self.columns = out, columns
+        self.classifiers = [Classifier.open(model, device, precision) for model in models]
+        self.labels = self.classifiers[0].model.config.id2label
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write a file's predictions, chunk by chunk."""
@@ -95,16 +91,42 @@ class Predictor:
     def _with_predictions(self, table: pa.Table, file: str) -> pa.Table:
         texts = [as_strings(table[column], column, file).to_pylist() for column in self.columns]
         known = np.array([all(text is not None for text in row) for row in zip(*texts, strict=True)], np.bool_)
-        logits = np.zeros((len(table), self.model.config.num_labels), np.float32)
+        found = np.zeros((len(table), len(self.labels)), np.float32)
         rows = np.flatnonzero(known)
-        logits[rows] = self.logits([[column[row] for row in rows] for column in texts])
-        if logits.shape[1] == 1:  # as transformers has it: one label is a number
-            return table.append_column(PREDICTED, pa.array(logits[:, 0], mask=~known))
-        shares = softmax(logits, axis=1)
-        labels = [self.model.config.id2label[int(best)] for best in shares.argmax(axis=1)]
+        found[rows] = self._mean([[column[row] for row in rows] for column in texts])
+        if len(self.labels) == 1:  # as transformers has it: one label is a number
+            return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
+        shares = found
+        labels = [self.labels[int(best)] for best in shares.argmax(axis=1)]
         lists = pa.array([row if there else None for row, there in zip(shares, known, strict=True)])
         label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
+
+    def _mean(self, texts: list[list[str]]) -> np.ndarray:
+        """Return probabilities, float32 (rows, classes), or numbers, (rows, 1), as means over the models."""
+        logits = np.array([classifier.logits(texts) for classifier in self.classifiers])
+        return (logits if len(self.labels) == 1 else softmax(logits, axis=2)).mean(axis=0)
+
+
+class Classifier:
+    """A trained model with its tokenizer, by itself."""
+
+    def __init__(self, source: str, device: str, precision: str):
+        self.device = device
+        self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
+        self.model = AutoModelForSequenceClassification.from_pretrained(source, **options).to(device).eval()
+        positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
+        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
+        self.precision = _precision(self.model.config, precision)
+
+    @classmethod
+    def open(cls, model: str, device: str, precision: str) -> "Classifier":
+        """Open a folder, URI or hub name."""
+        if not storage.exists(model):
+            return cls(model, device, precision)
+        with storage.folder_for_reading(model) as folder:
+            return cls(str(folder), device, precision)
 
     @torch.inference_mode()
     def logits(self, texts: list[list[str]]) -> np.ndarray:
@@ -143,6 +165,19 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
     for column in (PREDICTED, PROBABILITIES):
         if column in names:
             raise ValueError(f"file {uri!r} has a column {column!r} already; rename it, or predict on the original")
+
+
+def _check_models(models: Sequence[str]) -> PretrainedConfig:
+    """Return the first model's configuration; all are opened before any worker needs them."""
+    configs = [_check_model(model) for model in models]
+    labels = [list((config.id2label or {}).values()) for config in configs]
+    for model, own in zip(models, labels, strict=True):
+        if own != labels[0]:
+            raise ValueError(
+                f"model {model!r}: has the labels {own}, but {models[0]!r} has {labels[0]}; only models of one task "
+                "predict together"
+            )
+    return configs[0]
 
 
 def _check_model(model: str) -> PretrainedConfig:
