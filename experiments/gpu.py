@@ -24,6 +24,7 @@ import transformers
 from gpu_checks import CHECKS
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from training_sides import LENGTH, RELEASED, VOCABULARY, Data, Ours, Work
 from training_turns import Side, make, peak_bytes, synchronised, used
@@ -108,15 +109,16 @@ class Report:
         else:
             try:
                 found = part()
-            except (RuntimeError, AssertionError, ValueError) as error:
+            except Exception as error:  # whatever a device, a compiler or a version of a library has in store
                 found = {"failed": f"{type(error).__name__}: {str(error)[:2000]}"}
         self.parts[name] = found | {"took_s": round(time.monotonic() - started, 1)}
         self.file.write_text(json.dumps(self.parts, indent=1) + "\n")
         print(name, {key: value for key, value in self.parts[name].items() if key != "operations"}, flush=True)
 
     def end(self) -> None:
-        """Say where it lies; SystemExit if a part failed."""
-        print(self.file)
+        """Say where it lies and what was left out; SystemExit if a part failed."""
+        left_out = [name for name, part in self.parts.items() if "left out" in part]
+        print(self.file, f"without {', '.join(left_out)}" if left_out else "")
         failed = [name for name, part in self.parts.items() if "failed" in part]
         if failed:
             raise SystemExit(f"failed: {', '.join(failed)}")
@@ -180,7 +182,9 @@ def measured(work: Work, side: Side, plan: Plan, *, is_compiled: bool) -> dict[s
         seconds, tokens, step = seconds + own_seconds, tokens + own_tokens, step + 1
     seconds += synchronised(plan.device)
     found = {"tokens_per_s": tokens / seconds, "steps": step - plan.warm}
-    return found | {"memory_gb": (peak_bytes(plan.device) - before) / 1e9} | used(own, seconds)
+    if plan.device == "cuda":  # a processor's peak is that of all sides before it
+        found["memory_gb"] = (peak_bytes(plan.device) - before) / 1e9
+    return found | used(own, seconds)
 
 
 def profiled(work: Work, plan: Plan) -> dict[str, Any]:
@@ -194,8 +198,11 @@ def profiled(work: Work, plan: Plan) -> dict[str, Any]:
         for step in range(plan.warm, plan.warm + PROFILED):
             own.step(step)
         synchronised(plan.device)
-    kind = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    spent = {event.key: getattr(event, kind) for event in found.key_averages()}
+    if on_gpu:  # kernels alone: an operation's device time is that of its kernels, which are events of their own
+        kernels = [e for e in found.key_averages() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
+        spent = {event.key: event.self_device_time_total for event in kernels}
+    else:
+        spent = {event.key: event.self_cpu_time_total for event in found.key_averages()}
     total = sum(spent.values())
     longest = sorted(spent, key=lambda name: -spent[name])[:SHOWN]
     return {"seconds": total / 1e6, "operations": {name: round(spent[name] / total, 4) for name in longest}}

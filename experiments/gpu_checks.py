@@ -26,10 +26,8 @@ SCHEDULE = Schedule(
     steps=16, batch_rows=16, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, evaluate_every=8, log_every=1
 )
 LABELS, WORDS = ("a", "b", "c"), 500
-ROUNDING_BF16, ROUNDING_FP32 = (
-    3e-2,
-    1e-3,
-)  # of losses, relative: 8 bits of a product's factors, and sums in other orders
+ROUNDING_BF16 = 3e-2  # of losses, as a share: a product's factors have 8 bits
+ROUNDING_FP32 = 1e-3  # sums in other orders
 LOSSES = ("general_mlm", "task_mlm", "task")
 
 

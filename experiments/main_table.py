@@ -55,6 +55,7 @@ class MainTable(TrainingOptions):
     """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt or tlm"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, value in (("k", self.passages.k), ("rho1", self.mixture.rho1)):
             if value == 0:
                 raise ValueError(

@@ -53,6 +53,7 @@ class Train(TrainingOptions):
     """what comes before its fine-tuning: plain (nothing), mlm, tapt, dapt or tlm"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.before != "plain" and not self.start:
             raise ValueError(f"--before {self.before}: comes before the fine-tuning of an encoder; give --start too")
         if self.ensemble and self.seeds < 2:

@@ -34,7 +34,12 @@ def test_a_line_for_each_other_row_and_a_sentence_for_each_claim():
         f"TLM, BM25 text above task data only on 2 of 2 tasks, by the mean: {whole['mean']:+.1f}, 95 % interval "
         f"{whole['low']:.1f} to {whole['high']:.1f} (p < 0.001)."
     )
-    assert "not shown, p = 0." in near and "would have been, four times in five" in near and "95 %" in meaning
+    assert (
+        "not shown, p = 0." in near
+        and "would have been, four times in five" in near
+        and "95 %" in meaning
+        and "Bold" in meaning
+    )
     assert all(f"- {claim}" in text for claim in comparison.claims())
 
 
@@ -50,10 +55,19 @@ def test_programs_and_the_terminal_get_the_same(capsys):
 
 
 def test_rows_of_one_training_say_that_seeds_are_left_out():
-    alone = report.Comparison(
-        row=OURS, differences=make_comparison(["x"], SHARES, row=OURS).differences, are_seeds_known=False
-    )
-    assert alone.claims()[-1].endswith("Rows of one training: how seeds spread is not in these intervals.")
+    one, three = (make_comparison(["x"], SHARES, row=OURS, seeds=seeds).claims()[-1] for seeds in (1, 3))
+    left_out = "Where neither row has two trainings, the spread over seeds is not in the interval."
+    assert one.endswith(left_out) and left_out not in three
+
+
+def test_a_row_that_lacks_a_task_has_no_mean_over_all():
+    whole, part = (make_comparison(tasks, SHARES, row=OURS) for tasks in (TASKS, TASKS[:1]))
+    kept = [each for each in whole.differences if each.other != "task data only" or each.tasks == ("reviews",)]
+    lacking = report.Comparison(row=OURS, differences=tuple(kept))
+    lines = split_markdown("\n".join(lacking.markdown()))
+    assert lines[2][2:] == ["–", "–"] and "–" not in lines[3]
+    assert [each["tasks"] for each in lacking.records()] == [["reviews"], ["reviews"], ["news"], TASKS]
+    assert lacking.claims()[0] == part.claims()[0], "on one task"
 
 
 def test_a_table_of_one_row_claims_nothing():

@@ -158,3 +158,25 @@ def test_rows_of_other_test_sets_are_refused(pair):
     gold, one, other = pair
     with pytest.raises(ValueError, match="row 'b' on 't': its gold labels are not those of row 'a'"):
         compare([single("a", one, gold), single("b", other, np.roll(gold, 1))])
+
+
+def test_where_nothing_varies_nothing_is_shown():
+    found = compared(np.array([1]), np.array([0]), np.array([1]))
+    assert (found.mean, found.error, found.p, found.is_shown) == (100.0, 0.0, 1.0, False)
+
+
+def test_a_metric_without_a_number_for_some_test_sets_is_named():
+    gold = np.array([0] * 9 + [1])
+    of_ones = Metric(name="recall of ones", compute=lambda gold, said: float(said[gold == 1].sum() / (gold == 1).sum()))
+    with (
+        pytest.raises(ValueError, match="metric 'recall of ones': has no number for a test set drawn anew"),
+        np.errstate(invalid="ignore"),
+    ):
+        redrawn_scores(of_ones, gold, gold[None], draws=50)
+
+
+def test_many_rows_and_many_classes_are_drawn_in_parts(monkeypatch, pair):
+    gold, one, _ = pair
+    whole = redrawn_scores("macro_f1", gold, one[None], draws=30)
+    monkeypatch.setattr("tlm_ray.report.bootstrap.CHUNK", 4 * ROWS)
+    np.testing.assert_array_equal(redrawn_scores("macro_f1", gold, one[None], draws=30), whole)

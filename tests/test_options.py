@@ -103,6 +103,9 @@ def test_a_script_about_one_task_refuses_two(refused, script):
 
 REFUSED = [
     ("train", "--before tapt", "--before tapt: comes before the fine-tuning of an encoder; give --start too"),
+    ("ablations", "--seeds 0", "--seeds 0: must be 1 or more"),
+    ("train", "--seeds 0", "--seeds 0: must be 1 or more"),
+    ("main_table", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("train", "--seeds 1 --ensemble", "--ensemble --seeds 1: one model is no ensemble; give --seeds 2 or more"),
     ("train", "--start x --minutes 3", "--minutes 3: the speed of --start is not known"),
     ("main_table", "--before mlm tapt", "--before mlm tapt: is of pretrained encoders; give --baseline too"),

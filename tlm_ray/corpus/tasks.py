@@ -222,7 +222,7 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
 
 def _test_in_train(task: Task) -> int:
     """Count the test rows whose text stands in the training set too, but for case, spaces and signs."""
-    train = set(map(_letters, task.train_texts))
+    train = set(map(_letters, task.train_texts)) - {""}
     return sum(_letters(text) in train for text in task.texts("test"))
 
 

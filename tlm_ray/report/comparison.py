@@ -7,7 +7,11 @@ from typing import Any
 from tlm_ray.report.differences import LEVEL, Difference, over_tasks
 from tlm_ray.report.formats import ABSENT, markdown_rows
 
-NOT_SHOWN = f"Differences in bold have p < {LEVEL:g}; 95 % intervals are over test rows and seeds (paired bootstrap)."
+MEANING = (
+    f"Bold: a score above those of all other rows with p < {LEVEL:g}, a difference with p < {LEVEL:g}. Intervals are "
+    "of 95 %, over test rows (a paired bootstrap) and over seeds (Student's t)."
+)
+SEEDS_LEFT_OUT = "Where neither row has two trainings, the spread over seeds is not in the interval."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +22,6 @@ class Comparison:
     """the table's row whose lead over the others is told"""
     differences: tuple[Difference, ...] = ()
     """of all rows on each task, in both directions"""
-    are_seeds_known: bool = True
-    """whether a row of one training, whose seeds' spread nobody has seen, is not among them"""
 
     @property
     def tasks(self) -> list[str]:
@@ -41,35 +43,35 @@ class Comparison:
         return bool(own) and all(each.mean > 0 and each.is_shown for each in own)
 
     def markdown(self) -> list[str]:
-        """Return the lines of a GitHub Markdown table, a line per other row."""
+        """Return the lines of a GitHub Markdown table, a line per other row; none if there is nothing to compare."""
+        if not self.leads:
+            return []
         columns = self.tasks + (["all"] if len(self.tasks) > 1 else [])
-        body = [[other, *(_bold(lead) for lead in leads)] for other, leads in self._lines()]
+        body = [[other, *map(_bold, self._line(found))] for other, found in self.leads.items()]
         return markdown_rows([f"{self.row} less", *columns], body, right=range(1, len(columns) + 1))
 
     def claims(self) -> list[str]:
-        """Return a sentence for each other row, then what the intervals are of."""
-        if not self.leads:
+        """Return a sentence for each other row, then what bold and intervals mean."""
+        if not self.differences:
             return []
-        seeds = "" if self.are_seeds_known else " Rows of one training: how seeds spread is not in these intervals."
-        return [*(_claim(found) for found in self.leads.values()), NOT_SHOWN + seeds]
+        left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
+        return [*(_claim(found) for found in self.leads.values()), " ".join([MEANING, *left_out])]
 
     def records(self) -> list[dict[str, Any]]:
         """Return every difference of the chosen row for programs, those over all tasks of the table included."""
-        found = [each for leads in self.leads.values() for each in (*leads, *_mean(leads))]
+        found = [each for leads in self.leads.values() for each in self._line(leads) if each is not None]
         return [
             {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
             | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "smallest": each.smallest}
             for each in found
         ]
 
-    def _lines(self) -> list[tuple[str, list[Difference | None]]]:
-        lines = []
-        for other, found in self.leads.items():
-            by_task = {each.tasks[0]: each for each in found}
-            own = [by_task.get(task) for task in self.tasks]
-            whole = [over_tasks(found) if len(found) == len(self.tasks) else None] if len(self.tasks) > 1 else []
-            lines.append((other, own + whole))
-        return lines
+    def _line(self, found: Sequence[Difference]) -> list[Difference | None]:
+        """Return one row's differences by task, None where it lacks the task, then their mean if it lacks none."""
+        by_task = {each.tasks[0]: each for each in found}
+        own = [by_task.get(task) for task in self.tasks]
+        whole = [over_tasks(found) if len(found) == len(self.tasks) else None] if len(self.tasks) > 1 else []
+        return own + whole
 
 
 def difference_text(found: Difference) -> str:
@@ -84,21 +86,15 @@ def _bold(found: Difference | None) -> str:
     return f"**{difference_text(found)}**" if found.is_shown else difference_text(found)
 
 
-def _mean(found: Sequence[Difference]) -> list[Difference]:
-    return [over_tasks(found)] if len(found) > 1 else []
-
-
 def _claim(found: Sequence[Difference]) -> str:
     whole = over_tasks(found) if len(found) > 1 else found[0]
     low, high = whole.interval
     above = sum(each.mean > 0 for each in found)
     where = f" on {above} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
-    side = "above" if whole.mean > 0 else "below"
-    shown = (
-        f"p {_p(whole.p)}"
-        if whole.is_shown
-        else (f"not shown, p {_p(whole.p)}; {whole.smallest:.1f} points would have been, four times in five")
-    )
+    side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
+    shown = f"p {_p(whole.p)}" if whole.is_shown else f"not shown, p {_p(whole.p)}"
+    if not whole.is_shown and whole.error:
+        shown += f"; {whole.smallest:.1f} points would have been, four times in five"
     interval = f"95 % interval {low:.1f} to {high:.1f}"
     return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({shown})."
 

@@ -5,11 +5,11 @@ trainings. The variance of a difference of two means is that of two crossed fact
 
     what seeds have in common, over test rows  +  s² (1/n + 1/n')
 
-The first is the mean bootstrap covariance of different seeds (of a row with one run: of that run), so that what seeds
-and test rows do together is counted once, in the second. s² is the variance over seeds, of both rows together, with the
-degrees of freedom that they have; those of the sum are Satterthwaite's (1946). An interval by Student's t then covers
-a difference as often as it says with three seeds, where drawing seeds with replacement takes a third of their variance
-for nothing.
+The first is the mean bootstrap covariance of different seeds, so that what seeds and test rows do together is counted
+once, in the second. (Of a row with one run it is that run's variance, which has it too.) s² is the variance over seeds,
+of both rows together, with the degrees of freedom that they have; those of the sum are Satterthwaite's (1946). An
+interval by Student's t then covers a difference as often as it says with three seeds, where drawing seeds with
+replacement would take a third of their variance for nothing.
 """
 
 import math
@@ -57,6 +57,8 @@ class Difference:
     """standard error"""
     freedom: float
     """degrees of freedom of the error"""
+    counts_seeds: bool = True
+    """whether the error has the spread over seeds; not where neither row has two trainings to see it by"""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -66,9 +68,9 @@ class Difference:
 
     @property
     def p(self) -> float:
-        """Chance of a mean this far from 0, to either side, if the rows did not differ."""
+        """Chance of a mean this far from 0, to either side, if the rows did not differ; 1 where nothing varies."""
         if not self.error:
-            return float(self.mean == 0)
+            return 1.0
         return float(2 * _student().sf(abs(self.mean) / self.error, self.freedom))
 
     @property
@@ -105,6 +107,7 @@ def over_tasks(found: Sequence[Difference]) -> Difference:
         mean=sum(each.mean for each in found) / count,
         error=math.sqrt(variance) / count,
         freedom=freedom,
+        counts_seeds=all(each.counts_seeds for each in found),
     )
 
 
@@ -161,6 +164,7 @@ def _difference(one: _Runs, other: _Runs, covariance: np.ndarray) -> Difference:
         mean=float(one.scores.mean() - other.scores.mean()),
         error=math.sqrt(variance),
         freedom=effective,
+        counts_seeds=freedom > 0 or not (one.of.is_drawn or other.of.is_drawn),
     )
 
 

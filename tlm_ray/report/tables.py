@@ -30,9 +30,9 @@ def table_markdown(cells: Sequence[Cell], comparison: Comparison | None = None, 
     header = ["", *grid.columns]
     rows = [[line.name, *map(_emphasize, line.texts, line.best)] for line in grid.lines]
     lines = markdown_rows(header, rows, right=range(1, len(header)))
-    compared = [] if comparison is None or not comparison.leads else [*comparison.markdown(), ""]
-    claims = [] if comparison is None else comparison.claims()
-    remarks = [f"- {note}" for note in (*claims, *_remarks(cells, grid), *notes)]
+    comparison = comparison or Comparison(row="")
+    compared = [*comparison.markdown(), ""] if comparison.leads else []
+    remarks = [f"- {note}" for note in (*comparison.claims(), *_remarks(cells, grid), *notes)]
     return "\n".join([*lines, "", *compared, *remarks]) + "\n"
 
 

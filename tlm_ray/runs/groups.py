@@ -74,11 +74,6 @@ class Ensemble(Group):
             wall_s=count * members.wall_s,
         )
 
-    def predictions(self) -> Predictions:
-        """Return what the trainings predict together of the test set."""
-        gold, predicted = self._together("test")
-        return replace(super().predictions(), row=self._name, gold=gold, predicted=predicted[None])
-
     @property
     def _name(self) -> str:
         return f"{self.row}, mean of {len(self.facts)} seeds"

@@ -77,21 +77,29 @@ class Outcome:
         return storage.join(stages.stage_two.folder(self.root), MODEL)
 
     def comparison(self, row: str) -> Comparison:
-        """Return how far a row of the table lies above the others, on test rows, and what of that is shown."""
-        predictions = [group.predictions() for group in self.groups()]
-        single = any(len(each.predicted) == 1 and each.is_drawn for each in predictions)
-        return Comparison(row=row, differences=tuple(compare(predictions)), are_seeds_known=not single)
+        """Return how far a row of the table lies above the others, on test rows, and what of that is shown.
+
+        Ensembles are not among them: one value of all seeds says nothing of how it would vary with other seeds.
+        """
+        predictions = [group.predictions() for group in self.groups() if not isinstance(group, Ensemble)]
+        return Comparison(row=row, differences=tuple(compare(predictions)))
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the scores should know of the tasks: test rows whose text is trained on."""
+        """What a reader of the scores should know: test rows whose text is trained on, rows without an interval."""
         tasks = {short_name(one.task): self._facts(stages.task) for one, stages in self.stages.items()}
-        return [
+        notes = [
             f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows stands in the training "
             "set too, but for case, spaces and signs"
             for name, facts in tasks.items()
             if facts.get("test_in_train")
         ]
+        uncounted = [name for name, facts in tasks.items() if "test_in_train" not in facts]
+        if uncounted:
+            notes.append(f"{', '.join(uncounted)}: made before test texts that are trained on were counted")
+        if any(isinstance(group, Ensemble) for group in self.groups()):
+            notes.append("A mean of seeds is one value, of which no interval is known; it costs what its seeds cost")
+        return notes
 
     def publish(self, out: str, comparison: Comparison | None = None) -> dict[str, str]:
         """Write the table under `out`, named after the experiment, track its files, and return their locations."""

@@ -9,7 +9,11 @@ from tlm_ray.console import console
 
 CPU_FLAGS = ("avx512_bf16", "amx_bf16")
 # oneDNN, which makes the products, can be kept from instructions that a processor has; from these on it has bf16's.
-ONEDNN_BF16 = ("", "DEFAULT", "ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16")
+ONEDNN_BF16 = (
+    *("", "DEFAULT", "ALL"),
+    *("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"),
+    *("AVX10_1_512", "AVX10_1_512_AMX", "AVX10_1_512_AMX_FP16"),
+)
 
 
 @cache

@@ -180,6 +180,10 @@ class TrainingOptions:
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""
 
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+
     def recipe(self, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return a task's recipe with the changes of the command line, within its budget."""
         recipe = mixture.change(self.passages.change(self.changes.recipe(task, flow)))

@@ -53,7 +53,7 @@ def predict_texts(
     started, files = time.monotonic(), list_files(texts)
     models = [model] if isinstance(model, str) else list(model)
     _check_columns(files[0].uri, columns)
-    precision = _precision(_check_models(models), precision)
+    precision = _precision_of(models, precision)
     files_of = [_identity(each) for each in models]
     made_of = {
         "model": files_of if len(models) > 1 else files_of[0],
@@ -96,9 +96,8 @@ class Predictor:
         found[rows] = self._mean([[column[row] for row in rows] for column in texts])
         if len(self.labels) == 1:  # as transformers has it: one label is a number
             return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
-        shares = found
-        labels = [self.labels[int(best)] for best in shares.argmax(axis=1)]
-        lists = pa.array([row if there else None for row, there in zip(shares, known, strict=True)])
+        labels = [self.labels[int(best)] for best in found.argmax(axis=1)]
+        lists = pa.array([row if there else None for row, there in zip(found, known, strict=True)])
         label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
 
@@ -167,17 +166,23 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
             raise ValueError(f"file {uri!r} has a column {column!r} already; rename it, or predict on the original")
 
 
-def _check_models(models: Sequence[str]) -> PretrainedConfig:
-    """Return the first model's configuration; all are opened before any worker needs them."""
+def _precision_of(models: Sequence[str], asked: str) -> str:
+    """Return the precision of models that predict together, all opened before any worker needs them."""
     configs = [_check_model(model) for model in models]
     labels = [list((config.id2label or {}).values()) for config in configs]
-    for model, own in zip(models, labels, strict=True):
+    precisions = [_precision(config, asked) for config in configs]
+    for model, own, precision in zip(models, labels, precisions, strict=True):
         if own != labels[0]:
             raise ValueError(
                 f"model {model!r}: has the labels {own}, but {models[0]!r} has {labels[0]}; only models of one task "
                 "predict together"
             )
-    return configs[0]
+        if precision != precisions[0]:
+            raise ValueError(
+                f"model {model!r}: was trained in {precision}, but {models[0]!r} in {precisions[0]}; give precision "
+                f"{' or '.join(PRECISIONS[1:])}"
+            )
+    return precisions[0]
 
 
 def _check_model(model: str) -> PretrainedConfig:
