@@ -236,5 +236,5 @@ def test_models_of_other_labels_do_not_predict_together(model, tmp_path):
 def test_models_of_other_precisions_need_one_that_is_given(model, tmp_path):
     other = make_model(tmp_path / "model", seed=1, trained_precision="bf16")
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
-    with pytest.raises(ValueError, match="was trained in bf16, but .* in fp32; give precision fp32 or bf16"):
+    with pytest.raises(ValueError, match=r"was trained in bf16, but .* in fp32; give precision fp32 or bf16"):
         predict_texts([model, other], texts, str(tmp_path / "out"), columns=["text"], workers=1)
