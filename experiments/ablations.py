@@ -43,16 +43,17 @@ class Ablations(TrainingOptions):
 
 
 def trainings(options: Ablations, flow: Flow) -> list[Training]:
-    """The plain classifiers of each task, then one training per rho2, task and seed."""
+    """One training per rho2, task and seed, then the plain classifiers of each task."""
     mixture = Mixture(rho1=options.rho1)
     recipes = {task: options.recipe(task, flow, mixture) for task in options.data.tasks}
     plain = [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in recipes]
-    return plain + [
+    trained = [
         Training(row=f"rho2 = {rho2:g}", task=task, recipe=replace(recipe, rho2=rho2), seed=seed)
         for rho2 in options.rho2s
         for task, recipe in recipes.items()
         for seed in range(options.seeds)
     ]
+    return trained + plain
 
 
 def scores(outcome: Outcome) -> list[Score]:

@@ -89,8 +89,8 @@ def _bold(found: Difference | None) -> str:
 def _claim(found: Sequence[Difference]) -> str:
     whole = over_tasks(found) if len(found) > 1 else found[0]
     low, high = whole.interval
-    above = sum(each.mean > 0 for each in found)
-    where = f" on {above} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
+    alike = sum(each.mean * whole.mean > 0 for each in found)
+    where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
     side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
     shown = f"p {_p(whole.p)}" if whole.is_shown else f"not shown, p {_p(whole.p)}"
     if not whole.is_shown and whole.error:
