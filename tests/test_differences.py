@@ -50,10 +50,10 @@ def test_an_interval_is_scipys(pair, metric):
         options = {"paired": True, "vectorized": True, "n_resamples": 50_000, "batch": 5_000}
     else:
         samples, statistic = (np.arange(ROWS),), difference
-        options = {"vectorized": False, "n_resamples": 1_500}
+        options = {"vectorized": False, "n_resamples": 800}
     expected = stats.bootstrap(samples, statistic, method="percentile", rng=np.random.default_rng(0), **options)
     interval = expected.confidence_interval
-    tolerance = 1e-3 if metric == "accuracy" else 4e-3  # of fewer draws, whose ends vary
+    tolerance = 1e-3 if metric == "accuracy" else 5e-3  # of fewer draws, whose ends vary
     assert np.array(found.interval) / 100 == pytest.approx([interval.low, interval.high], abs=tolerance)
     assert found.mean == pytest.approx(100 * difference(np.arange(ROWS)))
 
@@ -93,7 +93,7 @@ def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
             for lead in (0.25, 0.0)
         ]
         given = [single(name, own, gold, is_drawn=True) for name, own in zip("ab", runs, strict=True)]
-        low, high = compare(given, draws=200)[0].interval
+        low, high = compare(given, draws=100)[0].interval
         held += low <= truth <= high
     assert 0.93 <= held / repeats <= 0.97
 

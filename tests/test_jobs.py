@@ -99,7 +99,8 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     assert ablations.returncode == 0, ablations.stdout + ablations.stderr
     assert re.search(r"^make ", ablations.stdout, re.M) is None
     header, _, row, *plain = (tmp_path / "out" / "ablations.md").read_text().splitlines()
-    assert [re.sub(r"[\d.]+", "#", line) for line in plain] == [f"| {name} | – | # |" for name in PLAIN_NAMES]
+    for name, line in zip(PLAIN_NAMES, plain, strict=True):
+        assert re.fullmatch(rf"\| {re.escape(name)} \| – \| \d+\.\d\d \|", line), line
     assert header == "|  | topics, stage one alone | topics, both stages |"
     assert re.fullmatch(r"\| rho2 = 20 \| \d+\.\d\d \| \d+\.\d\d \|", row)
 
