@@ -98,6 +98,54 @@ def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
     assert 0.93 <= held / repeats <= 0.97
 
 
+def votes(draw, hard, gold, seeds):
+    """What seeds predict, (seeds, rows), and their ensemble: 0 is right, and probabilities are one's own."""
+    chances = probabilities(draw, hard, 0.0, seeds, of_both=1.5).T
+    return (chances < 0.5).astype(int), chances
+
+
+def ensemble(name, chances, gold):
+    means = [chances, *(np.delete(chances, seed, axis=0) for seed in range(len(chances)))]
+    whole, *less = ((each.mean(axis=0) < 0.5).astype(int) for each in means)
+    return Predictions(
+        row=name, task="t", metric="accuracy", gold=gold, predicted=whole[None], members="a", without=np.array(less)
+    )
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_95_of_100_intervals_hold_the_gain_of_an_ensemble(seeds):
+    draw, repeats, rows = np.random.default_rng(1), 400, 300
+
+    def drawn(rows):
+        gold = np.zeros(rows, int)
+        each, chances = votes(draw, draw.normal(0.5, 1.5, rows), gold, seeds)
+        return [single("a", each, gold, is_drawn=True), ensemble("b", chances, gold)]
+
+    def gain(each, together):
+        return 100 * ((together.predicted == 0).mean() - (each.predicted == 0).mean())
+
+    truth = np.mean([gain(*drawn(20_000)) for _ in range(60)])
+    held = [low <= truth <= high for low, high in (compare(drawn(rows), draws=100)[1].interval for _ in range(repeats))]
+    assert 0.92 <= np.mean(held) <= 1.0, "the jackknife may be too careful, not too sure"
+
+
+def test_an_ensembles_pseudo_values_are_tukeys(pair):
+    gold, _, _ = pair
+    chances = np.random.default_rng(2).random((3, ROWS))
+    gold = np.zeros_like(gold)
+    each, together = single("a", (chances < 0.5).astype(int), gold, is_drawn=True), ensemble("b", chances, gold)
+    found = compare([each, together])
+    less = [score("accuracy", gold, run) for run in together.without]
+    pseudo = 3 * score("accuracy", gold, together.predicted[0]) - 2 * np.array(less)
+    paired = pseudo - [score("accuracy", gold, run) for run in each.predicted]
+    assert found[1].row == "b" and found[1].are_kin
+    assert found[1].error ** 2 > paired.var(ddof=1) / 3
+    assert found[1].mean == pytest.approx(
+        score("accuracy", gold, together.predicted[0])
+        - np.mean([score("accuracy", gold, run) for run in each.predicted])
+    )
+
+
 def test_all_rows_see_the_same_test_sets_and_any_order_of_them_the_same(pair):
     gold, one, other = pair
     redrawn = redrawn_scores("accuracy", gold, np.array([one, other, one]), draws=50)

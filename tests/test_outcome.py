@@ -113,19 +113,22 @@ def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings
     assert (together.row, plain.row) == ("ours, mean of 2 seeds", "plain")
     assert together.scores == (75.0,) and together.dev_scores == (75.0,), "the surer one decides the last two of eight"
     assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
-    assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (2, 8), (1, 8)]
+    assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
 
 
 def test_rows_are_compared_by_what_they_predicted(two_rows):
     found = {each.other: each.mean for each in two_rows.comparison("ours").differences if each.row == "ours"}
-    assert found == {"plain": 50.0 - 37.5}, "an ensemble is one value, of which no interval is known"
+    assert found == {"plain": 50.0 - 37.5, "ours, mean of 2 seeds": 50.0 - 75.0}
     assert [group.predictions().is_drawn for group in two_rows.groups()] == [True, True, False]
+    _, together, _ = (group.predictions() for group in two_rows.groups())
+    assert together.members == "ours"
+    np.testing.assert_array_equal(together.without, [(GOLD + 1) % 3, GOLD], "each seed left out in turn")
 
 
 def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):
     shared, ensemble = two_rows.notes
     assert shared.startswith("topics: the text of 3 of 8 test rows stands in the training set too")
-    assert ensemble.startswith("A mean of seeds is one value, of which no interval is known")
+    assert ensemble.startswith("A mean of seeds costs what its seeds cost")
 
 
 def test_tasks_whose_shared_texts_were_never_counted_are_named(outcome):

@@ -8,8 +8,8 @@ from tlm_ray.report.differences import LEVEL, Difference, over_tasks
 from tlm_ray.report.formats import ABSENT, markdown_rows
 
 MEANING = (
-    f"Bold: a score above those of all other rows with p < {LEVEL:g}, a difference with p < {LEVEL:g}. Intervals are "
-    "of 95 %, over test rows (a paired bootstrap) and over seeds (Student's t)."
+    f"Bold: a score above those of all other rows with p < {LEVEL:g} (a mean and its seeds aside), a difference "
+    f"with p < {LEVEL:g}. Intervals are of 95 %, over test rows (a paired bootstrap) and over seeds (Student's t)."
 )
 SEEDS_LEFT_OUT = "Where neither row has two trainings, the spread over seeds is not in the interval."
 
@@ -38,8 +38,8 @@ class Comparison:
         return found
 
     def is_best(self, row: str, task: str) -> bool:
-        """Whether a row is shown to lie above every other row on a task."""
-        own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
+        """Whether a row is shown to lie above every other row on a task, the ensemble of its own runs aside."""
+        own = [each for each in self.differences if each.row == row and each.tasks == (task,) and not each.are_kin]
         return bool(own) and all(each.mean > 0 and each.is_shown for each in own)
 
     def markdown(self) -> list[str]:

@@ -10,6 +10,9 @@ once, in the second. (Of a row with one run it is that run's variance, which has
 of both rows together, with the degrees of freedom that they have; those of the sum are Satterthwaite's (1946). An
 interval by Student's t then covers a difference as often as it says with three seeds, where drawing seeds with
 replacement would take a third of their variance for nothing.
+
+An ensemble is one run of n seeds. How it varies with them is Tukey's jackknife (1958): in the place of scores stand the
+pseudo-values n E - (n - 1) E without seed i. Against the row of its own members, seed is paired with seed.
 """
 
 import math
@@ -42,6 +45,10 @@ class Predictions:
     """(runs, test rows), a run per seed"""
     is_drawn: bool = True
     """runs depend on a seed; False for a classifier that always comes out alike"""
+    members: str = ""
+    """of an ensemble, the row whose runs it is made of"""
+    without: np.ndarray | None = None
+    """of an ensemble, (members, test rows): what it predicts without each of them; `predicted` then has one run"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +66,8 @@ class Difference:
     """degrees of freedom of the error"""
     counts_seeds: bool = True
     """whether the error has the spread over seeds; not where neither row has two trainings to see it by"""
+    are_kin: bool = False
+    """whether one row is the ensemble of the other's runs"""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -128,14 +137,22 @@ class _Runs:
     """The runs of a row on a task, as scores."""
 
     of: Predictions
+    mean: float
+    """in percent"""
     scores: np.ndarray
-    """(runs,) in percent"""
+    """(seeds,) in percent, an ensemble's pseudo-values"""
     places: np.ndarray
     """(runs,) of the runs among all runs of the task"""
 
     @classmethod
     def scored(cls, of: Predictions, places: np.ndarray) -> "_Runs":
-        return cls(of=of, scores=np.array([score(of.metric, of.gold, run) for run in of.predicted]), places=places)
+        scores = np.array([score(of.metric, of.gold, run) for run in of.predicted])
+        mean = float(scores.mean())
+        if of.without is not None:
+            count = len(of.without)
+            less = np.array([score(of.metric, of.gold, run) for run in of.without])
+            scores = count * mean - (count - 1) * less
+        return cls(of=of, mean=mean, scores=scores, places=places)
 
     @property
     def freedom(self) -> int:
@@ -150,22 +167,47 @@ class _Runs:
 
 
 def _difference(one: _Runs, other: _Runs, covariance: np.ndarray) -> Difference:
-    shared = float(covariance[np.ix_(one.places, other.places)].mean())
-    over_rows = max(0.0, one.in_common(covariance) + other.in_common(covariance) - 2 * shared)
-    freedom = one.freedom + other.freedom
-    squares = sum(float(each.scores.var()) * len(each.scores) for each in (one, other) if each.freedom)
-    share = sum(1 / len(each.scores) for each in (one, other) if each.of.is_drawn)
-    over_seeds = share * squares / freedom if freedom else 0.0
+    over_rows = _over_rows(one, other, covariance)
+    over_seeds, freedom = _over_seeds(one, other)
     variance, effective = _sum([(over_rows, len(one.of.gold) - 1), (over_seeds, freedom)])
     return Difference(
         row=one.of.row,
         other=other.of.row,
         tasks=(one.of.task,),
-        mean=float(one.scores.mean() - other.scores.mean()),
+        mean=one.mean - other.mean,
         error=math.sqrt(variance),
         freedom=effective,
         counts_seeds=freedom > 0 or not (one.of.is_drawn or other.of.is_drawn),
+        are_kin=_are_kin(one, other),
     )
+
+
+def _are_kin(one: _Runs, other: _Runs) -> bool:
+    """Say whether one is the ensemble of the other's runs."""
+    return one.of.members == other.of.row or other.of.members == one.of.row
+
+
+def _over_rows(one: _Runs, other: _Runs, covariance: np.ndarray) -> float:
+    """Return the variance of a difference over test rows."""
+    shared = float(covariance[np.ix_(one.places, other.places)].mean())
+    if _are_kin(one, other):  # of one set of seeds: what these and test rows do together stays in
+        own = sum(float(covariance[np.ix_(each.places, each.places)].mean()) for each in (one, other))
+    else:
+        own = one.in_common(covariance) + other.in_common(covariance)
+    return max(0.0, own - 2 * shared)
+
+
+def _over_seeds(one: _Runs, other: _Runs) -> tuple[float, float]:
+    """Return the variance of a difference over seeds, and its degrees of freedom, 0 where there is none to see."""
+    if _are_kin(one, other):
+        return float((one.scores - other.scores).var(ddof=1)) / len(one.scores), one.freedom
+    drawn = [each for each in (one, other) if each.freedom]
+    if any(each.of.members for each in (one, other)):  # an ensemble varies less than one run: nothing to pool
+        return _sum([(float(each.scores.var(ddof=1)) / len(each.scores), each.freedom) for each in drawn])
+    freedom = sum(each.freedom for each in drawn)
+    squares = sum(float(each.scores.var()) * len(each.scores) for each in drawn)
+    share = sum(1 / len(each.scores) for each in (one, other) if each.of.is_drawn)
+    return (share * squares / freedom, freedom) if freedom else (0.0, 0)
 
 
 def _sum(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -59,7 +59,7 @@ class Group:
 
 
 class Ensemble(Group):
-    """What a group's trainings predict together: the class of the highest mean probability, or the mean number."""
+    """What two or more trainings predict together: the class of the highest mean probability, or the mean number."""
 
     def cell(self) -> Cell:
         """Return the table's cell; it costs what all of its trainings cost."""
@@ -74,14 +74,29 @@ class Ensemble(Group):
             wall_s=count * members.wall_s,
         )
 
+    def predictions(self) -> Predictions:
+        """Return what all trainings predict of the test set together, and all but each."""
+        gold, logits = self._logits("test")
+        others = [np.delete(logits, member, axis=0) for member in range(len(logits))]
+        return Predictions(
+            row=self._name,
+            task=self.task,
+            metric=self.metric,
+            gold=gold,
+            predicted=decide(together(logits))[None],
+            members=self.row,
+            without=np.array([decide(together(each)) for each in others]),
+        )
+
     @property
     def _name(self) -> str:
         return f"{self.row}, mean of {len(self.facts)} seeds"
 
     def _score(self, split: str) -> float:
-        return score(self.metric, *self._together(split))
+        gold, logits = self._logits(split)
+        return score(self.metric, gold, decide(together(logits)))
 
-    def _together(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return gold labels and what is predicted, both (rows,)."""
+    def _logits(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return gold labels, (rows,), and each training's logits, (trainings, rows, classes)."""
         read = [read_predictions(folder, split) for folder in self.folders]
-        return read[0].gold, decide(together(np.array([each.logits for each in read])))
+        return read[0].gold, np.array([each.logits for each in read])

@@ -77,11 +77,8 @@ class Outcome:
         return storage.join(stages.stage_two.folder(self.root), MODEL)
 
     def comparison(self, row: str) -> Comparison:
-        """Return how far a row of the table lies above the others, on test rows, and what of that is shown.
-
-        Ensembles are not among them: one value of all seeds says nothing of how it would vary with other seeds.
-        """
-        predictions = [group.predictions() for group in self.groups() if not isinstance(group, Ensemble)]
+        """Return how far a row of the table lies above the others, on test rows, and what of that is shown."""
+        predictions = [group.predictions() for group in self.groups()]
         return Comparison(row=row, differences=tuple(compare(predictions)))
 
     @property
@@ -98,7 +95,7 @@ class Outcome:
         if uncounted:
             notes.append(f"{', '.join(uncounted)}: made before test texts that are trained on were counted")
         if any(isinstance(group, Ensemble) for group in self.groups()):
-            notes.append("A mean of seeds is one value, of which no interval is known; it costs what its seeds cost")
+            notes.append("A mean of seeds costs what its seeds cost; how it varies with them is told by a jackknife")
         return notes
 
     def publish(self, out: str, comparison: Comparison | None = None) -> dict[str, str]:
