@@ -18,8 +18,8 @@ from test_sweep import flow_of
 from tlm_ray import Changes, Space
 from tlm_ray.report.sweeps import sweep_csv, sweep_markdown
 from tlm_ray.runs import sweeping
+from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.execution import make
-from tlm_ray.runs.recipes import TINY_RECIPE
 
 TIMEOUT_S = 900  # two sweeps take 100 s on two cores; what waits for a place that nobody frees waits for ever
 

@@ -20,9 +20,11 @@ from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25, Dense, Random
 from tlm_ray.runs import pipeline
+from tlm_ray.runs.cpu_recipes import SMALLEST
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.recipes import BASELINES, SMALLEST, TABLE_B1, Recipe, baseline, recipe_for
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.recipes import BASELINES, TABLE_B1, baseline, recipe_for
 from tlm_ray.runs.stages import unique
 from tlm_ray.training.batches import Batches
 from tlm_ray.training.blocks import Blocks

@@ -10,8 +10,8 @@ import pytest
 
 from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, TrainingOptions, open_flow, parse
 from tlm_ray.runs import recipe_options
+from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.plan import CPU_FLOPS_PER_S
-from tlm_ray.runs.recipes import TINY_RECIPE
 from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
 from tlm_ray.training.settings import Compute
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.runs.recipes import TABLE_B1, TINY_RECIPE, baseline, recipe_for
+from tlm_ray.runs.cpu_recipes import TINY_RECIPE
+from tlm_ray.runs.recipes import TABLE_B1, baseline, recipe_for
 from tlm_ray.runs.scaling import ROWS_FLOOR, STEPS_FLOOR, least_tokens, recipe_tokens, scaled
 
 RECIPES = [TINY_RECIPE, *(recipe_for(task, scale) for scale in TABLE_B1 for task in TABLE_B1[scale])]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tlm_ray.corpus.hub import ALIASES
 from tlm_ray.corpus.scores import METRICS, score
-from tlm_ray.runs.recipes import OWN_RECIPES, TINY_RECIPE, baseline, recipe_for
+from tlm_ray.runs.cpu_recipes import OWN_RECIPES, TINY_RECIPE
+from tlm_ray.runs.recipes import baseline, recipe_for
 from tlm_ray.runs.scaling import recipe_tokens
 from tlm_ray.training.cost import stage_one_cost
 from tlm_ray.training.masking import Masking
@@ -162,6 +163,20 @@ def test_a_new_task_has_the_k_of_the_papers_rule(rows, k):
 def test_stage_two_of_our_own_passes_ten_times_over_the_rows_within_bounds(rows, steps, scale):
     two = recipe_for("mine", scale, train_rows=rows).stage_two
     assert (two.steps, two.warmup_steps, two.evaluate_every) == (steps, steps // 10, steps // 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "steps", "steps_two"), [(50, 128, 1_500, 1_000), (97, 256, 1_000, 500), (755, 512, 600, 500)]
+)
+def test_long_texts_have_long_rows_and_fewer_steps(words, tokens, steps, steps_two):
+    recipe = recipe_for("mine", "mini", train_rows=4_000, row_words=words)
+    assert (recipe.task_tokens, recipe.start.positions) == (tokens, tokens)
+    assert (recipe.stage_one.steps, recipe.stage_one.warmup_steps, recipe.stage_two.steps) == (
+        steps,
+        steps // 10,
+        steps_two,
+    )
+    assert recipe.rho1 == (1 if words == 755 else 7), "three million words of its own"
 
 
 @pytest.mark.parametrize("scale", OWN_RECIPES)

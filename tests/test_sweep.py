@@ -15,8 +15,9 @@ from test_jobs import REPOSITORY, arguments, environment
 from waiting import wait_for
 
 from tlm_ray import Changes, Cluster, Data, Flow, Place, open_flow, recipe_for
+from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.recipes import TINY_RECIPE, Recipe
+from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sweeping import Space, best_recipe, trial_stages
 from tlm_ray.training.schedules import Schedule
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.options import parse as parse
     from tlm_ray.runs.outcome import Outcome as Outcome
     from tlm_ray.runs.pipeline import Flow as Flow
+    from tlm_ray.runs.recipe import Recipe as Recipe
     from tlm_ray.runs.recipe_options import Budget as Budget
     from tlm_ray.runs.recipe_options import Changes as Changes
     from tlm_ray.runs.recipe_options import Methods as Methods
@@ -56,7 +57,6 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.recipe_options import Passages as Passages
     from tlm_ray.runs.recipe_options import Scale as Scale
     from tlm_ray.runs.recipe_options import TrainingOptions as TrainingOptions
-    from tlm_ray.runs.recipes import Recipe as Recipe
     from tlm_ray.runs.recipes import baseline as baseline
     from tlm_ray.runs.recipes import recipe_for as recipe_for
     from tlm_ray.runs.rows import Training as Training
@@ -101,7 +101,7 @@ _DOOR = {
     "Passages": "tlm_ray.runs.recipe_options",
     "Scale": "tlm_ray.runs.recipe_options",
     "TrainingOptions": "tlm_ray.runs.recipe_options",
-    "Recipe": "tlm_ray.runs.recipes",
+    "Recipe": "tlm_ray.runs.recipe",
     "baseline": "tlm_ray.runs.recipes",
     "recipe_for": "tlm_ray.runs.recipes",
     "Training": "tlm_ray.runs.rows",

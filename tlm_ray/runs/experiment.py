@@ -14,7 +14,7 @@ from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
-from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.tracking import Tracker, default_uri
 

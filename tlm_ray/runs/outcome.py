@@ -12,7 +12,7 @@ from tlm_ray.report import Cell, Comparison, Score, compare, publish_scores, pub
 from tlm_ray.runs.groups import Ensemble, Group
 from tlm_ray.runs.pipeline import Stages
 from tlm_ray.runs.plain_rows import PlainStages
-from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker

@@ -22,7 +22,7 @@ from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.statistics_job import collect_statistics
 from tlm_ray.runs import work
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sources import FlowSources
 from tlm_ray.runs.stages import Stage
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost

@@ -13,7 +13,8 @@ from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.options import Cluster, Data, Place, settle
 from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
 from tlm_ray.runs.plan import training_rate
-from tlm_ray.runs.recipes import Recipe, recipe_for
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.scaling import least_tokens, recipe_parameters, scaled
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Architecture
@@ -28,7 +29,7 @@ class Scale:
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
         """Return a task's recipe at the scale."""
-        return recipe_for(short_name(task), self.scale, train_rows=_train_rows(task, flow))
+        return recipe_for(short_name(task), self.scale, **_size(task, flow))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,11 +196,13 @@ def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
     return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
 
 
-def _train_rows(task: str, flow: Flow) -> int:
-    """Count a task's training rows, which decide the recipe of a task that the paper does not have."""
+def _size(task: str, flow: Flow) -> dict[str, int]:
+    """Return the size of a task's training set, which decides the recipe of one that the paper does not have."""
     if task == EMBEDDED and not flow.task_root:
-        return 0
-    return len(task_once(task, flow.task_root, flow.metric).splits["train"])
+        return {}
+    texts = task_once(task, flow.task_root, flow.metric).train_texts
+    words = sorted(len(text.split()) for text in texts)
+    return {"train_rows": len(words), "row_words": words[3 * len(words) // 4]}
 
 
 @cache

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.pipeline import Flow, Stages
 from tlm_ray.runs.plain_rows import PlainStages, plain_stages
-from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
-from tlm_ray.runs.recipes import Recipe
+from tlm_ray.runs.recipe import Recipe
 from tlm_ray.training.cost import mixed_tokens
 from tlm_ray.training.schedules import Schedule
 

@@ -21,7 +21,8 @@ from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
-from tlm_ray.runs.recipes import Recipe, recipe_for
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.stages import Stage
 from tlm_ray.runs.tracking import Tracker, default_uri
 from tlm_ray.training.placement import free_orphans

@@ -1,0 +1,135 @@
+"""A recipe: every number that decides what a training learns.
+
+A recipe is what identifies a result. What only says how to run it (workers, shards, GPUs, where results lie) is in
+`tlm_ray.runs.execution`.
+"""
+
+from dataclasses import dataclass, replace
+
+from tlm_ray.retrieval.methods import Bm25, Method, method_named
+from tlm_ray.runs.precision import fastest_precision
+from tlm_ray.training.counts import Counts
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
+from tlm_ray.training.optimizers import AdamW, Optimizer
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.settings import StageOne, StageTwo
+from tlm_ray.training.starts import Pretrained, Start
+
+PRECISIONS = ("auto", "fp32", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One way to train TLM on a task."""
+
+    scale: str
+    """name of the recipe that this one was made from"""
+    start: Start
+    """what training begins with: Scratch(geometry), Architecture(source) or Pretrained(source)"""
+    vocabulary: int
+    """entries of a trained tokenizer"""
+    stage_one: Schedule | None
+    """None leaves stage one out"""
+    stage_two: Schedule
+    k: int
+    """passages kept per query; 0: task data only"""
+    rho1: int | None
+    """general batches per task batch; None for no task batches at all (external data only, table 5)"""
+    rho2: float
+    """weight of the text objectives in a task batch"""
+    method: Method = Bm25()  # noqa: RUF009 - frozen
+    """how passages are chosen: one of tlm_ray.retrieval.methods, by name or with its settings, or your own"""
+    depth: int = 0
+    """passages retrieved per query, k at least: one retrieval serves every smaller k; 0 for k"""
+    weighting: str = "released"
+    """of a task batch's losses: see tlm_ray.training.objectives.losses"""
+    objectives: tuple[Objective, ...] = (Mlm(),)
+    """what stage one learns of text, beside the labels; the first one's model is what stage two begins with"""
+    labels: Labels = Labels()  # noqa: RUF009 - frozen
+    """how stage two learns the task"""
+    optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
+    counts: Counts | None = None
+    """how token embeddings and output bias begin with counts of the text; None for random ones"""
+    tokenizer: str = "trained"
+    """"trained", a WordPiece of `vocabulary` entries from the selected and task text, or a hub name or local folder"""
+    passage_tokens: int = 128
+    """word pieces of a passage"""
+    block_tokens: int = 128
+    """tokens of a general block"""
+    task_tokens: int = 128
+    """tokens of a task example"""
+    precision: str = "fp32"
+    """of matrix products: fp32, bf16, or auto, bf16 where the hardware multiplies it fast"""
+
+    def __post_init__(self) -> None:
+        if not self.depth:
+            object.__setattr__(self, "depth", max(1, self.k))
+        object.__setattr__(self, "method", method_named(self.method))
+        for name, allowed in (("weighting", WEIGHTINGS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
+        if not 0 <= self.k <= self.depth:
+            raise ValueError(
+                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; "
+                "lower k or raise --depth"
+            )
+        if self.rho1 is not None and (isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0):
+            raise ValueError(
+                f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
+            )
+        if not self.rho2 >= 0:
+            raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
+        if self.stage_one is None and not isinstance(self.start, Pretrained):
+            raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with")
+        if self.counts is not None and (self.stage_one is None or self.start.width is None):
+            raise ValueError(
+                f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "
+                "counts=None"
+            )
+        if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
+            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a name of its own")
+        if self.rho1 is None and self.k == 0:
+            raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
+        longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
+        if positions is not None and longest > positions:
+            raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    @property
+    def uses_general(self) -> bool:
+        """Whether general text is an input at all: without it, neither corpus nor retrieval matters."""
+        return self.k > 0 and self.rho1 != 0 and self.stage_one is not None
+
+    def settled(self, *, gpu: bool) -> "Recipe":
+        """Return the recipe with a precision that names a result: "auto" is settled for GPUs, or for this processor."""
+        return replace(self, precision=fastest_precision(gpu=gpu)) if self.precision == "auto" else self
+
+    def settings_one(self, seed: int) -> StageOne:
+        """Return the settings of stage one.
+
+        Without general text k and rho1 fall away, and with them the method: such recipes are one training.
+        """
+        if self.stage_one is None:
+            raise ValueError("stage_one None: this recipe begins with stage two")
+        return StageOne(
+            start=self.start,
+            schedule=self.stage_one,
+            objectives=self.objectives,
+            optimizer=self.optimizer,
+            k=self.k if self.uses_general else 0,
+            rho1=self.rho1 if self.uses_general else 0,
+            rho2=self.rho2,
+            weighting=self.weighting,
+            precision=self.precision,
+            seed=seed,
+        )
+
+    def settings_two(self, seed: int, start: Start) -> StageTwo:
+        """Return the settings of stage two, which begins with stage one's model or a pretrained encoder."""
+        return StageTwo(
+            start=start,
+            schedule=self.stage_two,
+            labels=self.labels,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            seed=seed,
+        )
