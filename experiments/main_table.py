@@ -19,6 +19,7 @@ from tlm_ray import (
     Flow,
     Mixture,
     Recipe,
+    TfIdf,
     Training,
     TrainingOptions,
     baseline,
@@ -37,6 +38,7 @@ ROWS = {
     "TLM, BM25 text": lambda recipe: recipe,
 }
 OURS = "TLM, BM25 text"  # the row whose differences from all others are told
+BESIDE = TfIdf.name  # the plain row whose word counts as much as the training's in further rows
 PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one would pick instead, in seconds
 
 
@@ -107,6 +109,7 @@ def main() -> None:
         name="main_table",
         tracking_uri=options.place.tracking_uri,
         ensembles=[OURS],
+        beside=BESIDE,
     )
     comparison = outcome.comparison(OURS)
     print_table(outcome.cells(), Console(), comparison, notes=outcome.notes)

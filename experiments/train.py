@@ -3,13 +3,14 @@
     python experiments/train.py                                                          # embedded data
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
-    python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models, which predict better together
+    python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models and TF-IDF's: better together
 
 The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed. Beside the
 seeds stand the classifiers that one would pick instead of training an encoder.
 """
 
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import ray
 from rich.console import Console
@@ -20,6 +21,7 @@ from tlm_ray import (
     Flow,
     Mixture,
     OneTask,
+    TfIdf,
     Training,
     TrainingOptions,
     baseline,
@@ -46,7 +48,7 @@ class Train(TrainingOptions):
     model: str = "model"
     """folder or URI for the trained model"""
     ensemble: bool = False
-    """keep the models of all seeds, as `seed-0`, `seed-1`, ... of the folder, for predictions together"""
+    """keep the models of all seeds, and TF-IDF's, as `seed-0`, ..., `tf-idf` of the folder, to predict together"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: str = "plain"
@@ -84,6 +86,7 @@ def main() -> None:
         name="train",
         tracking_uri=options.place.tracking_uri,
         ensembles=[ROW],
+        beside=TfIdf.name,
     )
     facts = {training: outcome.facts(training) for training in outcome.stages}
     trained = [training for training in facts if training.row == ROW]
@@ -93,11 +96,17 @@ def main() -> None:
         name = f"seed {training.seed}" if training.row == ROW else training.row
         add_row(table, f"{name}{' (best)' if training is best else ''}", found["dev"], found["test"], found["seconds"])
     for cell in outcome.cells():
-        if cell.row.startswith(f"{ROW}, "):
-            add_row(table, cell.row.removeprefix(f"{ROW}, "), cell.dev_scores[0], cell.mean, cell.wall_s)
+        if cell.row != ROW and cell.row.startswith(ROW):
+            name = cell.row.removeprefix(ROW).lstrip(", ")
+            name = f"a seed {name}, mean" if len(cell.scores) > 1 else name
+            add_row(table, name, fmean(cell.dev_scores), cell.mean, cell.wall_s)
     Console().print(table)
     model = storage.absolute(options.model)
-    kept = {storage.join(model, f"seed-{one.seed}"): one for one in trained} if options.ensemble else {model: best}
+    kept = {model: best}
+    if options.ensemble:
+        linear = next(training for training in facts if training.row == TfIdf.name)
+        kept = {f"seed-{one.seed}": one for one in trained} | {"tf-idf": linear}
+        kept = {storage.join(model, name): one for name, one in kept.items()}
     for folder, training in kept.items():
         storage.copy_folder(outcome.model(training), folder)
         print(folder)

@@ -49,7 +49,7 @@ def test_programs_and_the_terminal_get_the_same(capsys):
     found = json.loads(report.table_json(cells, comparison))["differences"]
     assert [each["other"] for each in found] == list(SHARES)[:2]
     assert all(each["low"] < each["mean"] < each["high"] and 0 <= each["p"] <= 1 for each in found)
-    report.print_table(cells, Console(width=200), comparison, notes=["a note [red]"])
+    report.print_table(cells, Console(width=400), comparison, notes=["a note [red]"])
     said = capsys.readouterr().out
     assert all(claim in said for claim in comparison.claims()) and "a note [red]" in said
 

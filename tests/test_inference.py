@@ -12,6 +12,8 @@ import torch
 from test_jobs import alone
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from tlm_ray.corpus.predictions import shares
+from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.training import inference
 from tlm_ray.training.inference import predict_texts
 from tlm_ray.training.tokenizer import train_wordpiece
@@ -224,6 +226,28 @@ def test_several_models_predict_by_their_mean_probabilities(model, expected, tmp
     assert found["predicted"].to_pylist() == [("sea", "sky", "kitchen")[best] for best in mean.argmax(axis=1)]
     with pytest.raises(ValueError, match="holds predictions of another model"):
         predict_texts([other, model], texts, str(tmp_path / "out"), columns=["text"], workers=1)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_linear_model_counts_as_much_as_all_encoders_together(model, expected, tmp_path):
+    other = make_model(tmp_path / "other", seed=1)
+    weights = np.array([[2.0, -1.0], [0.0, 0.5], [-1.0, 1.0]])
+    linear = LinearModel(
+        terms=["fish", "pan"],
+        idf=np.ones(2),
+        weights=weights,
+        bias=np.zeros(3),
+        ngrams=1,
+        labels=("sea", "sky", "kitchen"),
+    )
+    linear.save(str(tmp_path / "linear"))
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
+    predict_texts([str(tmp_path / "linear"), model, other], texts, str(tmp_path / "out"), columns=["text"], workers=1)
+    mean = ((expected + alone(other, TEXTS)) / 2 + shares(linear.logits(TEXTS))) / 2
+    np.testing.assert_allclose(read(tmp_path / "out")["probabilities"].to_pylist(), mean, rtol=1e-4, atol=1e-6)
+    predict_texts(str(tmp_path / "linear"), texts, str(tmp_path / "one"), columns=["text"], workers=1)
+    best = linear.logits(TEXTS).argmax(axis=1)
+    assert read(tmp_path / "one")["predicted"].to_pylist() == [linear.labels[row] for row in best]
 
 
 def test_models_of_other_labels_do_not_predict_together(model, tmp_path):

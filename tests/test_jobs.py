@@ -18,6 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from waiting import wait_for
 
+from tlm_ray.corpus.predictions import shares
+from tlm_ray.plain.linear_model import LinearModel
+
 REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 pytestmark = pytest.mark.slow
@@ -55,7 +58,7 @@ def free_port() -> int:
 
 
 PLAIN_NAMES = ["TF-IDF + logistic regression", "BM25 neighbours"]
-FIVE_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", *PLAIN_NAMES}
+SIX_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", "TLM, BM25 text with TF-IDF", *PLAIN_NAMES}
 
 
 @pytest.fixture
@@ -81,12 +84,12 @@ def head(tmp_path):
 
 def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_does_nothing(data, tmp_path, head):
     submitted(head, "python", "experiments/main_table.py", *arguments(data, tmp_path))
-    assert rows(tmp_path) == FIVE_ROWS
+    assert rows(tmp_path) == SIX_ROWS
     assert {f.suffix for f in (tmp_path / "out").iterdir()} == {".md", ".csv", ".json", ".png"}
 
     table = (tmp_path / "out" / "main_table.json").read_bytes()
     differences = json.loads(table)["differences"]
-    assert {found["other"] for found in differences} == FIVE_ROWS - {"TLM, BM25 text"}
+    assert {found["other"] for found in differences} == SIX_ROWS - {"TLM, BM25 text"}
     assert all(found["low"] <= found["mean"] <= found["high"] for found in differences)
     second = script("main_table", *arguments(data, tmp_path))
     assert second.returncode == 0, second.stdout + second.stderr
@@ -169,15 +172,18 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     assert re.search(r"^ *mean of 2 seeds +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
 
     texts = str(data / "tasks" / "topics" / "test.parquet")
+    assert re.search(r"^ *mean of 2 seeds with TF-IDF +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
     models = [f"{model}/seed-0", f"{model}/seed-1"]
-    done = script("predict", "--model", *models, "--texts", texts, "--out", str(predictions))
+    done = script("predict", "--model", *models, f"{model}/tf-idf", "--texts", texts, "--out", str(predictions))
     assert done.returncode == 0 and "24 rows in" in done.stdout, done.stdout + done.stderr
     found = pq.read_table(predictions / "part-00000-00000.parquet")
     assert found.column_names == ["text", "label", "predicted", "probabilities"]
     again = script("train", *arguments(data, tmp_path), "--seeds", "2", "--model", f"{model}-best")
     assert again.returncode == 0 and not re.search(r"^make ", again.stdout, re.M), again.stdout + again.stderr
     assert (tmp_path / "model-best" / "model.safetensors").exists()
-    expected = np.mean([alone(each, found["text"].to_pylist()) for each in models], axis=0)
+    given = found["text"].to_pylist()
+    encoders = np.mean([alone(each, given) for each in models], axis=0)
+    expected = (encoders + shares(LinearModel.open(f"{model}/tf-idf").logits(given))) / 2
     np.testing.assert_allclose(found["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-6)
 
 

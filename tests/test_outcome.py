@@ -7,7 +7,7 @@ import pytest
 from small import small_flow, small_recipe
 
 from tlm_ray import storage
-from tlm_ray.corpus.predictions import write_predictions
+from tlm_ray.corpus.predictions import shares, write_predictions
 from tlm_ray.plain import TfIdf
 from tlm_ray.runs import experiment
 from tlm_ray.runs.outcome import Outcome
@@ -114,6 +114,25 @@ def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings
     assert together.scores == (75.0,) and together.dev_scores == (75.0,), "the surer one decides the last two of eight"
     assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
     assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
+
+
+def test_a_plain_classifier_counts_as_much_as_a_training_or_all_of_them(two_rows):
+    beside = replace(two_rows, beside="plain")
+    groups = {group.cell().row: group for group in beside.groups()}
+    assert list(groups) == [
+        "ours",
+        "ours, mean of 2 seeds",
+        "ours with TF-IDF",
+        "ours, mean of 2 seeds with TF-IDF",
+        "plain",
+    ]
+    first, second = (shares(sure_of(GOLD)), shares(sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0))))
+    plain = shares(sure_of(np.zeros(len(GOLD), int)))
+    each = groups["ours with TF-IDF"].predictions()
+    np.testing.assert_array_equal(each.predicted, [((seed + plain) / 2).argmax(axis=1) for seed in (first, second)])
+    whole = groups["ours, mean of 2 seeds with TF-IDF"].predictions()
+    np.testing.assert_array_equal(whole.predicted, [((first + second) / 2 + plain).argmax(axis=1)])
+    assert each.members == whole.members == "ours" and each.without is None and whole.without.shape == (2, 8)
 
 
 def test_rows_are_compared_by_what_they_predicted(two_rows):

@@ -16,6 +16,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.scores import score
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.plain import PLAIN, Bm25Neighbours, TfIdf
+from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.plain_rows import plain_stages
@@ -39,7 +40,7 @@ def test_the_linear_model_is_scikit_learns_with_the_settings_that_are_best_on_de
     task = make_task(classes=classes)
     (dev, test), gold = (task.texts(split) for split in ("dev", "test")), task.splits["dev"]["label"].to_numpy()
     options = TfIdf(ngrams=(1, 2), strengths=(0.01, 10.0))
-    logits, chosen = options.predict(task, "accuracy")
+    logits, chosen, _ = options.predict(task, "accuracy")
 
     def fitted(longest: int, strength: float, weights: str):
         vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest))
@@ -60,7 +61,7 @@ def test_the_linear_model_is_scikit_learns_with_the_settings_that_are_best_on_de
 
 def test_numbers_are_predicted_by_ridge():
     task = make_task(metric="pearson_spearman")
-    logits, chosen = TfIdf(ngrams=(1,), strengths=(1.0,)).predict(task, "pearson_spearman")
+    logits, chosen, _ = TfIdf(ngrams=(1,), strengths=(1.0,)).predict(task, "pearson_spearman")
     vectorizer = TfidfVectorizer(sublinear_tf=True)
     model = Ridge(alpha=1.0).fit(vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy())
     np.testing.assert_allclose(logits["dev"][:, 0], model.predict(vectorizer.transform(task.texts("dev"))))
@@ -83,7 +84,7 @@ def nearest(task: Task, split: str, size: int) -> tuple[np.ndarray, np.ndarray]:
 def test_neighbours_vote_by_their_scores():
     task = make_task()
     labels = task.splits["train"]["label"].to_numpy()
-    logits, chosen = Bm25Neighbours(sizes=(5,)).predict(task, "accuracy")
+    logits, chosen, _ = Bm25Neighbours(sizes=(5,)).predict(task, "accuracy")
     ids, scores = nearest(task, "test", 5)
     expected = np.stack([(scores * (labels[ids] == label)).sum(axis=1) for label in range(3)], axis=1)
     np.testing.assert_allclose(logits["test"], expected, rtol=1e-4, atol=1e-5)
@@ -124,8 +125,20 @@ def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
     first = stages[trainings[0]].metrics
     kept = storage.read_table(storage.join(first.folder(flow.execution.root), "test_predictions.arrow"))
     assert score("accuracy", kept["gold"].to_numpy(), kept["predicted"].to_numpy()) == outcome.cells()[0].mean
-    with pytest.raises(ValueError, match=r"row 'TF-IDF .*': trains no encoder, so it has no model to open"):
-        outcome.model(trainings[0])
+    linear = LinearModel.open(outcome.model(trainings[0]))
+    assert (linear.logits(["the kettle boils in the kitchen"]).shape, len(linear.labels)) == ((1, 3), 3)
+    with pytest.raises(ValueError, match=r"row 'BM25 neighbours': keeps no model"):
+        outcome.model(trainings[1])
+
+
+@pytest.mark.parametrize(("classes", "metric"), [(2, "accuracy"), (3, "accuracy"), (3, "pearson_spearman")])
+def test_a_linear_model_that_was_kept_says_what_it_said(tmp_path, classes, metric):
+    task = make_task(metric=metric, classes=classes)
+    found = TfIdf(ngrams=(2,)).predict(task, metric)
+    found.model.save(str(tmp_path))
+    kept = LinearModel.open(str(tmp_path))
+    np.testing.assert_array_equal(kept.logits(task.texts("test")), found.logits["test"])
+    assert (kept.labels, kept.ngrams) == (task.labels, 2)
 
 
 def test_settings_and_task_identify_a_plain_row(data, tmp_path):

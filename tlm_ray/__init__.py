@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.corpus.manifest import open_corpus as open_corpus
     from tlm_ray.corpus.tasks import read_task as read_task
     from tlm_ray.plain import PLAIN as PLAIN
+    from tlm_ray.plain import TfIdf as TfIdf
     from tlm_ray.report import Cell as Cell
     from tlm_ray.report import Score as Score
     from tlm_ray.report import print_table as print_table
@@ -73,6 +74,7 @@ _DOOR = {
     "open_corpus": "tlm_ray.corpus.manifest",
     "read_task": "tlm_ray.corpus.tasks",
     "PLAIN": "tlm_ray.plain",
+    "TfIdf": "tlm_ray.plain",
     "Cell": "tlm_ray.report",
     "Score": "tlm_ray.report",
     "scores_markdown": "tlm_ray.report",

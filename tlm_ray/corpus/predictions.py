@@ -24,12 +24,12 @@ def decide(logits: np.ndarray) -> np.ndarray:
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 
-def together(logits: np.ndarray) -> np.ndarray:
-    """Return the mean probabilities of several models, (models, rows, classes) to (rows, classes); numbers' means."""
-    if logits.shape[2] == 1:
-        return logits.mean(axis=0)
-    shares = np.exp(logits - logits.max(axis=2, keepdims=True))
-    return (shares / shares.sum(axis=2, keepdims=True)).mean(axis=0)
+def shares(logits: np.ndarray) -> np.ndarray:
+    """Return the probabilities of logits, (..., classes); a regression's numbers, (..., 1), as they are."""
+    if logits.shape[-1] == 1:
+        return logits
+    odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return odds / odds.sum(axis=-1, keepdims=True)
 
 
 def write_predictions(folder: str, split: str, gold: np.ndarray, logits: np.ndarray) -> np.ndarray:

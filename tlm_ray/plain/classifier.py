@@ -4,13 +4,23 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from tlm_ray import storage
 from tlm_ray.corpus.predictions import write_predictions
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task, load_task
+
+MODEL = "model"  # the folder, within a plain classifier's, of what it keeps
+
+
+class Kept(Protocol):
+    """A fitted model that can be kept."""
+
+    def save(self, folder: str) -> None:
+        """Write it into a folder."""
 
 
 class Predicted(NamedTuple):
@@ -20,6 +30,8 @@ class Predicted(NamedTuple):
     """of "dev" and "test", float (rows, classes), the largest of a row its class; of a regression (rows, 1), numbers"""
     chosen: Mapping[str, Any]
     """the settings that were best on dev"""
+    model: Kept | None = None
+    """what can be used on other texts, None where nothing is kept"""
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,8 @@ class PlainClassifier(ABC):
 
     name: ClassVar[str]
     """of its row in a table"""
+    short: ClassVar[str] = ""
+    """of the rows that it is a part of, where its name is long"""
     version: ClassVar[int] = 1
 
     @abstractmethod
@@ -39,14 +53,16 @@ class PlainClassifier(ABC):
 
 
 def write_scores(folder: str, task: str, classifier: PlainClassifier, *, metric: str | Metric) -> dict[str, Any]:
-    """Score a plain classifier on dev and test, and keep its predictions beside the gold labels.
+    """Score a plain classifier on dev and test, and keep its predictions beside the gold labels, and its model.
 
     task: the folder of a task stage. metric: one's own, "" for the task's. Returns dev and test scores in percent, the
     settings chosen and the seconds that it took.
     """
     started, labelled = time.monotonic(), load_task(task)
     scored_by = metric or labelled.metric
-    logits, chosen = classifier.predict(labelled, scored_by)
+    logits, chosen, model = classifier.predict(labelled, scored_by)
+    if model is not None:
+        model.save(storage.join(folder, MODEL))
     scores: dict[str, Any] = {"metric": labelled.metric, "chosen": dict(chosen)}
     for split, rows in logits.items():
         gold = labelled.splits[split]["label"].to_numpy()

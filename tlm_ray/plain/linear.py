@@ -10,6 +10,7 @@ from tlm_ray.corpus.predictions import decide
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
+from tlm_ray.plain.linear_model import LinearModel, words
 
 ITERATIONS = 2_000  # of L-BFGS; the weakest regularisation on 25,000 long texts takes 300
 
@@ -22,6 +23,8 @@ class TfIdf(PlainClassifier):
     """
 
     name: ClassVar[str] = "TF-IDF + logistic regression"
+    short: ClassVar[str] = "TF-IDF"
+    version: ClassVar[int] = 2  # since 2 the model is kept
     ngrams: tuple[int, ...] = (1, 2)
     """longest runs of words to try"""
     strengths: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -31,19 +34,18 @@ class TfIdf(PlainClassifier):
 
     def predict(self, task: Task, metric: str | Metric) -> Predicted:
         """Fit every combination of settings on the training rows; predict with the best on dev."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         train, dev = (task.splits[split]["label"].to_numpy() for split in ("train", "dev"))
         best, predicted = -np.inf, None
         for longest in self.ngrams:
-            vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest))
+            vectorizer = words(longest)
             rows = vectorizer.fit_transform(task.train_texts)
             others = {split: vectorizer.transform(task.texts(split)) for split in ("dev", "test")}
             for settings, model in self._fitted(rows, train, is_regression=not task.labels):
                 found = score(metric, dev, decide(_logits(model, others["dev"])))
                 if found > best:
                     logits = {split: _logits(model, each) for split, each in others.items()}
-                    best, predicted = found, Predicted(logits, {"ngrams": longest} | settings)
+                    kept = LinearModel.of(vectorizer, model, ngrams=longest, labels=task.labels)
+                    best, predicted = found, Predicted(logits, {"ngrams": longest} | settings, kept)
         if predicted is None:
             raise ValueError("TfIdf: give ngrams and strengths to try, and a metric that is a number")
         return predicted

@@ -12,7 +12,7 @@ interval by Student's t then covers a difference as often as it says with three 
 replacement would take a third of their variance for nothing.
 
 An ensemble is one run of n seeds. How it varies with them is Tukey's jackknife (1958): in the place of scores stand the
-pseudo-values n E - (n - 1) E without seed i. Against the row of its own members, seed is paired with seed.
+pseudo-values n E - (n - 1) E without seed i. Rows that are made of the same runs are paired seed by seed.
 """
 
 import math
@@ -46,7 +46,7 @@ class Predictions:
     is_drawn: bool = True
     """runs depend on a seed; False for a classifier that always comes out alike"""
     members: str = ""
-    """of an ensemble, the row whose runs it is made of"""
+    """the row whose runs these are made of, seed by seed or all in one; "" where they are nobody's"""
     without: np.ndarray | None = None
     """of an ensemble, (members, test rows): what it predicts without each of them; `predicted` then has one run"""
 
@@ -67,7 +67,7 @@ class Difference:
     counts_seeds: bool = True
     """whether the error has the spread over seeds; not where neither row has two trainings to see it by"""
     are_kin: bool = False
-    """whether one row is the ensemble of the other's runs"""
+    """whether both rows are made of the same runs"""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -183,8 +183,8 @@ def _difference(one: _Runs, other: _Runs, covariance: np.ndarray) -> Difference:
 
 
 def _are_kin(one: _Runs, other: _Runs) -> bool:
-    """Say whether one is the ensemble of the other's runs."""
-    return one.of.members == other.of.row or other.of.members == one.of.row
+    """Say whether both are made of the same runs."""
+    return (one.of.members or one.of.row) == (other.of.members or other.of.row)
 
 
 def _over_rows(one: _Runs, other: _Runs, covariance: np.ndarray) -> float:
@@ -202,7 +202,7 @@ def _over_seeds(one: _Runs, other: _Runs) -> tuple[float, float]:
     if _are_kin(one, other):
         return float((one.scores - other.scores).var(ddof=1)) / len(one.scores), one.freedom
     drawn = [each for each in (one, other) if each.freedom]
-    if any(each.of.members for each in (one, other)):  # an ensemble varies less than one run: nothing to pool
+    if any(each.of.without is not None for each in (one, other)):  # which vary less than one run
         return _sum([(float(each.scores.var(ddof=1)) / len(each.scores), each.freedom) for each in drawn])
     freedom = sum(each.freedom for each in drawn)
     squares = sum(float(each.scores.var()) * len(each.scores) for each in drawn)

@@ -30,14 +30,20 @@ def show_plan(trainings: Sequence[Training], flow: Flow) -> None:
 
 
 def run(
-    trainings: Sequence[Training], flow: Flow, *, name: str, tracking_uri: str = "", ensembles: Sequence[str] = ()
+    trainings: Sequence[Training],
+    flow: Flow,
+    *,
+    name: str,
+    tracking_uri: str = "",
+    ensembles: Sequence[str] = (),
+    beside: str = "",
 ) -> Outcome:
     """Make all trainings and return what they reached; the script has called `ray.init()`.
 
     name: the experiment's, which its tables and its tracking carry. tracking_uri: MLflow server or store, "" for
-    `tracking.default_uri`. ensembles: rows below which the table has one more, the mean of their seeds' predictions,
-    which trains nothing. What is complete under the root is found. Errors of data, recipe or cluster come before any
-    work; if a training fails, the others finish first.
+    `tracking.default_uri`. ensembles: rows below which the table has means of what they predict, which train nothing:
+    over their seeds, and with the plain classifier of the row `beside`. What is complete under the root is found.
+    Errors of data, recipe or cluster come before any work; if a training fails, the others finish first.
     """
     started = time.monotonic()
     check_name(name)
@@ -72,6 +78,7 @@ def run(
         tracker=tracker,
         metric=flow.metric,
         ensembles=tuple(ensembles),
+        beside=beside,
     )
     tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
     return outcome

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tlm_ray.corpus.predictions import decide, read_predictions, together
+from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.report import Cell, Predictions
 
@@ -47,7 +47,7 @@ class Group:
 
     def predictions(self) -> Predictions:
         """Return what each training predicts of the test set."""
-        read = [read_predictions(folder, "test") for folder in self.folders]
+        read = self.read("test")
         return Predictions(
             row=self.row,
             task=self.task,
@@ -57,46 +57,71 @@ class Group:
             is_drawn=self.is_drawn,
         )
 
+    def read(self, split: str) -> list[Predicted]:
+        """Read what each training predicted of a split."""
+        return [read_predictions(folder, split) for folder in self.folders]
 
-class Ensemble(Group):
-    """What two or more trainings predict together: the class of the highest mean probability, or the mean number."""
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Group):
+    """What a group's trainings say together with a plain classifier, or all in one, or both; it trains nothing.
+
+    The class of the highest mean probability, or the mean number. A plain classifier counts as much as the trainings.
+    """
+
+    of_seeds: bool
+    """all seeds as one, else each by itself"""
+    beside: Group | None = None
+    """the plain classifier's runs"""
+    short: str = ""
+    """its name"""
 
     def cell(self) -> Cell:
-        """Return the table's cell; it costs what all of its trainings cost."""
-        members, count = super().cell(), len(self.facts)
+        """Return the table's cell; it costs what all that it is made of costs."""
+        own, times = super().cell(), len(self.facts) if self.of_seeds else 1
+        beside = self.beside.cell().wall_s if self.beside else 0.0
         return replace(
-            members,
+            own,
             row=self._name,
-            scores=(self._score("test"),),
-            dev_scores=(self._score("dev"),),
-            flops=count * members.flops,
-            flops_counted=count * members.flops_counted,
-            wall_s=count * members.wall_s,
+            scores=self._scores("test"),
+            dev_scores=self._scores("dev"),
+            flops=times * own.flops,
+            flops_counted=times * own.flops_counted,
+            wall_s=times * own.wall_s + beside,
         )
 
     def predictions(self) -> Predictions:
-        """Return what all trainings predict of the test set together, and all but each."""
-        gold, logits = self._logits("test")
-        others = [np.delete(logits, member, axis=0) for member in range(len(logits))]
+        """Return what is predicted of the test set, and of all seeds as one also what all but each predict."""
+        gold, shares = self._shares("test")
+        others = [np.delete(shares, seed, axis=0) for seed in range(len(shares))] if self.of_seeds else []
         return Predictions(
             row=self._name,
             task=self.task,
             metric=self.metric,
             gold=gold,
-            predicted=decide(together(logits))[None],
+            predicted=self._said(shares),
             members=self.row,
-            without=np.array([decide(together(each)) for each in others]),
+            without=np.array([self._said(each)[0] for each in others]) if others else None,
         )
 
     @property
     def _name(self) -> str:
-        return f"{self.row}, mean of {len(self.facts)} seeds"
+        seeds = f", mean of {len(self.facts)} seeds" if self.of_seeds else ""
+        return f"{self.row}{seeds}{f' with {self.short}' if self.beside else ''}"
 
-    def _score(self, split: str) -> float:
-        gold, logits = self._logits(split)
-        return score(self.metric, gold, decide(together(logits)))
+    def _scores(self, split: str) -> tuple[float, ...]:
+        gold, shares = self._shares(split)
+        return tuple(score(self.metric, gold, run) for run in self._said(shares))
 
-    def _logits(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return gold labels, (rows,), and each training's logits, (trainings, rows, classes)."""
-        read = [read_predictions(folder, split) for folder in self.folders]
-        return read[0].gold, np.array([each.logits for each in read])
+    def _said(self, shares: np.ndarray) -> np.ndarray:
+        """Return what is predicted, (runs, rows): by all seeds as one, or by each."""
+        runs = shares.mean(axis=0, keepdims=True) if self.of_seeds else shares
+        return np.array([decide(run) for run in runs])
+
+    def _shares(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return gold labels, (rows,), and probabilities, or numbers, (seeds, rows, classes)."""
+        read = self.read(split)
+        own = shares(np.array([each.logits for each in read]))
+        if self.beside is not None:
+            own = (own + shares(self.beside.read(split)[0].logits)) / 2
+        return read[0].gold, own

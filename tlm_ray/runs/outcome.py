@@ -9,7 +9,7 @@ from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import Cell, Comparison, Score, compare, publish_scores, publish_table
-from tlm_ray.runs.groups import Ensemble, Group
+from tlm_ray.runs.groups import Group, Mean
 from tlm_ray.runs.pipeline import Stages
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.recipe import Recipe
@@ -35,7 +35,9 @@ class Outcome:
     metric: str | Metric = ""
     """of the flow, "" for each task's own"""
     ensembles: tuple[str, ...] = ()
-    """rows below which the table has one more, the mean of their seeds' predictions"""
+    """rows below which the table has the means of what they predict: over seeds, and with `beside`"""
+    beside: str = ""
+    """the row of a plain classifier for those means, "" for none"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
@@ -70,11 +72,17 @@ class Outcome:
         return {} if stage is None else (stage.record(self.root) or {}).get("facts", {})
 
     def model(self, training: Training) -> str:
-        """Return the folder of a training's model, which opens as AutoModelForSequenceClassification."""
+        """Return the folder of a training's model, which opens as AutoModelForSequenceClassification.
+
+        A plain classifier's opens with `experiments/predict.py`; ValueError for one that keeps none.
+        """
         stages = self.stages[training]
-        if isinstance(stages, PlainStages):
-            raise ValueError(f"row {training.row!r}: trains no encoder, so it has no model to open")
-        return storage.join(stages.stage_two.folder(self.root), MODEL)
+        if isinstance(stages, Stages):
+            return storage.join(stages.stage_two.folder(self.root), MODEL)
+        folder = storage.join(stages.metrics.folder(self.root), MODEL)
+        if not storage.exists(folder):
+            raise ValueError(f"row {training.row!r}: keeps no model")
+        return folder
 
     def comparison(self, row: str) -> Comparison:
         """Return how far a row of the table lies above the others, on test rows, and what of that is shown."""
@@ -94,7 +102,7 @@ class Outcome:
         uncounted = [name for name, facts in tasks.items() if "test_in_train" not in facts]
         if uncounted:
             notes.append(f"{', '.join(uncounted)}: made before test texts that are trained on were counted")
-        if any(isinstance(group, Ensemble) for group in self.groups()):
+        if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
             notes.append("A mean of seeds costs what its seeds cost; how it varies with them is told by a jackknife")
         return notes
 
@@ -115,16 +123,26 @@ class Outcome:
         return [group.cell() for group in self.groups()]
 
     def groups(self) -> list[Group]:
-        """Return the trainings of each row and task, in their order; below a row of `ensembles`, its ensemble."""
+        """Return the trainings of each row and task, in their order; below a row of `ensembles`, its means."""
         trainings: dict[tuple[str, str], list[Training]] = {}
         for training in self.stages:
             trainings.setdefault((training.row, training.task), []).append(training)
+        groups = {place: self._group(own) for place, own in trainings.items()}
         found: list[Group] = []
-        for own in trainings.values():
-            found.append(self._group(own))
-            if own[0].row in self.ensembles and len(own) > 1:
-                found.append(Ensemble(**vars(found[-1])))
+        for (row, task), group in groups.items():
+            found += [group, *(self._means(group, groups.get((self.beside, task))) if row in self.ensembles else [])]
         return found
+
+    def _means(self, group: Group, beside: Group | None) -> list[Mean]:
+        """Return what a group's trainings say together, over seeds where there are two, and with a plain classifier."""
+        plain = {one.row: one.recipe.short for one in self.stages if isinstance(one.recipe, PlainClassifier)}
+        short = plain[beside.row] or beside.row if beside else ""
+        return [
+            Mean(**vars(group), of_seeds=of_seeds, beside=other, short=short)
+            for other in ([None, beside] if beside else [None])
+            for of_seeds in ([False, True] if len(group.facts) > 1 else [False])
+            if other or of_seeds
+        ]
 
     def _group(self, trainings: Sequence[Training]) -> Group:
         first, recipes = trainings[0], [training.recipe for training in trainings]

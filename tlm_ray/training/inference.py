@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import ray
 import torch
-from scipy.special import softmax
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PretrainedConfig
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.corpus.predictions import shares
 from tlm_ray.listing import list_files
+from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.training.packing import first_position
 
 CHUNK_BATCHES = 8  # of 8,192 rows: what is in memory at a time, and the most that an interrupted run loses
@@ -26,6 +27,7 @@ ROWS = 64  # that the model sees together
 RECORD = "predictions.json"
 PREDICTED, PROBABILITIES = "predicted", "probabilities"  # the columns that are added
 PRECISIONS = ("auto", "fp32", "bf16")
+NUMBER = "number"  # what stands where a model has no classes
 
 
 def predict_texts(
@@ -42,8 +44,9 @@ def predict_texts(
 
     A regression's model predicts numbers, without probabilities. A row whose text is null gets neither column.
 
-    model: a folder, URI or hub name that opens as AutoModelForSequenceClassification; of several, probabilities (or
-    numbers) are means over them, an ensemble. texts: a file, folder or glob of
+    model: a folder, URI or hub name that opens as AutoModelForSequenceClassification, or the folder of a linear model
+    (`tlm_ray.plain.linear_model`); of several, probabilities (or numbers) are means over them, an ensemble, in which
+    linear models count as much as encoders. texts: a file, folder or glob of
     Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the
     column of texts and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
     gpus. precision: fp32, bf16 (autocast), or auto: that of the training, as the model's configuration records it.
@@ -74,8 +77,9 @@ class Predictor:
 
     def __init__(self, models: list[str], out: str, columns: list[str], device: str = "cpu", precision: str = "auto"):
         self.out, self.columns = out, columns
-        self.classifiers = [Classifier.open(model, device, precision) for model in models]
-        self.labels = self.classifiers[0].model.config.id2label
+        self.linear = [LinearModel.open(model) for model in models if is_linear(model)]
+        self.classifiers = [Classifier.open(model, device, precision) for model in models if not is_linear(model)]
+        self.labels = _labels_of(models[0])
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write a file's predictions, chunk by chunk."""
@@ -96,15 +100,19 @@ class Predictor:
         found[rows] = self._mean([[column[row] for row in rows] for column in texts])
         if len(self.labels) == 1:  # as transformers has it: one label is a number
             return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
-        labels = [self.labels[int(best)] for best in found.argmax(axis=1)]
+        labels = [self.labels[best] for best in found.argmax(axis=1)]
         lists = pa.array([row if there else None for row, there in zip(found, known, strict=True)])
         label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
 
     def _mean(self, texts: list[list[str]]) -> np.ndarray:
-        """Return probabilities, float32 (rows, classes), or numbers, (rows, 1), as means over the models."""
-        logits = np.array([classifier.logits(texts) for classifier in self.classifiers])
-        return (logits if len(self.labels) == 1 else softmax(logits, axis=2)).mean(axis=0)
+        """Return probabilities, float32 (rows, classes), or numbers, (rows, 1): means over the models of each kind."""
+        joined = [" ".join(row).rstrip() for row in zip(*texts, strict=True)]
+        kinds = [
+            [classifier.logits(texts) for classifier in self.classifiers],
+            [model.logits(joined) for model in self.linear],
+        ]
+        return np.mean([shares(np.array(logits)).mean(axis=0) for logits in kinds if logits], axis=0)
 
 
 class Classifier:
@@ -168,21 +176,30 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
 
 def _precision_of(models: Sequence[str], asked: str) -> str:
     """Return the precision of models that predict together, all opened before any worker needs them."""
-    configs = [_check_model(model) for model in models]
-    labels = [list((config.id2label or {}).values()) for config in configs]
-    precisions = [_precision(config, asked) for config in configs]
-    for model, own, precision in zip(models, labels, precisions, strict=True):
+    encoders = [model for model in models if not is_linear(model)]
+    precisions = [_precision(_check_model(model), asked) for model in encoders]
+    labels = [_labels_of(model) for model in models]
+    for model, own in zip(models, labels, strict=True):
         if own != labels[0]:
             raise ValueError(
                 f"model {model!r}: has the labels {own}, but {models[0]!r} has {labels[0]}; only models of one task "
                 "predict together"
             )
+    for model, precision in zip(encoders, precisions, strict=True):
         if precision != precisions[0]:
             raise ValueError(
-                f"model {model!r}: was trained in {precision}, but {models[0]!r} in {precisions[0]}; give precision "
+                f"model {model!r}: was trained in {precision}, but {encoders[0]!r} in {precisions[0]}; give precision "
                 f"{' or '.join(PRECISIONS[1:])}"
             )
-    return precisions[0]
+    return precisions[0] if precisions else "fp32"
+
+
+def _labels_of(model: str) -> list[str]:
+    """Return the names of a model's classes; one that means nothing where it predicts a number."""
+    if is_linear(model):
+        return list(LinearModel.open(model).labels) or [NUMBER]
+    names = list((_check_model(model).id2label or {}).values())
+    return names if len(names) > 1 else [NUMBER]
 
 
 def _check_model(model: str) -> PretrainedConfig:
