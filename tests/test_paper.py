@@ -60,3 +60,19 @@ def test_reported_knows_aliases_and_refuses_to_guess():
     assert all(report.reported(alias) == report.reported(name) != [] for alias, name in ALIASES.items())
     assert report.reported("docstrings") == []
     assert {found.metric for found in report.reported("rct-20k")} == {"micro_f1"}
+
+
+@pytest.mark.parametrize(
+    ("source", "flops"),
+    [
+        ("google-bert/bert-base-uncased", 2.79e19),
+        ("roberta-large", 4.36e21),
+        ("FacebookAI/roberta-base", 1.54e21),
+        ("somebody/bert-base-uncased", 0.0),
+        ("/models/roberta-base", 0.0),
+        ("microsoft/deberta-base", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_published_cost_of_a_pretraining_is_known_by_the_hubs_own_name(source, flops):
+    assert report.pretraining_flops(source) == flops

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from report_cells import ROWS, make_cells, make_trials, split_markdown
@@ -216,6 +217,9 @@ def test_a_pretrained_row_says_that_its_costs_leave_the_pretraining_out():
     console = Console(width=150, file=io.StringIO())
     report.print_table(cells, console)
     assert "1.00E12 †" in console.file.getvalue() and "† fine-tuning alone" in console.file.getvalue()
+    known = [*cells[:-1], replace(tuned, pretraining_flops=2.79e19)]
+    assert split_markdown(report.table_markdown(known))[-1][3] == "1.00E12 † + 2.79E19 (reported)"
+    assert json.loads(report.table_json(known))["cells"][-1]["pretraining_flops"] == 2.79e19
 
 
 def test_scores_alone_are_the_same_mean_and_spread():

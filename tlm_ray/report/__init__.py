@@ -10,7 +10,7 @@ from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.differences import Difference, Predictions, compare
 from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.flops import human
-from tlm_ray.report.paper import ReportedRow, reported
+from tlm_ray.report.paper import ReportedRow, pretraining_flops, reported
 from tlm_ray.report.publication import check_name, publish_scores, publish_sweep, publish_table
 from tlm_ray.report.score_tables import Score, scores_markdown
 from tlm_ray.report.sweep_figures import sweep_figure
@@ -27,6 +27,7 @@ __all__ = [
     "check_name",
     "compare",
     "human",
+    "pretraining_flops",
     "print_table",
     "publish_scores",
     "publish_sweep",

@@ -37,6 +37,8 @@ class Cell:
     """operations of all matrix products, padding included; 0 where they are not known"""
     pretrained: bool = False
     """training began with a pretrained encoder, whose own cost these numbers leave out"""
+    pretraining_flops: float = 0.0
+    """that cost as it was published, 0 where it is not known"""
 
     def __post_init__(self) -> None:
         if not self.scores or len(self.scores) != len(self.dev_scores):
@@ -48,7 +50,7 @@ class Cell:
         for score in (*self.scores, *self.dev_scores):
             if not lowest <= score <= 100.0:
                 raise ValueError(f"{self._name}: score {score}; give percent, {lowest:g} to 100")
-        for field in ("flops", "data_bytes", "wall_s", "flops_counted"):
+        for field in ("flops", "data_bytes", "wall_s", "flops_counted", "pretraining_flops"):
             value = getattr(self, field)
             if not math.isfinite(value) or value < 0:
                 raise ValueError(f"{self._name}: {field} is {value}; give a finite amount, 0 or more")

@@ -1,7 +1,7 @@
 """A results table as strings, before any file format: what the Markdown and the terminal show."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
@@ -11,7 +11,10 @@ from tlm_ray.report.formats import ABSENT, pair_text, score_text
 from tlm_ray.report.paper import ReportedRow
 
 MARK = "†"
-PRETRAINED_NOTE = f"{MARK} fine-tuning alone, without its pretraining: not what such a row costs from nothing."
+PRETRAINED_NOTE = (
+    f"{MARK} fine-tuning alone, without its pretraining: not what such a row costs from nothing. FLOPs behind a + are "
+    "those of its pretraining as the paper's Table 2 reports them."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ def _own_line(row: str, cells: Sequence[Cell], tasks: list[str], comparison: Com
         texts=(
             *scores,
             _average([own[task].mean for task in tasks if task in own], len(tasks)),
-            _flops_text(statistics.fmean(cell.flops for cell in own.values())) + mark,
+            _flops_text(statistics.fmean(cell.flops for cell in own.values())) + mark + _published(own.values()),
             _counted_text([cell.flops_counted for cell in own.values()], mark),
             size_text(statistics.fmean(cell.data_bytes for cell in own.values())) + mark,
             time_text(statistics.fmean(cell.wall_s for cell in own.values())) + mark,
@@ -86,6 +89,12 @@ def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -
 
 def _flops_text(flops: float) -> str:
     return human(flops) if flops else ABSENT
+
+
+def _published(cells: Iterable[Cell]) -> str:
+    """Return what the pretraining of a row's encoder cost by others' account."""
+    known = {cell.pretraining_flops for cell in cells} - {0.0}
+    return f" + {human(known.pop())} (reported)" if len(known) == 1 else ""
 
 
 def _counted_text(counts: list[float], mark: str) -> str:

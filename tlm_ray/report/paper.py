@@ -75,6 +75,24 @@ TABLE_2 = {
 PRINTED_AVERAGES = {row: printed[3] for row, (printed, _, _) in TABLE_2.items()}
 
 
+PRETRAINED = {  # by the hub's names, the owner aside
+    "bert-base-uncased": "BERT-Base",
+    "bert-base-cased": "BERT-Base",
+    "bert-large-uncased": "BERT-Large",
+    "bert-large-cased": "BERT-Large",
+    "roberta-base": "RoBERTa-Base",
+    "roberta-large": "RoBERTa-Large",
+}
+OWNERS = ("google-bert", "FacebookAI")
+
+
+def pretraining_flops(source: str) -> float:
+    """Return what an encoder's pretraining cost by Table 2, 0 where it does not say; source: its name on the hub."""
+    owner, _, name = source.rpartition("/")
+    row = PRETRAINED.get(name) if owner in ("", *OWNERS) else None
+    return TABLE_2[row][0][1] if row else 0.0
+
+
 def reported(task: str) -> list[ReportedRow]:
     """Return the rows of Table 2 for one task, in its order; [] for a task the paper lacks.
 

@@ -12,7 +12,7 @@ from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.formats import csv_text, json_text, markdown_rows
 from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
 
-COSTS = ("flops", "flops_counted", "data_bytes", "wall_s", "pretrained")
+COSTS = ("flops", "flops_counted", "data_bytes", "wall_s", "pretrained", "pretraining_flops")
 REPORTED_NOTE = (
     "Rows marked (reported) are the paper's own: Table 2 of Yao et al. (ICML 2022). Their FLOPs "
     "and data are means over its eight tasks, and count the first stage or the pretraining only."
@@ -73,7 +73,8 @@ def table_json(cells: Sequence[Cell], comparison: Comparison | None = None) -> s
     """Return `{"cells": [...], "differences": [...], "reported": [...]}` as JSON.
 
     A cell has row, task, metric, mean, std, scores, dev_scores (percent), flops, flops_counted (null where not known),
-    data_bytes, wall_s and pretrained (its costs leave the pretraining out). A difference has row, other, tasks,
+    data_bytes, wall_s, pretrained (its costs leave the pretraining out) and pretraining_flops (as published, null where
+    not known). A difference has row, other, tasks,
     mean, low, high, p and smallest, see `Comparison.records`. `reported` has the paper's rows for the
     tasks of the table, if it has them.
     """
@@ -99,4 +100,5 @@ def _record(cell: Cell) -> dict[str, Any]:
         "data_bytes": int(cell.data_bytes),
         "wall_s": float(cell.wall_s),
         "pretrained": cell.pretrained,
+        "pretraining_flops": float(cell.pretraining_flops) or None,
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.corpus.scores import Metric, score
-from tlm_ray.report import Cell, Predictions
+from tlm_ray.report import Cell, Predictions, pretraining_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Group:
     """of their metrics stages, which keep what was predicted"""
     is_drawn: bool
     """they depend on their seeds"""
-    pretrained: bool
-    """they began with a pretrained encoder"""
+    pretrained: str = ""
+    """the pretrained encoder that they began with, "" for none"""
 
     def cell(self) -> Cell:
         """Return the table's cell, costs as means over seeds."""
@@ -42,7 +42,8 @@ class Group:
             flops_counted=fmean(own["flops_counted"] for own in self.facts),
             data_bytes=round(fmean(own["data_bytes"] for own in self.facts)),
             wall_s=fmean(own["seconds"] for own in self.facts),
-            pretrained=self.pretrained,
+            pretrained=bool(self.pretrained),
+            pretraining_flops=pretraining_flops(self.pretrained),
         )
 
     def predictions(self) -> Predictions:

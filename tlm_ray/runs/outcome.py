@@ -145,7 +145,8 @@ class Outcome:
         ]
 
     def _group(self, trainings: Sequence[Training]) -> Group:
-        first, recipes = trainings[0], [training.recipe for training in trainings]
+        first = trainings[0]
+        start = first.recipe.start if isinstance(first.recipe, Recipe) else None
         facts = [self.facts(training) for training in trainings]
         return Group(
             row=first.row,
@@ -154,5 +155,5 @@ class Outcome:
             facts=facts,
             folders=[self.stages[training].metrics.folder(self.root) for training in trainings],
             is_drawn=isinstance(first.recipe, Recipe),
-            pretrained=any(isinstance(recipe, Recipe) and isinstance(recipe.start, Pretrained) for recipe in recipes),
+            pretrained=start.source if isinstance(start, Pretrained) else "",
         )
