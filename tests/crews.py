@@ -26,7 +26,7 @@ from tlm_ray.training.prediction import predict
 from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.worker import Worker
 
-ODD = replace(SCHEDULE, batch_rows=9, learning_rate=1e-3)  # which neither two nor four rows at once divide
+ODD = replace(SCHEDULE, batch_rows=9, learning_rate=1e-3, averaged=0.5)  # rows that neither 2 nor 4 at once divide
 DEV = make_blocks(150, seed=2, labels=True)
 STUCK = timedelta(seconds=100)  # after which a crew that waits for itself is told so
 

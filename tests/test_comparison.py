@@ -56,7 +56,7 @@ def test_programs_and_the_terminal_get_the_same(capsys):
 
 def test_rows_of_one_training_say_that_seeds_are_left_out():
     one, three = (make_comparison(["x"], SHARES, row=OURS, seeds=seeds).claims()[-1] for seeds in (1, 3))
-    left_out = "Where neither row has two trainings, the spread over seeds is not in the interval."
+    left_out = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
     assert one.endswith(left_out) and left_out not in three
 
 

@@ -1,12 +1,14 @@
 """Which rows differ: against scipy's bootstrap and permutation test, and by how often an interval holds the truth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from tlm_ray.corpus.scores import METRICS, Metric, score
 from tlm_ray.report.bootstrap import redrawn_scores
-from tlm_ray.report.differences import Difference, Predictions, compare, over_tasks
+from tlm_ray.report.differences import Difference, Predictions, _paired, _Runs, compare, over_tasks
 
 ROWS = 800
 
@@ -98,52 +100,78 @@ def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
     assert 0.93 <= held / repeats <= 0.97
 
 
-def votes(draw, hard, gold, seeds):
-    """What seeds predict, (seeds, rows), and their ensemble: 0 is right, and probabilities are one's own."""
-    chances = probabilities(draw, hard, 0.0, seeds, of_both=1.5).T
-    return (chances < 0.5).astype(int), chances
+def voted(draw, rows, seeds, *, of_seeds):
+    """Gold labels, 0 is right, and the chances that seeds give to being wrong, (seeds, rows)."""
+    hard = draw.normal(0.5, 1.5, rows)
+    return np.zeros(rows, int), 1 - probabilities(draw, hard, 0.0, seeds, of_seeds=of_seeds, of_both=1.5).T
 
 
-def ensemble(name, chances, gold):
+def each_of(chances, gold):
+    return single("a", (chances > 0.5).astype(int), gold, is_drawn=True)
+
+
+def ensemble(chances, gold):
     means = [chances, *(np.delete(chances, seed, axis=0) for seed in range(len(chances)))]
-    whole, *less = ((each.mean(axis=0) < 0.5).astype(int) for each in means)
+    whole, *less = ((each.mean(axis=0) > 0.5).astype(int) for each in means)
     return Predictions(
-        row=name, task="t", metric="accuracy", gold=gold, predicted=whole[None], members="a", without=np.array(less)
+        row="b", task="t", metric="accuracy", gold=gold, predicted=whole[None], members="a", without=np.array(less)
     )
 
 
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_95_of_100_intervals_hold_the_gain_of_an_ensemble(seeds):
+@pytest.mark.parametrize(("seeds", "of_seeds"), [(3, 0.25), (5, 0.25), (5, 1.0)])
+def test_95_of_100_intervals_hold_the_gain_of_an_ensemble(seeds, of_seeds):
     draw, repeats, rows = np.random.default_rng(1), 400, 300
 
     def drawn(rows):
-        gold = np.zeros(rows, int)
-        each, chances = votes(draw, draw.normal(0.5, 1.5, rows), gold, seeds)
-        return [single("a", each, gold, is_drawn=True), ensemble("b", chances, gold)]
+        gold, chances = voted(draw, rows, seeds, of_seeds=of_seeds)
+        return [ensemble(chances, gold), each_of(chances, gold)]
 
-    def gain(each, together):
-        return 100 * ((together.predicted == 0).mean() - (each.predicted == 0).mean())
-
-    truth = np.mean([gain(*drawn(20_000)) for _ in range(60)])
-    held = [low <= truth <= high for low, high in (compare(drawn(rows), draws=100)[1].interval for _ in range(repeats))]
-    assert 0.92 <= np.mean(held) <= 1.0, "the jackknife may be too careful, not too sure"
+    truth = np.mean([np.subtract(*(100 * (row.predicted == 0).mean() for row in drawn(5_000))) for _ in range(200)])
+    found = [compare(drawn(rows), draws=100)[0] for _ in range(repeats)]
+    assert np.mean([each.interval[0] <= truth <= each.interval[1] for each in found]) >= 0.92
+    variance = np.var([each.mean for each in found])
+    assert 1 <= np.mean([each.error**2 for each in found]) / variance <= 2.5, "rather too wide than too narrow"
 
 
-def test_an_ensembles_pseudo_values_are_tukeys(pair):
-    gold, _, _ = pair
-    chances = np.random.default_rng(2).random((3, ROWS))
-    gold = np.zeros_like(gold)
-    each, together = single("a", (chances < 0.5).astype(int), gold, is_drawn=True), ensemble("b", chances, gold)
-    found = compare([each, together])
-    less = [score("accuracy", gold, run) for run in together.without]
-    pseudo = 3 * score("accuracy", gold, together.predicted[0]) - 2 * np.array(less)
-    paired = pseudo - [score("accuracy", gold, run) for run in each.predicted]
-    assert found[1].row == "b" and found[1].are_kin
-    assert found[1].error ** 2 > paired.var(ddof=1) / 3
-    assert found[1].mean == pytest.approx(
-        score("accuracy", gold, together.predicted[0])
-        - np.mean([score("accuracy", gold, run) for run in each.predicted])
-    )
+def test_an_ensembles_spread_over_seeds_is_that_of_tukeys_pseudo_values():
+    gold, chances = voted(np.random.default_rng(2), 500, 4, of_seeds=1.0)
+    together, each = ensemble(chances, gold), each_of(chances, gold)
+    whole, *less = (score("accuracy", gold, run) for run in (together.predicted[0], *together.without))
+    own = [score("accuracy", gold, run) for run in each.predicted]
+    paired = 4 * whole - 3 * np.array(less) - own
+    over_seeds, freedom, is_all = _paired(*runs_of([together, each]))[1]
+    assert (over_seeds, freedom, is_all) == (pytest.approx(paired.var(ddof=1) / 4), 3, True)
+    found = compare([together, each])[0]
+    assert found.are_kin and found.counts_seeds and found.mean == pytest.approx(whole - np.mean(own))
+    apart = _paired(*runs_of([together, each], draws=4_000))[0]
+    assert found.error**2 == pytest.approx(apart + over_seeds)
+
+
+def runs_of(rows, draws=50):
+    """Rows as `compare` scores them."""
+    found = []
+    for row in rows:
+        found.append(_Runs.scored(row, redrawn_scores(row.metric, row.gold, row.predicted, draws=draws)))
+    return found
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_rows_of_the_same_few_seeds_say_that_their_spread_is_not_seen(seeds):
+    gold, chances = voted(np.random.default_rng(4), 400, seeds, of_seeds=1.0)
+    each = each_of(chances, gold)
+    if seeds == 2:  # without one seed an ensemble of two is the other: the same pseudo-value twice
+        found = compare([ensemble(chances, gold), each])[0]
+    else:
+        blended = (chances * np.random.default_rng(0).random(chances.shape) > 0.3).astype(int)
+        found = compare([replace(single("c", blended, gold, is_drawn=True), members="a"), each])[0]
+    assert not found.counts_seeds and found.error > 0 and found.freedom == pytest.approx(399)
+
+
+def test_an_ensemble_against_one_run_of_another_row_says_that_a_spread_is_left_out():
+    gold, chances = voted(np.random.default_rng(4), 400, 3, of_seeds=1.0)
+    together, once = ensemble(chances, gold), single("z", (chances[0] > 0.4).astype(int), gold, is_drawn=True)
+    assert not compare([together, once])[0].counts_seeds
+    assert compare([together, single("z", (chances[0] > 0.4).astype(int), gold)])[0].counts_seeds
 
 
 def test_all_rows_see_the_same_test_sets_and_any_order_of_them_the_same(pair):

@@ -85,7 +85,7 @@ def _then(task: str, scale: str, **options: Any) -> Recipe:
         return recipe
     steps, start = (2_000, Scratch(TINY)) if scale == "tiny" else (4_000, recipe.start)
     one = replace(recipe.stage_one, steps=steps, warmup_steps=steps // 10, evaluate_every=500)
-    return replace(recipe, stage_one=one, start=start, **THEN)
+    return replace(recipe, stage_one=one, stage_two=replace(recipe.stage_two, averaged=0.0), start=start, **THEN)
 
 
 MINE = _then("topics", "mini", train_rows=8)

@@ -250,6 +250,22 @@ def test_a_linear_model_counts_as_much_as_all_encoders_together(model, expected,
     assert read(tmp_path / "one")["predicted"].to_pylist() == [linear.labels[row] for row in best]
 
 
+@pytest.mark.usefixtures("alone")
+def test_texts_that_are_all_null_get_nothing_from_a_linear_model(tmp_path):
+    linear = LinearModel(
+        terms=["fish"], idf=np.ones(1), weights=np.ones((1, 1)), bias=np.zeros(1), ngrams=1, labels=("no", "yes")
+    )
+    linear.save(str(tmp_path / "linear"))
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": pa.array([None, None], pa.string())}))
+    predict_texts(str(tmp_path / "linear"), texts, str(tmp_path / "out"), columns=["text"], workers=1)
+    assert read(tmp_path / "out")["predicted"].to_pylist() == [None, None]
+
+
+def test_classes_are_named_by_their_numbers_whatever_their_order_in_the_file():
+    names = {10: "k", 2: "c", 0: "a", 1: "b"}
+    assert inference._names(BertConfig(id2label=names, label2id={})) == ["a", "b", "c", "k"]
+
+
 def test_models_of_other_labels_do_not_predict_together(model, tmp_path):
     renamed = make_model(tmp_path / "model", id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2})
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))

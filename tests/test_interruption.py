@@ -29,6 +29,14 @@ def test_an_interrupted_run_is_the_whole_run_bit_for_bit(tmp_path, seed):
     assert_same_run(run_whole(DROPPING), run_interrupted(tmp_path, stops, lambda: make_trainer(DROPPING)))
 
 
+@pytest.mark.parametrize("stops", [[2, 7], [6, 6], [9, 11]])
+def test_an_interrupted_mean_of_weights_is_the_whole_runs_bit_for_bit(tmp_path, stops):
+    settings = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=3, averaged=0.5))
+    scored = {"evaluate": lambda model: {"dev": float(next(model.parameters()).detach().sum())}, "keep_best": True}
+    whole = run_whole(settings, **scored)
+    assert_same_run(whole, run_interrupted(tmp_path, stops, lambda: make_trainer(settings, **scored)))
+
+
 def test_a_run_goes_on_from_every_step_bit_for_bit(tmp_path):
     settings = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=1))
 

@@ -8,7 +8,7 @@ from small import small_flow, small_recipe
 
 from tlm_ray import storage
 from tlm_ray.corpus.predictions import shares, write_predictions
-from tlm_ray.plain import TfIdf
+from tlm_ray.plain import Bm25Neighbours, TfIdf
 from tlm_ray.runs import experiment
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.rows import Training
@@ -133,6 +133,12 @@ def test_a_plain_classifier_counts_as_much_as_a_training_or_all_of_them(two_rows
     whole = groups["ours, mean of 2 seeds with TF-IDF"].predictions()
     np.testing.assert_array_equal(whole.predicted, [((first + second) / 2 + plain).argmax(axis=1)])
     assert each.members == whole.members == "ours" and each.without is None and whole.without.shape == (2, 8)
+
+
+def test_only_a_linear_model_may_stand_beside_a_training(data, tmp_path):
+    neighbours = Training(row="near", task="topics", recipe=Bm25Neighbours())
+    with pytest.raises(ValueError, match="beside 'near': must be the row of a plain classifier that gives log odds"):
+        experiment.run([neighbours], small_flow(data, tmp_path), name="x", beside="near")
 
 
 def test_rows_are_compared_by_what_they_predicted(two_rows):

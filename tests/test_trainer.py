@@ -118,6 +118,33 @@ def test_without_keep_best_the_last_weights_stay():
     assert all(torch.equal(w, snapshot(scored.model)[name]) for name, w in snapshot(whole.model).items())
 
 
+def mean_of(snapshots, name):
+    kept = torch.stack([weights[name] for weights in snapshots])
+    return kept.double().mean(0).to(kept.dtype)
+
+
+@pytest.mark.parametrize(("averaged", "first"), [(0.5, 6), (1.0, 0), (0.1, 11)])
+def test_the_result_has_the_mean_weights_of_the_last_steps(averaged, first):
+    each = []
+    trainer = make_trainer()
+    for step in range(SCHEDULE.steps):
+        trainer.step(step)
+        each.append(snapshot(trainer.model))
+    seen = []
+    settings = stage_one(schedule=replace(SCHEDULE, averaged=averaged))
+    found = make_trainer(settings, evaluate=lambda model: seen.append(snapshot(model)) or {"dev": 0.0})
+    found.run(ignore)
+    for name, weight in snapshot(found.model).items():
+        torch.testing.assert_close(
+            weight, torch.stack([w[name] for w in each[first:]]).double().mean(0).to(weight.dtype), rtol=1e-5, atol=1e-7
+        )
+        assert torch.equal(weight, seen[-1][name]), "what is scored last is what is kept"
+    if averaged == 0.5:  # steps 4, 8, 12 are scored: the first before any mean, the second after two of it
+        assert all(torch.equal(seen[0][name], each[3][name]) for name in each[3])
+        name = next(iter(each[7]))
+        torch.testing.assert_close(seen[1][name], (each[6][name] + each[7][name]) / 2, rtol=1e-5, atol=1e-7)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_steps():
     def break_weights(progress):
         if progress.step == 4:

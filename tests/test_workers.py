@@ -14,6 +14,7 @@ from trainings import (
     untimed,
 )
 
+from tlm_ray.training.averaging import MEAN
 from tlm_ray.training.checkpoints import read_checkpoint, save_checkpoint, snapshot
 from tlm_ray.training.worker import Worker
 
@@ -71,10 +72,10 @@ def test_an_interrupted_run_is_the_whole_run_bit_for_bit(crew, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_after_an_evaluation_holds_the_moments_of_all_parameters(crew, kind):
+def test_a_checkpoint_after_an_evaluation_holds_the_moments_and_means_of_all_parameters(crew, kind):
     results, folder = crew
     tensors = read_checkpoint(f"{folder}/{kind}-0").tensors["optimizer.safetensors"]
-    entries = ("exp_avg", "exp_avg_sq", "step")
+    entries = ("exp_avg", "exp_avg_sq", "step", MEAN)
     assert tensors.keys() == {f"{name}.{entry}" for name in results(kind)[0]["parameters"] for entry in entries}
 
 

@@ -12,8 +12,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.predictions import write_predictions
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task, load_task
-
-MODEL = "model"  # the folder, within a plain classifier's, of what it keeps
+from tlm_ray.training.settings import MODEL
 
 
 class Kept(Protocol):
@@ -44,7 +43,7 @@ class PlainClassifier(ABC):
     name: ClassVar[str]
     """of its row in a table"""
     short: ClassVar[str] = ""
-    """of the rows that it is a part of, where its name is long"""
+    """within the names of rows that it is a part of; "" for one whose logits are no log odds, which cannot be"""
     version: ClassVar[int] = 1
 
     @abstractmethod

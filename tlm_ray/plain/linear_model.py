@@ -1,6 +1,7 @@
 """A linear model on TF-IDF of words: fitted by scikit-learn, kept as Arrow and JSON, opened without pickle."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,14 @@ class LinearModel:
 
     def logits(self, texts: list[str]) -> np.ndarray:
         """Return the scores of texts, float64 (texts, classes), or numbers, (texts, 1)."""
+        found = self._vectorizer.transform(texts) @ self.weights.T + self.bias
+        return np.hstack([np.zeros_like(found), found]) if len(self.labels) == 2 else found
+
+    @cached_property
+    def _vectorizer(self) -> Any:
         vectorizer = words(self.ngrams, vocabulary=self.terms)
         vectorizer.idf_ = self.idf
-        found = vectorizer.transform(texts) @ self.weights.T + self.bias
-        return np.hstack([np.zeros_like(found), found]) if len(self.labels) == 2 else found
+        return vectorizer
 
     def save(self, folder: str) -> None:
         """Write a folder that `open` reads."""

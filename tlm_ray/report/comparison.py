@@ -8,10 +8,10 @@ from tlm_ray.report.differences import LEVEL, Difference, over_tasks
 from tlm_ray.report.formats import ABSENT, markdown_rows
 
 MEANING = (
-    f"Bold: a score above those of all other rows with p < {LEVEL:g} (a mean and its seeds aside), a difference "
-    f"with p < {LEVEL:g}. Intervals are of 95 %, over test rows (a paired bootstrap) and over seeds (Student's t)."
+    f"Bold: a score above those of all other rows with p < {LEVEL:g} (and none of the same trainings above it), a "
+    f"difference with p < {LEVEL:g}. Intervals are of 95 %, over test rows (a paired bootstrap) and seeds (Student's t)."
 )
-SEEDS_LEFT_OUT = "Where neither row has two trainings, the spread over seeds is not in the interval."
+SEEDS_LEFT_OUT = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,12 @@ class Comparison:
         return found
 
     def is_best(self, row: str, task: str) -> bool:
-        """Whether a row is shown to lie above every other row on a task, the ensemble of its own runs aside."""
-        own = [each for each in self.differences if each.row == row and each.tasks == (task,) and not each.are_kin]
-        return bool(own) and all(each.mean > 0 and each.is_shown for each in own)
+        """Whether a row is shown to lie above every other row on a task, and none of the same runs above it."""
+        own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
+        kin = [each for each in own if each.are_kin]
+        others = [each for each in own if not each.are_kin]
+        beaten = any(each.mean < 0 and each.is_shown for each in kin)
+        return bool(others) and not beaten and all(each.mean > 0 and each.is_shown for each in others)
 
     def markdown(self) -> list[str]:
         """Return the lines of a GitHub Markdown table, a line per other row; none if there is nothing to compare."""

@@ -12,7 +12,8 @@ interval by Student's t then covers a difference as often as it says with three 
 replacement would take a third of their variance for nothing.
 
 An ensemble is one run of n seeds. How it varies with them is Tukey's jackknife (1958): in the place of scores stand the
-pseudo-values n E - (n - 1) E without seed i. Rows that are made of the same runs are paired seed by seed.
+pseudo-values n E - (n - 1) E without seed i. Rows that are made of the same runs are paired seed by seed. What seeds
+and test rows do together is then in both parts, so an ensemble's interval is rather too wide than too narrow.
 """
 
 import math
@@ -27,6 +28,7 @@ from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.report.bootstrap import DRAWS, redrawn_scores
 
 LEVEL = 0.05
+TINY = 1e-9  # points, below which a spread is rounding
 POWER = 0.8  # with which `Difference.smallest` would have been shown
 
 
@@ -126,50 +128,41 @@ def _of_task(rows: Sequence[Predictions], draws: int) -> list[Difference]:
         if not np.array_equal(each.gold, gold):
             raise ValueError(f"row {each.row!r} on {each.task!r}: its gold labels are not those of row {rows[0].row!r}")
     redrawn = redrawn_scores(rows[0].metric, gold, np.concatenate([each.predicted for each in rows]), draws=draws)
-    covariance = np.atleast_2d(np.cov(redrawn))
-    last = np.cumsum([len(each.predicted) for each in rows])
-    runs = [_Runs.scored(each, np.arange(end - len(each.predicted), end)) for each, end in zip(rows, last, strict=True)]
-    return [_difference(one, other, covariance) for one, other in permutations(runs, 2)]
+    parts = np.split(redrawn, np.cumsum([len(each.predicted) for each in rows])[:-1])
+    runs = [_Runs.scored(*each) for each in zip(rows, parts, strict=True)]
+    return [_difference(one, other) for one, other in permutations(runs, 2)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Runs:
-    """The runs of a row on a task, as scores."""
+    """The runs of a row on a task, as scores in percent."""
 
     of: Predictions
     mean: float
-    """in percent"""
     scores: np.ndarray
-    """(seeds,) in percent, an ensemble's pseudo-values"""
-    places: np.ndarray
-    """(runs,) of the runs among all runs of the task"""
+    """(seeds,), of an ensemble its pseudo-values"""
+    redrawn: np.ndarray
+    """(runs, draws), on test sets drawn anew; an ensemble is one run"""
 
     @classmethod
-    def scored(cls, of: Predictions, places: np.ndarray) -> "_Runs":
+    def scored(cls, of: Predictions, redrawn: np.ndarray) -> "_Runs":
         scores = np.array([score(of.metric, of.gold, run) for run in of.predicted])
         mean = float(scores.mean())
         if of.without is not None:
-            count = len(of.without)
             less = np.array([score(of.metric, of.gold, run) for run in of.without])
-            scores = count * mean - (count - 1) * less
-        return cls(of=of, mean=mean, scores=scores, places=places)
+            scores = len(less) * mean - (len(less) - 1) * less
+        return cls(of=of, mean=mean, scores=scores, redrawn=redrawn)
 
     @property
     def freedom(self) -> int:
         """Degrees of freedom of the variance over seeds."""
         return len(self.scores) - 1 if self.of.is_drawn else 0
 
-    def in_common(self, covariance: np.ndarray) -> float:
-        """Return what different runs have in common, over test rows; of one run, its variance."""
-        own = covariance[np.ix_(self.places, self.places)]
-        count = len(own)
-        return float(own[0, 0] if count == 1 else (own.sum() - own.trace()) / (count * (count - 1)))
 
-
-def _difference(one: _Runs, other: _Runs, covariance: np.ndarray) -> Difference:
-    over_rows = _over_rows(one, other, covariance)
-    over_seeds, freedom = _over_seeds(one, other)
-    variance, effective = _sum([(over_rows, len(one.of.gold) - 1), (over_seeds, freedom)])
+def _difference(one: _Runs, other: _Runs) -> Difference:
+    are_kin = (one.of.members or one.of.row) == (other.of.members or other.of.row)
+    over_rows, (over_seeds, freedom, counts_seeds) = (_paired if are_kin else _apart)(one, other)
+    variance, effective = _sum([(max(0.0, over_rows), len(one.of.gold) - 1), (over_seeds, freedom)])
     return Difference(
         row=one.of.row,
         other=other.of.row,
@@ -177,37 +170,46 @@ def _difference(one: _Runs, other: _Runs, covariance: np.ndarray) -> Difference:
         mean=one.mean - other.mean,
         error=math.sqrt(variance),
         freedom=effective,
-        counts_seeds=freedom > 0 or not (one.of.is_drawn or other.of.is_drawn),
-        are_kin=_are_kin(one, other),
+        counts_seeds=counts_seeds or not (one.of.is_drawn or other.of.is_drawn),
+        are_kin=are_kin,
     )
 
 
-def _are_kin(one: _Runs, other: _Runs) -> bool:
-    """Say whether both are made of the same runs."""
-    return (one.of.members or one.of.row) == (other.of.members or other.of.row)
+OverSeeds = tuple[float, float, bool]  # the variance over seeds, its degrees of freedom, and whether it is all that is
 
 
-def _over_rows(one: _Runs, other: _Runs, covariance: np.ndarray) -> float:
-    """Return the variance of a difference over test rows."""
-    shared = float(covariance[np.ix_(one.places, other.places)].mean())
-    if _are_kin(one, other):  # of one set of seeds: what these and test rows do together stays in
-        own = sum(float(covariance[np.ix_(each.places, each.places)].mean()) for each in (one, other))
-    else:
-        own = one.in_common(covariance) + other.in_common(covariance)
-    return max(0.0, own - 2 * shared)
+def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
+    """Return the variances over test rows and seeds of rows of the same runs.
+
+    An ensemble of two less its own runs is the same pseudo-value twice: nothing is seen of the spread over seeds.
+    """
+    scores = one.scores - other.scores
+    varies = len(scores) > 1 and float(np.ptp(scores)) > TINY
+    over_seeds = (float(scores.var(ddof=1)) / len(scores), one.freedom, True) if varies else (0.0, 0, False)
+    runs = [
+        each.redrawn if len(one.redrawn) == len(other.redrawn) else each.redrawn.mean(0)[None] for each in (one, other)
+    ]
+    return _in_common(runs[0] - runs[1]), over_seeds
 
 
-def _over_seeds(one: _Runs, other: _Runs) -> tuple[float, float]:
-    """Return the variance of a difference over seeds, and its degrees of freedom, 0 where there is none to see."""
-    if _are_kin(one, other):
-        return float((one.scores - other.scores).var(ddof=1)) / len(one.scores), one.freedom
-    drawn = [each for each in (one, other) if each.freedom]
-    if any(each.of.without is not None for each in (one, other)):  # which vary less than one run
-        return _sum([(float(each.scores.var(ddof=1)) / len(each.scores), each.freedom) for each in drawn])
-    freedom = sum(each.freedom for each in drawn)
-    squares = sum(float(each.scores.var()) * len(each.scores) for each in drawn)
+def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
+    """Return the variances over test rows and seeds of rows whose runs have nothing to do with each other."""
+    rows = np.cov(one.redrawn, other.redrawn)[: len(one.redrawn), len(one.redrawn) :]
+    over_rows = _in_common(one.redrawn) + _in_common(other.redrawn) - 2 * float(rows.mean())
+    seen = [each for each in (one, other) if each.freedom]
+    if any(each.of.without is not None for each in (one, other)):  # which vary less than single runs
+        variance, freedom = _sum([(float(each.scores.var(ddof=1)) / len(each.scores), each.freedom) for each in seen])
+        return over_rows, (variance, freedom, all(each.freedom or not each.of.is_drawn for each in (one, other)))
+    freedom = sum(each.freedom for each in seen)
+    squares = sum(float(each.scores.var()) * len(each.scores) for each in seen)
     share = sum(1 / len(each.scores) for each in (one, other) if each.of.is_drawn)
-    return (share * squares / freedom, freedom) if freedom else (0.0, 0)
+    return over_rows, (share * squares / freedom if freedom else 0.0, freedom, freedom > 0)
+
+
+def _in_common(redrawn: np.ndarray) -> float:
+    """Return what different seeds have in common, over test rows; of one run, its variance."""
+    covariance, count = np.atleast_2d(np.cov(redrawn)), len(redrawn)
+    return float(covariance[0, 0] if count == 1 else (covariance.sum() - covariance.trace()) / (count * (count - 1)))
 
 
 def _sum(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:

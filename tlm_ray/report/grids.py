@@ -12,8 +12,8 @@ from tlm_ray.report.paper import ReportedRow
 
 MARK = "†"
 PRETRAINED_NOTE = (
-    f"{MARK} fine-tuning alone, without its pretraining: not what such a row costs from nothing. FLOPs behind a + are "
-    "those of its pretraining as the paper's Table 2 reports them."
+    f"{MARK} fine-tuning alone, without its pretraining: not what such a row costs from nothing. What stands behind "
+    "a + is the cost of its pretraining as the paper's Table 2 reports it."
 )
 
 

@@ -26,7 +26,13 @@ TINY_RECIPE = Recipe(
         steps=600, batch_rows=32, learning_rate=1e-3, warmup_steps=60, weight_decay=0.01, evaluate_every=200
     ),
     stage_two=Schedule(
-        steps=200, batch_rows=32, learning_rate=1e-3, warmup_steps=20, weight_decay=0.0, evaluate_every=50
+        steps=200,
+        batch_rows=32,
+        learning_rate=1e-3,
+        warmup_steps=20,
+        weight_decay=0.0,
+        evaluate_every=50,
+        averaged=0.5,
     ),
 )
 OWN_RECIPES = {
@@ -43,7 +49,7 @@ OWN_RECIPES = {
 
 LENGTHS = (128, 256, 512)  # tokens of a task's row
 PIECES = 1.3  # word pieces of a word
-PLENTY = 1_000_000  # words of task text that need little general text beside them; the paper's large tasks: rho1 1 to 3
+PLENTY = 1_000_000  # rows times row_words: text that needs little general text beside it (the paper's rho1: 1 to 3)
 
 
 def fitted(recipe: Recipe, *, train_rows: int, row_words: int) -> Recipe:

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
+from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import check_name
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
@@ -48,6 +49,7 @@ def run(
     started = time.monotonic()
     check_name(name)
     _check(trainings)
+    _check_beside(beside, trainings)
     execution = fitted(flow.execution)
     check_cluster(execution, "" if flow.corpus is None else flow.corpus.uri)
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
@@ -82,6 +84,15 @@ def run(
     )
     tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
     return outcome
+
+
+def _check_beside(row: str, trainings: Sequence[Training]) -> None:
+    """ValueError if the row's word cannot count beside a training's."""
+    for one in trainings:
+        if row and one.row == row and not (isinstance(one.recipe, PlainClassifier) and one.recipe.short):
+            raise ValueError(
+                f"beside {row!r}: must be the row of a plain classifier that gives log odds, such as TfIdf()"
+            )
 
 
 def _check(trainings: Sequence[Training]) -> None:

@@ -91,7 +91,7 @@ class Outcome:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the scores should know: test rows whose text is trained on, rows without an interval."""
+        """What a reader of the scores should know: test rows whose text is trained on, what means cost."""
         tasks = {short_name(one.task): self._facts(stages.task) for one, stages in self.stages.items()}
         notes = [
             f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows stands in the training "
@@ -136,7 +136,7 @@ class Outcome:
     def _means(self, group: Group, beside: Group | None) -> list[Mean]:
         """Return what a group's trainings say together, over seeds where there are two, and with a plain classifier."""
         plain = {one.row: one.recipe.short for one in self.stages if isinstance(one.recipe, PlainClassifier)}
-        short = plain[beside.row] or beside.row if beside else ""
+        short = plain[beside.row] if beside else ""
         return [
             Mean(**vars(group), of_seeds=of_seeds, beside=other, short=short)
             for other in ([None, beside] if beside else [None])

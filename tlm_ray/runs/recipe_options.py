@@ -197,7 +197,7 @@ def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
 
 
 def _size(task: str, flow: Flow) -> dict[str, int]:
-    """Return the size of a task's training set, which decides the recipe of one that the paper does not have."""
+    """Return the size of a task's training set, on which recipes of ours, and of tasks that the paper lacks, depend."""
     if task == EMBEDDED and not flow.task_root:
         return {}
     texts = task_once(task, flow.task_root, flow.metric).train_texts

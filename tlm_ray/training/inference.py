@@ -79,7 +79,7 @@ class Predictor:
         self.out, self.columns = out, columns
         self.linear = [LinearModel.open(model) for model in models if is_linear(model)]
         self.classifiers = [Classifier.open(model, device, precision) for model in models if not is_linear(model)]
-        self.labels = _labels_of(models[0])
+        self.labels = _classes(self.linear[0]) if self.linear else _names(self.classifiers[0].model.config)
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write a file's predictions, chunk by chunk."""
@@ -97,7 +97,8 @@ class Predictor:
         known = np.array([all(text is not None for text in row) for row in zip(*texts, strict=True)], np.bool_)
         found = np.zeros((len(table), len(self.labels)), np.float32)
         rows = np.flatnonzero(known)
-        found[rows] = self._mean([[column[row] for row in rows] for column in texts])
+        if len(rows):
+            found[rows] = self._mean([[column[row] for row in rows] for column in texts])
         if len(self.labels) == 1:  # as transformers has it: one label is a number
             return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
         labels = [self.labels[best] for best in found.argmax(axis=1)]
@@ -196,9 +197,15 @@ def _precision_of(models: Sequence[str], asked: str) -> str:
 
 def _labels_of(model: str) -> list[str]:
     """Return the names of a model's classes; one that means nothing where it predicts a number."""
-    if is_linear(model):
-        return list(LinearModel.open(model).labels) or [NUMBER]
-    names = list((_check_model(model).id2label or {}).values())
+    return _classes(LinearModel.open(model)) if is_linear(model) else _names(_check_model(model))
+
+
+def _classes(model: LinearModel) -> list[str]:
+    return list(model.labels) or [NUMBER]
+
+
+def _names(config: PretrainedConfig) -> list[str]:
+    names = [name for _, name in sorted((config.id2label or {}).items())]  # a config.json may have "10" before "2"
     return names if len(names) > 1 else [NUMBER]
 
 

@@ -1,6 +1,8 @@
 """Schedules: how long and how fast a stage trains; free of torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tlm_ray.identity import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,8 @@ class Schedule:
     """steps between scores of the dev set, each with a checkpoint"""
     log_every: int = 10
     """steps between entries of the history"""
+    averaged: float = field(default=0.0, metadata=LATER)
+    """share of the steps, the last ones, whose weights' mean is the result (`averaging`); 0 for the last weights"""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_rows", "evaluate_every", "log_every"):
@@ -28,6 +32,13 @@ class Schedule:
                 raise ValueError(f"{name} {getattr(self, name)}: must be 1 or more")
         if not 0 <= self.warmup_steps <= self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps}: must lie between 0 and steps ({self.steps})")
+        if not 0 <= self.averaged <= 1:
+            raise ValueError(f"averaged {self.averaged}: a share of the steps, 0 to 1, such as 0.5")
+
+    @property
+    def first_averaged(self) -> int:
+        """The first step, counted from 0, whose weights are averaged."""
+        return self.steps - round(self.averaged * self.steps)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from tlm_ray.training import cpu
+from tlm_ray.training.averaging import Average
 from tlm_ray.training.batches import Batch, Batches, Prefetcher
 from tlm_ray.training.checkpoints import (
     Checkpoint,
@@ -68,6 +69,7 @@ class Trainer:
             shard(model, device=worker.device, world=worker.world, methods=("scores",))
         self.first = first_position(self.model.encoder) if worker.packed else None
         self.optimizer = optimizer.make(model, weight_decay=schedule.weight_decay)
+        self.average = Average(self.optimizer, first=schedule.first_averaged)
         self.parallel: Any = nn.parallel.DistributedDataParallel(model) if worker.is_replicated else model
         if worker.device == "cpu":
             cpu.use_sparse_table_gradient(model.encoder, None if worker.sharded else self._projection())
@@ -88,7 +90,7 @@ class Trainer:
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
     def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
-        """Train to the last step; the model holds the last weights afterwards, or the best if keep_best.
+        """Train to the last step; the model holds the last weights afterwards, or their mean, or the best if keep_best.
 
         tick is called whenever losses were logged.
         """
@@ -113,6 +115,8 @@ class Trainer:
                 self.pace = Pace()
         if self.keep_best and self.best is not None:
             load_weights(self.model, self.best)
+        else:
+            self.average.exchange()
         return progress
 
     def step(self, step: int) -> None:
@@ -127,6 +131,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(step)
         self.optimizer.step()
+        self.average.add(step)
         self.optimizer.zero_grad(set_to_none=True)
         self._count(batch, parts)
         for objective in batch.loss.objectives:
@@ -191,19 +196,20 @@ class Trainer:
         self.pace = Pace()
 
     def _assess(self) -> dict[str, Any]:
-        """Score the dev set and remember the best weights."""
+        """Score the dev set and remember the best weights: mean ones, where there are means."""
         metrics: dict[str, Any] = {"step": self.progress.step}
-        if self.evaluate is not None:
+        if self.evaluate is None:
+            return metrics
+        with self.average.in_place():
             scores = self.evaluate(self.model)
             if self.worker.sharded:
                 reshard(self.model)
-            metrics |= scores
-            self.progress.history[-1] |= scores
-            if metrics["dev"] > self.progress.best_score:
-                self.progress.best_score, self.progress.best_step = metrics["dev"], self.progress.step
+            if scores["dev"] > self.progress.best_score:
+                self.progress.best_score, self.progress.best_step = scores["dev"], self.progress.step
                 if self.keep_best:
                     self.best = snapshot(self.model)
-        return metrics
+        self.progress.history[-1] |= scores
+        return metrics | dict(scores)
 
     def _take(self) -> Checkpoint:
         return take_checkpoint(self.model, self.optimizer, self.progress, self.best)
