@@ -186,10 +186,9 @@ def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     scores = one.scores - other.scores
     varies = len(scores) > 1 and float(np.ptp(scores)) > TINY
     over_seeds = (float(scores.var(ddof=1)) / len(scores), one.freedom, True) if varies else (0.0, 0, False)
-    runs = [
-        each.redrawn if len(one.redrawn) == len(other.redrawn) else each.redrawn.mean(0)[None] for each in (one, other)
-    ]
-    return _in_common(runs[0] - runs[1]), over_seeds
+    if len(one.redrawn) == len(other.redrawn):
+        return _in_common(one.redrawn - other.redrawn), over_seeds
+    return float((one.redrawn.mean(axis=0) - other.redrawn.mean(axis=0)).var(ddof=1)), over_seeds
 
 
 def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:

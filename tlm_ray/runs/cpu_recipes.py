@@ -26,13 +26,7 @@ TINY_RECIPE = Recipe(
         steps=600, batch_rows=32, learning_rate=1e-3, warmup_steps=60, weight_decay=0.01, evaluate_every=200
     ),
     stage_two=Schedule(
-        steps=200,
-        batch_rows=32,
-        learning_rate=1e-3,
-        warmup_steps=20,
-        weight_decay=0.0,
-        evaluate_every=50,
-        averaged=0.5,
+        steps=200, batch_rows=32, learning_rate=1e-3, warmup_steps=20, weight_decay=0.0, evaluate_every=50
     ),
 )
 OWN_RECIPES = {
@@ -44,6 +38,7 @@ OWN_RECIPES = {
         stage_one=replace(  # type: ignore[type-var]
             TINY_RECIPE.stage_one, steps=1_500, warmup_steps=150, evaluate_every=500
         ),
+        stage_two=replace(TINY_RECIPE.stage_two, averaged=0.5),
     ),
 }
 
