@@ -15,7 +15,7 @@ LEAVES = {"storage", "listing", "digests", "identity", "parallel", "console", "p
 MAY_IMPORT = {
     "corpus": LEAVES,
     "retrieval": LEAVES | {"corpus"},
-    "training": LEAVES | {"corpus"},
+    "training": LEAVES | {"corpus", "plain"},
     "plain": LEAVES | {"corpus", "retrieval"},
     "report": LEAVES | {"corpus", "retrieval", "training"},
     "runs": LEAVES | {"corpus", "retrieval", "training", "plain", "report"},

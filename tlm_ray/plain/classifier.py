@@ -12,7 +12,8 @@ from tlm_ray import storage
 from tlm_ray.corpus.predictions import write_predictions
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task, load_task
-from tlm_ray.training.settings import MODEL
+
+KEPT = "model"  # the folder, within a plain classifier's, of what it keeps
 
 
 class Kept(Protocol):
@@ -61,7 +62,7 @@ def write_scores(folder: str, task: str, classifier: PlainClassifier, *, metric:
     scored_by = metric or labelled.metric
     logits, chosen, model = classifier.predict(labelled, scored_by)
     if model is not None:
-        model.save(storage.join(folder, MODEL))
+        model.save(storage.join(folder, KEPT))
     scores: dict[str, Any] = {"metric": labelled.metric, "chosen": dict(chosen)}
     for split, rows in logits.items():
         gold = labelled.splits[split]["label"].to_numpy()

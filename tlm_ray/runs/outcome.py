@@ -8,6 +8,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.plain import PlainClassifier
+from tlm_ray.plain.classifier import KEPT
 from tlm_ray.report import Cell, Comparison, Score, compare, publish_scores, publish_table
 from tlm_ray.runs.groups import Group, Mean
 from tlm_ray.runs.pipeline import Stages
@@ -79,7 +80,7 @@ class Outcome:
         stages = self.stages[training]
         if isinstance(stages, Stages):
             return storage.join(stages.stage_two.folder(self.root), MODEL)
-        folder = storage.join(stages.metrics.folder(self.root), MODEL)
+        folder = storage.join(stages.metrics.folder(self.root), KEPT)
         if not storage.exists(folder):
             raise ValueError(f"row {training.row!r}: keeps no model")
         return folder
