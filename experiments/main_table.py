@@ -51,6 +51,8 @@ class MainTable(TrainingOptions):
     """trainings per cell, seeds 0, 1, ..."""
     rows: list[str] = field(default_factory=list)
     """rows to make, such as "TLM, BM25 text", instead of all"""
+    student: bool = False
+    """one more row: models that learn what all seeds of the last row together say of the training texts"""
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
     before: list[str] = field(default_factory=lambda: ["plain"])
@@ -68,6 +70,8 @@ class MainTable(TrainingOptions):
             raise ValueError(f"--before {' '.join(self.before)}: is of pretrained encoders; give --baseline too")
         if self.baseline and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is not known; give --tokens")
+        if self.student and self.seeds < 2:
+            raise ValueError(f"--student --seeds {self.seeds}: one teacher has no more to say; give --seeds 2 or more")
         known = [*PLAIN_ROWS, *ROWS, *self.baselines]
         if unknown := [row for row in self.rows if row not in known]:
             raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, known))}")
@@ -93,7 +97,13 @@ def trainings(options: MainTable, flow: Flow) -> list[Training]:
         for task, recipe in recipes.items()
         for seed in range(options.seeds)
     ]
-    return [one for one in plain + trained if not options.rows or one.row in options.rows]
+    kept = [one for one in plain + trained if not options.rows or one.row in options.rows]
+    seeds = tuple(range(options.seeds)) if options.student else ()
+    return kept + [
+        Training(row=f"{OURS}, student of {options.seeds}", task=task, recipe=recipe, seed=seed, teachers=seeds)
+        for task, recipe in recipes.items()
+        for seed in seeds
+    ]
 
 
 def main() -> None:

@@ -4,6 +4,7 @@
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
     python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models and TF-IDF's: better together
+    python experiments/train.py ... --seeds 5 --student          # one model that has learned from all of them
 
 The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed. Beside the
 seeds stand the classifiers that one would pick instead of training an encoder.
@@ -34,7 +35,7 @@ from tlm_ray import (
     storage,
 )  # fmt: skip
 
-ROW = "train"
+ROW, STUDENT = "train", "student"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class Train(TrainingOptions):
     """folder or URI for the trained model"""
     ensemble: bool = False
     """keep the models of all seeds, and TF-IDF's, as `seed-0`, ..., `tf-idf` of the folder, to predict together"""
+    student: bool = False
+    """keep one model that learns what all seeds together say of the training texts"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: str = "plain"
@@ -58,19 +61,25 @@ class Train(TrainingOptions):
         super().__post_init__()
         if self.before != "plain" and not self.start:
             raise ValueError(f"--before {self.before}: comes before the fine-tuning of an encoder; give --start too")
-        if self.ensemble and self.seeds < 2:
-            raise ValueError(f"--ensemble --seeds {self.seeds}: one model is no ensemble; give --seeds 2 or more")
+        for name in ("ensemble", "student"):
+            if getattr(self, name) and self.seeds < 2:
+                raise ValueError(f"--{name} --seeds {self.seeds}: one model is no ensemble; give --seeds 2 or more")
+        if self.ensemble and self.student:
+            raise ValueError("--ensemble and --student: keep several models or one; give one of them")
         if self.start and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
 
 
 def trainings(options: Train, flow: Flow) -> list[Training]:
-    """One training per seed, then the plain classifiers."""
+    """One training per seed, perhaps their student, then the plain classifiers."""
     task = options.data.task
     recipe = options.recipe(task, flow, options.mixture)
     recipe = baseline(recipe, options.start, options.before) if options.start else recipe
     plain = [Training(row=classifier.name, task=task, recipe=classifier) for classifier in PLAIN]
-    return [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)] + plain
+    trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
+    teachers = tuple(one.seed for one in trained) if options.student else ()
+    taught = [Training(row=STUDENT, task=task, recipe=recipe, teachers=teachers)] if teachers else []
+    return trained + taught + plain
 
 
 def main() -> None:
@@ -102,7 +111,7 @@ def main() -> None:
             add_row(table, name, fmean(cell.dev_scores), cell.mean, cell.wall_s)
     Console().print(table)
     model = storage.absolute(options.model)
-    kept = {model: best}
+    kept = {model: next((training for training in facts if training.row == STUDENT), best)}
     if options.ensemble:
         linear = next(training for training in facts if training.row == TfIdf.name)
         kept = {f"seed-{one.seed}": one for one in trained} | {"tf-idf": linear}

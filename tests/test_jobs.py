@@ -181,6 +181,11 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     again = script("train", *arguments(data, tmp_path), "--seeds", "2", "--model", f"{model}-best")
     assert again.returncode == 0 and not re.search(r"^make ", again.stdout, re.M), again.stdout + again.stderr
     assert (tmp_path / "model-best" / "model.safetensors").exists()
+    taught = script("train", *arguments(data, tmp_path), "--seeds", "2", "--student", "--model", f"{model}-student")
+    assert taught.returncode == 0, taught.stdout + taught.stderr
+    assert re.findall(r"^make +(\w+)", taught.stdout, re.M) == ["soft_labels", "stage_two", "metrics"]
+    assert re.search(r"^ *student +[\d.]+ +[\d.]+", taught.stdout, re.M), taught.stdout
+    assert alone(f"{model}-student", ["a text"]).shape == (1, 3)
     given = found["text"].to_pylist()
     encoders = np.mean([alone(each, given) for each in models], axis=0)
     expected = (encoders + shares(LinearModel.open(f"{model}/tf-idf").logits(given))) / 2

@@ -107,6 +107,13 @@ REFUSED = [
     ("train", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("main_table", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("train", "--seeds 1 --ensemble", "--ensemble --seeds 1: one model is no ensemble; give --seeds 2 or more"),
+    ("train", "--seeds 1 --student", "--student --seeds 1: one model is no ensemble; give --seeds 2 or more"),
+    ("train", "--ensemble --student", "--ensemble and --student: keep several models or one; give one of them"),
+    (
+        "main_table",
+        "--seeds 1 --student",
+        "--student --seeds 1: one teacher has no more to say; give --seeds 2 or more",
+    ),
     ("train", "--start x --minutes 3", "--minutes 3: the speed of --start is not known"),
     ("main_table", "--before mlm tapt", "--before mlm tapt: is of pretrained encoders; give --baseline too"),
     ("main_table", "--baseline x --minutes 3", "--minutes 3: the speed of --baseline is not known"),

@@ -11,11 +11,10 @@ from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.report import Cell, Comparison, Score, compare, publish_scores, publish_table
 from tlm_ray.runs.groups import Group, Mean
-from tlm_ray.runs.pipeline import Stages
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
-from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.tracking import Tracker
 from tlm_ray.training.settings import MODEL
 from tlm_ray.training.starts import Pretrained
@@ -105,6 +104,8 @@ class Outcome:
             notes.append(f"{', '.join(uncounted)}: made before test texts that are trained on were counted")
         if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
             notes.append("A mean of seeds costs what its seeds cost; how it varies with them is told by a jackknife")
+        if any(training.teachers for training in self.stages):
+            notes.append("A student's costs, and its intervals, leave its teachers out, which are trained before it")
         return notes
 
     def publish(self, out: str, comparison: Comparison | None = None) -> dict[str, str]:

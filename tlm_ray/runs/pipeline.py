@@ -24,7 +24,7 @@ from tlm_ray.runs import work
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sources import FlowSources
-from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.driver import train_stage
@@ -34,26 +34,6 @@ from tlm_ray.training.starts import Pretrained
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 TRAINING_VERSION = 4  # since 3 each token counts alike in a loss of tokens; since 4 batches have few widths
 Callbacks = Callable[[Stage], list[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stages:
-    """The stages of one training, each of which reads some of those before it; None: it is not needed."""
-
-    task: Stage
-    passages: Stage | None
-    neighbours: Stage | None
-    tokenizer: Stage
-    blocks: Stage
-    counts: Stage | None
-    stage_one: Stage | None
-    stage_two: Stage
-    metrics: Stage
-
-    @property
-    def trained(self) -> tuple[Stage, ...]:
-        """The stages that train the encoder, in their order."""
-        return tuple(stage for stage in (self.stage_one, self.stage_two) if stage is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,8 +220,10 @@ class Flow:
         )
         return stage
 
-    def stage_two(self, recipe: Recipe, blocks: Stage, stage_one: Stage | None, seed: int) -> Stage:
-        """Training on the task alone, from stage one or from a pretrained encoder."""
+    def stage_two(
+        self, recipe: Recipe, blocks: Stage, stage_one: Stage | None, seed: int, taught: Stage | None = None
+    ) -> Stage:
+        """Training on the task alone, from stage one or from a pretrained encoder; taught: soft labels to learn."""
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["stage_one"], MODEL)) if stage_one else recipe.start
@@ -251,7 +233,7 @@ class Flow:
             name="stage_two",
             version=TRAINING_VERSION,
             parameters=recipe.settings_two(seed, recipe.start).identity | ({} if stage_one else recipe.start.identity),
-            inputs=_present(blocks=blocks, stage_one=stage_one),
+            inputs=_present(blocks=blocks, stage_one=stage_one, taught=taught),
             make=make,
             lane="train",
             scratch=CHECKPOINTS,
@@ -262,7 +244,7 @@ class Flow:
         return stage
 
     def _train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
-        read = {"blocks": inputs["blocks"], "counts": inputs.get("counts", "")}
+        read = {"blocks": inputs["blocks"], "counts": inputs.get("counts", ""), "taught": inputs.get("taught", "")}
         job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)
         return train_stage(job, callbacks=self.callbacks(stage))
 

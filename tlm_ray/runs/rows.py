@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from tlm_ray.plain import PlainClassifier
-from tlm_ray.runs.pipeline import Flow, Stages
+from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages, plain_stages
 from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.stages import Stages
+from tlm_ray.runs.students import taught_stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +22,13 @@ class Training:
     """how to train; or a classifier that trains no encoder"""
     seed: int = 0
     """of weights, masks and order of rows"""
+    teachers: tuple[int, ...] = ()
+    """seeds of trainings of the same recipe, whose word of the training texts stage two learns instead of the labels"""
 
     def stages(self, flow: Flow) -> Stages | PlainStages:
         """Lay out what the training is made of."""
         if isinstance(self.recipe, PlainClassifier):
             return plain_stages(flow, self.recipe, self.task)
+        if self.teachers:
+            return taught_stages(flow, self.recipe, self.task, self.seed, self.teachers)
         return flow.stages(self.recipe, self.task, self.seed)

@@ -78,6 +78,26 @@ class Stage:
         yield self
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """The stages of one training, each of which reads some of those before it; None: it is not needed."""
+
+    task: Stage
+    passages: Stage | None
+    neighbours: Stage | None
+    tokenizer: Stage
+    blocks: Stage
+    counts: Stage | None
+    stage_one: Stage | None
+    stage_two: Stage
+    metrics: Stage
+
+    @property
+    def trained(self) -> tuple[Stage, ...]:
+        """The stages that train the encoder, in their order."""
+        return tuple(stage for stage in (self.stage_one, self.stage_two) if stage is not None)
+
+
 def unique(stages: Sequence[Stage]) -> list[Stage]:
     """List stages and all that they need, each once, inputs first."""
     return list({stage.fingerprint: stage for last in stages for stage in last.upstream()}.values())

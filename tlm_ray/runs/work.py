@@ -64,5 +64,12 @@ def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[s
     return evaluate(folder, blocks, model, **options)
 
 
+def write_soft_labels(folder: str, blocks: str, teachers: list[str], **options: Any) -> dict[str, Any]:
+    """Write what several models say of a task's training texts."""
+    from tlm_ray.training.teaching import write_soft_labels
+
+    return write_soft_labels(folder, blocks, teachers, **options)
+
+
 def _selection(inputs: Mapping[str, str]) -> str:
     return storage.join(inputs["neighbours"], SELECTION) if "neighbours" in inputs else ""

@@ -35,7 +35,7 @@ class Blocks:
     ranks: np.ndarray | None = None
     """int32 (rows,): of general blocks, the rank of the passage"""
     labels: np.ndarray | None = None
-    """(rows,): of task blocks, int64 classes or float64 numbers"""
+    """of task blocks, (rows,) int64 classes or float64 numbers, or (rows, classes) float32 probabilities"""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -108,13 +108,20 @@ def read_blocks(uri: str) -> Blocks:
     flat = _values(rows, offsets)
     types = _values(_single(table["types"]), offsets) if "types" in table.column_names else None
     ranks, labels = (
-        _single(table[name]).to_numpy() if name in table.column_names else None for name in ("rank", "label")
+        _numbers(_single(table[name])) if name in table.column_names else None for name in ("rank", "label")
     )
     return Blocks(flat, offsets, types if types is not None and types.any() else None, ranks, labels)
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _numbers(column: pa.Array) -> np.ndarray:
+    """Return a column of numbers, (rows,), or of lists of equally many, (rows, many)."""
+    if not pa.types.is_fixed_size_list(column.type):
+        return column.to_numpy()
+    return column.flatten().to_numpy().reshape(len(column), -1)
 
 
 def _values(rows: pa.Array, offsets: np.ndarray) -> np.ndarray:

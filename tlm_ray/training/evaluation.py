@@ -34,6 +34,13 @@ def dev_scores(job: Job, *, pad_id: int, worker: Worker) -> Callable[[JointModel
     return evaluate
 
 
+def open_classifier(model: str, *, labels: tuple[str, ...], device: str) -> JointModel:
+    """Open a trained classifier of a task's labels, none for a regression; model: a folder or URI."""
+    with storage.folder_for_reading(model) as path:
+        weights = TrainedWeights(path, labels=labels, seed=0, keep_head=True)
+        return JointModel(weights, (Labels(),)).on(device)
+
+
 def evaluate(
     folder: str, blocks: str, model: str, *, metric: str | Metric, precision: str, device: str, threads: int
 ) -> dict[str, Any]:
@@ -46,9 +53,7 @@ def evaluate(
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
     facts = storage.read_json(storage.join(blocks, FACTS))
-    with storage.folder_for_reading(model) as path:
-        weights = TrainedWeights(path, labels=tuple(facts["labels"]), seed=0, keep_head=True)
-        classifier = JointModel(weights, (Labels(),)).on(device)
+    classifier = open_classifier(model, labels=tuple(facts["labels"]), device=device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         pad_id = load_tokenizer(path).pad_token_id
     scores: dict[str, Any] = {"metric": facts["metric"]}

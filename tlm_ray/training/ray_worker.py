@@ -89,7 +89,7 @@ def _streams(job: Job) -> tuple[Stream, ...]:
     """Open the rows of each stream that the settings learn of."""
     settings, streams = job.settings, []
     for name, loss in settings.losses.items():
-        uri, number = settings.rows_of(name, job.blocks)
+        uri, number = settings.rows_of(name, job.taught or job.blocks)
         blocks = read_blocks(uri)
         streams.append(
             Stream(

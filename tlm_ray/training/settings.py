@@ -208,6 +208,8 @@ class Job:
     """a folder of the blocks stage"""
     counts: str = ""
     """a folder of the counts stage, whose embeddings and bias the model begins with; "" for its random ones"""
+    taught: str = ""
+    """a folder of the soft labels stage, whose task rows are learned instead of the blocks'; "" for none"""
     settings: StageSettings
     compute: Compute
     metric: str | Metric = ""

@@ -1,0 +1,53 @@
+"""The stages of a student: stage two learns what several trainings say of the task's training texts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tlm_ray import parallel, storage
+from tlm_ray.runs import work
+from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.stages import Stage, Stages
+from tlm_ray.training.settings import MODEL
+
+
+def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachers: Sequence[int]) -> Stages:
+    """Lay out a student that begins with stage one of its own seed; teachers: the seeds of trainings of the recipe.
+
+    Soft labels are not smoothed further.
+    """
+    own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
+    trained = [flow.stages(recipe, task_name, teacher).stage_two for teacher in teachers]
+    taught = soft_labels(flow, recipe, own.blocks, trained)
+    hard = replace(recipe, labels=replace(recipe.labels, smoothing=0.0))
+    stage_two = flow.stage_two(hard, own.blocks, own.stage_one, seed, taught)
+    return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two))
+
+
+def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[Stage]) -> Stage:
+    """What several trainings together say of the task's training texts."""
+    compute = flow.execution.compute
+    names = [f"teacher_{number}" for number in range(len(teachers))]
+
+    def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+        return parallel.on_worker(
+            work.write_soft_labels,
+            folder,
+            inputs["blocks"],
+            [storage.join(inputs[name], MODEL) for name in names],
+            resources=dict(compute.resources),
+            precision=recipe.precision,
+            device="cuda" if compute.gpu else "cpu",
+            threads=1,
+        )
+
+    return Stage(
+        name="soft_labels",
+        version=1,
+        parameters={"precision": recipe.precision},
+        inputs={"blocks": blocks} | dict(zip(names, teachers, strict=True)),
+        make=make,
+        lane="train",
+        cost={"seconds": 10.0},
+    )
