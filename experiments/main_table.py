@@ -88,22 +88,22 @@ class MainTable(TrainingOptions):
 
 def trainings(options: MainTable, flow: Flow) -> list[Training]:
     """One training per row, task and seed; stages that they share are made once."""
-    tasks = options.data.tasks
+    tasks, seeds = options.data.tasks, tuple(range(options.seeds))
     recipes = {task: options.recipe(task, flow, options.mixture) for task in tasks}
     plain = [Training(row=row, task=task, recipe=own) for row, own in PLAIN_ROWS.items() for task in tasks]
     trained = [
         Training(row=row, task=task, recipe=vary(recipe), seed=seed)
         for row, vary in (ROWS | options.baselines).items()
         for task, recipe in recipes.items()
-        for seed in range(options.seeds)
+        for seed in seeds
     ]
     kept = [one for one in plain + trained if not options.rows or one.row in options.rows]
-    seeds = tuple(range(options.seeds)) if options.student else ()
-    return kept + [
-        Training(row=f"{OURS}, student of {options.seeds}", task=task, recipe=recipe, seed=seed, teachers=seeds)
+    taught = [
+        Training(row=f"{OURS}, student of {len(seeds)}", task=task, recipe=recipe, seed=seed, teachers=seeds)
         for task, recipe in recipes.items()
         for seed in seeds
     ]
+    return kept + (taught if options.student else [])
 
 
 def main() -> None:
