@@ -38,7 +38,7 @@ ROWS = {
     "TLM, BM25 text": lambda recipe: recipe,
 }
 OURS = "TLM, BM25 text"  # the row whose differences from all others are told
-BESIDE = TfIdf.name  # the plain row whose word counts as much as the training's in further rows
+BESIDE = TfIdf.name  # the plain row that has its share in further rows, beside the trainings
 PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one would pick instead, in seconds
 
 

@@ -24,7 +24,7 @@ class Predict:
 
     model: list[str]
     """folder or URI of a trained model, TF-IDF's too, or hub name of any classifier; of several, the mean of what they
-    say, in which TF-IDF counts as much as all encoders"""
+    say; TF-IDF's has the share that the dev set gave it"""
     texts: str
     """file or folder of Parquet, CSV or JSONL"""
     out: str

@@ -111,14 +111,12 @@ def main() -> None:
             add_row(table, name, fmean(cell.dev_scores), cell.mean, cell.wall_s)
     Console().print(table)
     model = storage.absolute(options.model)
-    kept = {model: next((training for training in facts if training.row == STUDENT), best)}
     if options.ensemble:
-        linear = next(training for training in facts if training.row == TfIdf.name)
-        kept = {f"seed-{one.seed}": one for one in trained} | {"tf-idf": linear}
-        kept = {storage.join(model, name): one for name, one in kept.items()}
-    for folder, training in kept.items():
-        storage.copy_folder(outcome.model(training), folder)
-        print(folder)
+        kept = outcome.keep_ensemble(ROW, model)
+    else:
+        kept = [model]
+        storage.copy_folder(outcome.model(next((one for one in facts if one.row == STUDENT), best)), model)
+    print(*kept, sep="\n")
 
 
 def add_row(table: Table, name: str, dev: float, test: float, seconds: float) -> None:

@@ -12,6 +12,7 @@ import torch
 from test_jobs import alone
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import shares
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.training import inference
@@ -229,7 +230,7 @@ def test_several_models_predict_by_their_mean_probabilities(model, expected, tmp
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_linear_model_counts_as_much_as_all_encoders_together(model, expected, tmp_path):
+def test_a_linear_model_and_all_encoders_together_are_pooled_by_the_share_that_it_keeps(model, expected, tmp_path):
     other = make_model(tmp_path / "other", seed=1)
     weights = np.array([[2.0, -1.0], [0.0, 0.5], [-1.0, 1.0]])
     linear = LinearModel(
@@ -239,12 +240,13 @@ def test_a_linear_model_counts_as_much_as_all_encoders_together(model, expected,
         bias=np.zeros(3),
         ngrams=1,
         labels=("sea", "sky", "kitchen"),
+        encoders_share=0.7,
     )
     linear.save(str(tmp_path / "linear"))
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
     predict_texts([str(tmp_path / "linear"), model, other], texts, str(tmp_path / "out"), columns=["text"], workers=1)
-    mean = ((expected + alone(other, TEXTS)) / 2 + shares(linear.logits(TEXTS))) / 2
-    np.testing.assert_allclose(read(tmp_path / "out")["probabilities"].to_pylist(), mean, rtol=1e-4, atol=1e-6)
+    pool = pooled((expected + alone(other, TEXTS)) / 2, shares(linear.logits(TEXTS)), 0.7)
+    np.testing.assert_allclose(read(tmp_path / "out")["probabilities"].to_pylist(), pool, rtol=1e-4, atol=1e-6)
     predict_texts(str(tmp_path / "linear"), texts, str(tmp_path / "one"), columns=["text"], workers=1)
     best = linear.logits(TEXTS).argmax(axis=1)
     assert read(tmp_path / "one")["predicted"].to_pylist() == [linear.labels[row] for row in best]

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from waiting import wait_for
 
+from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import shares
 from tlm_ray.plain.linear_model import LinearModel
 
@@ -188,7 +189,8 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     assert alone(f"{model}-student", ["a text"]).shape == (1, 3)
     given = found["text"].to_pylist()
     encoders = np.mean([alone(each, given) for each in models], axis=0)
-    expected = (encoders + shares(LinearModel.open(f"{model}/tf-idf").logits(given))) / 2
+    linear = LinearModel.open(f"{model}/tf-idf")
+    expected = pooled(encoders, shares(linear.logits(given)), linear.encoders_share)
     np.testing.assert_allclose(found["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-6)
 
 

@@ -7,6 +7,7 @@ import pytest
 from small import small_flow, small_recipe
 
 from tlm_ray import storage
+from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import shares, write_predictions
 from tlm_ray.plain import Bm25Neighbours, TfIdf
 from tlm_ray.runs import experiment
@@ -116,7 +117,7 @@ def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings
     assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
 
 
-def test_a_plain_classifier_counts_as_much_as_a_training_or_all_of_them(two_rows):
+def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_gives_it(two_rows):
     beside = replace(two_rows, beside="plain")
     groups = {group.cell().row: group for group in beside.groups()}
     assert list(groups) == [
@@ -129,9 +130,12 @@ def test_a_plain_classifier_counts_as_much_as_a_training_or_all_of_them(two_rows
     first, second = (shares(sure_of(GOLD)), shares(sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0))))
     plain = shares(sure_of(np.zeros(len(GOLD), int)))
     each = groups["ours with TF-IDF"].predictions()
-    np.testing.assert_array_equal(each.predicted, [((seed + plain) / 2).argmax(axis=1) for seed in (first, second)])
+    both = [pooled(seed, plain, best_share(GOLD, seed, plain)) for seed in (first, second)]
+    np.testing.assert_array_equal(each.predicted, [said.argmax(axis=1) for said in both])
     whole = groups["ours, mean of 2 seeds with TF-IDF"].predictions()
-    np.testing.assert_array_equal(whole.predicted, [((first + second) / 2 + plain).argmax(axis=1)])
+    mean = (first + second) / 2
+    np.testing.assert_array_equal(whole.predicted, [pooled(mean, plain, best_share(GOLD, mean, plain)).argmax(axis=1)])
+    assert groups["ours, mean of 2 seeds with TF-IDF"].share == best_share(GOLD, mean, plain)
     assert each.members == whole.members == "ours" and each.without is None and whole.without.shape == (2, 8)
 
 

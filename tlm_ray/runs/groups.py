@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.report import Cell, Predictions, pretraining_flops
@@ -65,9 +67,10 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Group):
-    """What a group's trainings say together with a plain classifier, or all in one, or both; it trains nothing.
+    """What a group's trainings say as one, or each with a plain classifier, or all in one with it; it trains nothing.
 
-    The class of the highest mean probability, or the mean number. A plain classifier counts as much as the trainings.
+    Of seeds the mean of their probabilities, or numbers; with a plain classifier the pool of both, whose weight the dev
+    set chooses (`tlm_ray.corpus.pooling`).
     """
 
     of_seeds: bool
@@ -93,36 +96,64 @@ class Mean(Group):
 
     def predictions(self) -> Predictions:
         """Return what is predicted of the test set, and of all seeds as one also what all but each predict."""
-        gold, shares = self._shares("test")
-        others = [np.delete(shares, seed, axis=0) for seed in range(len(shares))] if self.of_seeds else []
+        others = [np.delete(np.arange(len(self.facts)), seed) for seed in range(len(self.facts))]
         return Predictions(
             row=self._name,
             task=self.task,
             metric=self.metric,
-            gold=gold,
-            predicted=self._said(shares),
+            gold=self._said["test"].gold,
+            predicted=np.array([decide(self._together(seeds, "test")) for seeds in self._runs]),
             members=self.row,
-            without=np.array([self._said(each)[0] for each in others]) if others else None,
+            without=np.array([decide(self._together(seeds, "test")) for seeds in others]) if self.of_seeds else None,
         )
+
+    @property
+    def share(self) -> float:
+        """The share of all seeds together beside the plain classifier."""
+        return self._share(np.arange(len(self.facts)))
 
     @property
     def _name(self) -> str:
         seeds = f", mean of {len(self.facts)} seeds" if self.of_seeds else ""
         return f"{self.row}{seeds}{f' with {self.short}' if self.beside else ''}"
 
+    @property
+    def _runs(self) -> list[np.ndarray]:
+        """The seeds of each run."""
+        seeds = np.arange(len(self.facts))
+        return [seeds] if self.of_seeds else list(seeds[:, None])
+
     def _scores(self, split: str) -> tuple[float, ...]:
-        gold, shares = self._shares(split)
-        return tuple(score(self.metric, gold, run) for run in self._said(shares))
+        gold = self._said[split].gold
+        return tuple(score(self.metric, gold, decide(self._together(seeds, split))) for seeds in self._runs)
 
-    def _said(self, shares: np.ndarray) -> np.ndarray:
-        """Return what is predicted, (runs, rows): by all seeds as one, or by each."""
-        runs = shares.mean(axis=0, keepdims=True) if self.of_seeds else shares
-        return np.array([decide(run) for run in runs])
+    def _together(self, seeds: np.ndarray, split: str) -> np.ndarray:
+        """Return what some seeds, and the plain classifier, say as one: probabilities or numbers, (rows, classes)."""
+        said = self._said[split]
+        own = said.own[seeds].mean(axis=0)
+        return own if said.beside is None else pooled(own, said.beside, self._share(seeds))
 
-    def _shares(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return gold labels, (rows,), and probabilities, or numbers, (seeds, rows, classes)."""
+    def _share(self, seeds: np.ndarray) -> float:
+        dev = self._said["dev"]
+        assert dev.beside is not None, "a share is of trainings beside a plain classifier"
+        return best_share(dev.gold, dev.own[seeds].mean(axis=0), dev.beside)
+
+    @cached_property
+    def _said(self) -> dict[str, "Said"]:
+        return {split: self._read(split) for split in ("dev", "test")}
+
+    def _read(self, split: str) -> "Said":
         read = self.read(split)
-        own = shares(np.array([each.logits for each in read]))
-        if self.beside is not None:
-            own = (own + shares(self.beside.read(split)[0].logits)) / 2
-        return read[0].gold, own
+        beside = None if self.beside is None else shares(self.beside.read(split)[0].logits)
+        return Said(read[0].gold, shares(np.array([each.logits for each in read])), beside)
+
+
+class Said(NamedTuple):
+    """What trainings, and perhaps a plain classifier, say of a split's rows: probabilities or numbers."""
+
+    gold: np.ndarray
+    """(rows,)"""
+    own: np.ndarray
+    """(seeds, rows, classes)"""
+    beside: np.ndarray | None
+    """(rows, classes)"""

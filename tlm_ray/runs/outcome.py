@@ -1,7 +1,7 @@
 """What an experiment's trainings reached, read from their records: cells, differences, files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tlm_ray import storage
@@ -9,6 +9,7 @@ from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
+from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import Cell, Comparison, Score, compare, publish_scores, publish_table
 from tlm_ray.runs.groups import Group, Mean
 from tlm_ray.runs.plain_rows import PlainStages
@@ -83,6 +84,22 @@ class Outcome:
         if not storage.exists(folder):
             raise ValueError(f"row {training.row!r}: keeps no model")
         return folder
+
+    def keep_ensemble(self, row: str, folder: str) -> list[str]:
+        """Write the models of a row's seeds and of the plain classifier beside them, of one task; return their folders.
+
+        They predict together as the row's mean of seeds with the classifier does (`experiments/predict.py`).
+        """
+        kept = []
+        for training in self.stages:
+            if training.row == row:
+                kept.append(storage.join(folder, f"seed-{training.seed}"))
+                storage.copy_folder(self.model(training), kept[-1])
+        mean = next(group for group in self.groups() if isinstance(group, Mean) and group.of_seeds and group.beside)
+        beside = next(training for training in self.stages if training.row == self.beside)
+        kept.append(storage.join(folder, mean.short.lower()))
+        replace(LinearModel.open(self.model(beside)), encoders_share=mean.share).save(kept[-1])
+        return kept
 
     def comparison(self, row: str) -> Comparison:
         """Return how far a row of the table lies above the others, on test rows, and what of that is shown."""

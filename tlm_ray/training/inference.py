@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import shares
 from tlm_ray.listing import list_files
 from tlm_ray.plain.linear_model import LinearModel, is_linear
@@ -45,10 +47,10 @@ def predict_texts(
     A regression's model predicts numbers, without probabilities. A row whose text is null gets neither column.
 
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification, or the folder of a linear model
-    (`tlm_ray.plain.linear_model`); of several, probabilities (or numbers) are means over them, an ensemble, in which
-    linear models count as much as encoders. texts: a file, folder or glob of
-    Parquet, CSV or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the
-    column of texts and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
+    (`tlm_ray.plain.linear_model`); of several, probabilities (or numbers) are means over them, an ensemble, and beside
+    a linear model the pool of both kinds (`tlm_ray.corpus.pooling`). texts: a file, folder or glob of Parquet, CSV or
+    JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the column of texts
+    and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
     gpus. precision: fp32, bf16 (autocast), or auto: that of the training, as the model's configuration records it.
     ValueError if a column is missing or in the way, if `out` holds predictions of another model, other texts or another
     precision, if a model is no classifier of one label per text, or if models differ in their labels.
@@ -98,7 +100,7 @@ class Predictor:
         found = np.zeros((len(table), len(self.labels)), np.float32)
         rows = np.flatnonzero(known)
         if len(rows):
-            found[rows] = self._mean([[column[row] for row in rows] for column in texts])
+            found[rows] = self._said([[column[row] for row in rows] for column in texts])
         if len(self.labels) == 1:  # as transformers has it: one label is a number
             return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
         labels = [self.labels[best] for best in found.argmax(axis=1)]
@@ -106,14 +108,15 @@ class Predictor:
         label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
 
-    def _mean(self, texts: list[list[str]]) -> np.ndarray:
-        """Return probabilities, float32 (rows, classes), or numbers, (rows, 1): means over the models of each kind."""
+    def _said(self, texts: list[list[str]]) -> np.ndarray:
+        """Return probabilities, (rows, classes), or numbers, (rows, 1): the mean of each kind, and the pool of both."""
         joined = [" ".join(row).rstrip() for row in zip(*texts, strict=True)]
-        kinds = [
-            [classifier.logits(texts) for classifier in self.classifiers],
-            [model.logits(joined) for model in self.linear],
-        ]
-        return np.mean([shares(np.array(logits)).mean(axis=0) for logits in kinds if logits], axis=0)
+        encoders = [shares(classifier.logits(texts)) for classifier in self.classifiers]
+        linear = [shares(model.logits(joined)) for model in self.linear]
+        if not (encoders and linear):
+            return np.mean(encoders or linear, axis=0)
+        share = fmean(model.encoders_share for model in self.linear)
+        return pooled(np.mean(encoders, axis=0), np.mean(linear, axis=0), share)
 
 
 class Classifier:
