@@ -222,7 +222,7 @@ def test_rows_of_like_length_together_leave_little_padding(rows):
     batches = [made.batch(step) for step in range(4 * POOL_BATCHES)]
     padded = 1 - sum(b.real_tokens for b in batches) / sum(b.tokens.size for b in batches)
     unsorted = 1 - lengths[:4992].sum() / (lengths[:4992].reshape(-1, 32).max(1).sum() * 32)
-    assert padded < 0.05 and padded < unsorted / 7
+    assert padded < 0.08 and padded < unsorted / 5
     assert len({b.tokens.shape[1] for b in batches}) <= 128 / WIDTH_TO, "few shapes of products"
 
 

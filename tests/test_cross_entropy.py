@@ -56,6 +56,16 @@ def test_losses_and_gradients_are_torchs(monkeypatch, rows, cache_bytes, bias):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_without_a_target_count_for_nothing():
+    (hidden, *others), targets = inputs(40)
+    targets = targets[:33]
+    loss = projected(hidden, *others, targets=targets)
+    loss.backward()
+    (first, *same), _ = inputs(40)
+    torch.testing.assert_close(loss, plain(first[:33], *same, targets=targets))
+    assert not hidden.grad[33:].any() and hidden.grad[:33].any(dim=1).all()
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([1e-3, 1.0, 300.0, 1e4]))
 def test_large_and_small_logits_do_not_overflow(seed, scale):

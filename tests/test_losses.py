@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 from small import laid_out, small_flow
-from trainings import make_trainer, stage_two
+from trainings import make_trainer, stage_one, stage_two
 
 from tlm_ray.training.batches import Batches
 from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.cross_entropy import ROWS_TO
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.mixers import Cycle
@@ -65,6 +66,17 @@ def test_general_text_has_no_labels_to_learn():
     stream = Stream(name="general", number=0, blocks=blocks, loss=text_loss((Labels(),)), batch_rows=1, seed=0)
     with pytest.raises(ValueError, match="labels: these rows have none"):
         Batches(streams=(stream,), mixer=Cycle(None), vocabulary=WORDS, seed=0).batch(0)
+
+
+def test_the_head_of_masked_tokens_sees_few_shapes():
+    trainer, seen = make_trainer(stage_one()), set()
+    for module in trainer.model.heads["mlm"].modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda _, given, __: seen.add(given[0].shape[-2]))
+    masked = {trainer.batches.batch(step).targets["mlm"].total for step in range(12)}
+    for step in range(12):
+        trainer.step(step)
+    assert seen and all(rows % ROWS_TO == 0 for rows in seen) and len(seen) < len(masked)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

@@ -13,9 +13,9 @@ from tlm_ray.training.objectives import Keys, Loss, Rows, Targets
 from tlm_ray.training.streams import Stream, check_streams
 
 # Batches are as wide as a multiple, so that few shapes of products occur, each of which a CPU makes and keeps a kernel
-# for: 500 steps at 2 x 128 took 43 s and 1.4 GB instead of 49 s and 1.7 GB, for 1.5 tokens of padding a row. (8: 44 s
-# and 1.3 GB; 16: 48 s.)
-WIDTH_TO = 4
+# for: after 400 steps of `tiny` a training held 0.89 GB with 8 and 0.95 GB with 4, in no more time (3.5 and 1.5 tokens
+# of padding a row).
+WIDTH_TO = 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,18 +18,19 @@ ROWS_TO = 32  # rows are filled up to a multiple, so that few shapes of products
 class ProjectedCrossEntropy(torch.autograd.Function):
     """`apply(hidden, weight, bias, targets)` returns the sum of the rows' cross-entropies of hidden @ weight.T + bias.
 
-    hidden: (rows, width). weight: (vocabulary, width). bias: (vocabulary,) or None. targets: int64 (rows,). Returns a
-    float32 scalar. Under autocast the products are taken in its precision; bias and softmax in float32.
+    hidden: (rows, width); rows without a target count for nothing. weight: (vocabulary, width). bias: (vocabulary,) or
+    None. targets: int64, of the first rows. Returns a float32 scalar. Under autocast the products are taken in its
+    precision; bias and softmax in float32.
     """
 
     @staticmethod
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
     ) -> torch.Tensor:
-        device, rows = hidden.device.type, len(hidden)
+        device, rows = hidden.device.type, len(targets)
         autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if autocast else weight.dtype
-        filled = nn.functional.pad(hidden.to(dtype), (0, 0, 0, -rows % ROWS_TO))
+        filled = nn.functional.pad(hidden.to(dtype), (0, 0, 0, -len(hidden) % ROWS_TO))
         low_weight = weight.to(dtype)
         logits = filled @ low_weight.T
         logits[rows:] = 0
@@ -38,7 +39,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         for some, own in zip(logits[:rows].split(at_once), targets.split(at_once), strict=True):
             loss += _loss_and_gradient(some, bias, own)
         ctx.save_for_backward(filled, low_weight, logits)
-        ctx.rows, ctx.dtypes = rows, (hidden.dtype, weight.dtype, None if bias is None else bias.dtype)
+        ctx.rows, ctx.dtypes = len(hidden), (hidden.dtype, weight.dtype, None if bias is None else bias.dtype)
         return loss
 
     @staticmethod
