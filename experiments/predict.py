@@ -2,7 +2,7 @@
 
     python experiments/predict.py --model reviews-model --texts data/new.csv --out predictions
     python experiments/predict.py --model s3://bucket/model --texts s3://bucket/texts --out s3://bucket/out --gpus 1
-    python experiments/predict.py --model reviews-model/seed-0 reviews-model/tf-idf --texts data/new.csv --out together
+    python experiments/predict.py --model reviews-model/* --texts data/new.csv --out together   # of --ensemble
 
 Texts are Parquet, CSV or JSONL, a file or a folder. The result is a folder of Parquet files with all columns of the
 input, in its order, and beside them `predicted` and `probabilities` (in the order of the model's labels). A row
@@ -24,7 +24,7 @@ class Predict:
 
     model: list[str]
     """folder or URI of a trained model, TF-IDF's too, or hub name of any classifier; of several, the mean of what they
-    say; TF-IDF's has the share that the dev set gave it"""
+    say, pooled with TF-IDF's word by the share that the dev set gave all seeds together"""
     texts: str
     """file or folder of Parquet, CSV or JSONL"""
     out: str

@@ -34,6 +34,7 @@ from tlm_ray import (
     show_plan,
     storage,
 )  # fmt: skip
+from tlm_ray.listing import check_only
 
 ROW, STUDENT = "train", "student"
 
@@ -88,6 +89,9 @@ def main() -> None:
     if options.dry_run:
         show_plan(trainings(options, flow), flow)
         return
+    model = storage.absolute(options.model)
+    if options.ensemble:  # `model/*` would take what lies there for a part of it
+        check_only(model, [*(f"seed-{seed}" for seed in range(options.seeds)), TfIdf.short.lower()])
     ray.init(**ray_options())
     outcome = run(
         trainings(options, flow),
@@ -110,7 +114,6 @@ def main() -> None:
             name = f"a seed {name}, mean" if len(cell.scores) > 1 else name
             add_row(table, name, fmean(cell.dev_scores), cell.mean, cell.wall_s)
     Console().print(table)
-    model = storage.absolute(options.model)
     if options.ensemble:
         kept = outcome.keep_ensemble(ROW, model)
     else:

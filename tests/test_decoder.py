@@ -21,7 +21,7 @@ from trainings import (
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2Config
 
 from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
+from tlm_ray.training.cross_entropy import ProjectedCrossEntropy, filled
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.model import JointModel
@@ -65,7 +65,7 @@ class Causal(Objective):
         return rows.with_targets(self.name, Targets(following, chosen, int(chosen.sum())))
 
     def loss(self, head, features, prediction):
-        hidden = head(features.tokens.index_select(0, prediction.places)[None])[0]
+        hidden = head(features.tokens.index_select(0, filled(prediction.places))[None])[0]
         return ProjectedCrossEntropy.apply(hidden, head.last.weight, head.last.bias, prediction.values)
 
     def projection(self, head):

@@ -6,7 +6,7 @@ import pytest
 from places import fill, names
 
 from tlm_ray import storage
-from tlm_ray.listing import base_of, list_files
+from tlm_ray.listing import base_of, check_only, list_files
 
 ODD_NAMES = ("with space.txt", "naïve é.txt", "50%20off.txt", "why?.txt", "no#1.txt", "a[1].txt", "*.txt", "x&y=z.txt")
 
@@ -138,3 +138,12 @@ def test_a_folder_below_that_may_not_be_read_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PermissionError, match="/b"):
         list_files(str(tmp_path))
+
+
+def test_a_folder_holds_only_what_it_may(root):
+    folder = storage.join(root, "kept")
+    check_only(folder, ["seed-0"])
+    fill(root, "kept/seed-0/model.safetensors", "kept/seed-1/config.json", "beside.txt")
+    check_only(folder, ["seed-0", "seed-1"])
+    with pytest.raises(ValueError, match=r"holds 'seed-1/config.json' beside seed-0, tf-idf; give another folder"):
+        check_only(folder, ["seed-0", "tf-idf"])

@@ -10,6 +10,8 @@ from tlm_ray import storage
 from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import shares, write_predictions
 from tlm_ray.plain import Bm25Neighbours, TfIdf
+from tlm_ray.plain.classifier import KEPT
+from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.runs import experiment
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.rows import Training
@@ -91,6 +93,10 @@ def sure_of(classes, strength=1.0):
     return logits
 
 
+SAID = [sure_of(GOLD), sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0)), sure_of(np.zeros(len(GOLD), int))]
+GOLD_OF_DEV = np.array([0, 0, 0, 0, 2, 2, 1, 2])  # of which each row knows some that the others do not
+
+
 @pytest.fixture
 def two_rows(data, tmp_path):
     """A row of two seeds, of which one is surer, and a plain one; their predictions written, their texts as given."""
@@ -98,11 +104,14 @@ def two_rows(data, tmp_path):
     trainings = [Training(row="ours", task="topics", recipe=small_recipe(), seed=seed) for seed in (0, 1)]
     trainings.append(Training(row="plain", task="topics", recipe=TfIdf()))
     stages = {training: training.stages(flow) for training in trainings}
-    said = [sure_of(GOLD), sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0)), sure_of(np.zeros(len(GOLD), int))]
-    for each, logits in zip(stages.values(), said, strict=True):
+    for each, logits in zip(stages.values(), SAID, strict=True):
         recorded(each.metrics, flow.execution.root)
-        for split in ("dev", "test"):
-            write_predictions(each.metrics.folder(flow.execution.root), split, GOLD, logits)
+        folder = each.metrics.folder(flow.execution.root)
+        write_predictions(folder, "test", GOLD, logits)
+        write_predictions(folder, "dev", GOLD_OF_DEV, logits)
+    weights = {"idf": np.ones(1), "weights": np.zeros((3, 1)), "bias": np.zeros(3)}
+    linear = LinearModel(terms=["sea"], **weights, ngrams=1, labels=("a", "b", "c"))
+    linear.save(storage.join(stages[trainings[-1]].metrics.folder(flow.execution.root), KEPT))
     facts = {"train_bytes": 1000, "test_in_train": 3, "test_rows": 8}
     task = stages[trainings[0]].task
     storage.write_json(storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts})
@@ -112,7 +121,7 @@ def two_rows(data, tmp_path):
 def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings(two_rows):
     ours, together, plain = two_rows.cells()
     assert (together.row, plain.row) == ("ours, mean of 2 seeds", "plain")
-    assert together.scores == (75.0,) and together.dev_scores == (75.0,), "the surer one decides the last two of eight"
+    assert together.scores == (75.0,) and together.dev_scores == (62.5,), "the surer one decides the last two of eight"
     assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
     assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
 
@@ -127,16 +136,25 @@ def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_give
         "ours, mean of 2 seeds with TF-IDF",
         "plain",
     ]
-    first, second = (shares(sure_of(GOLD)), shares(sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0))))
-    plain = shares(sure_of(np.zeros(len(GOLD), int)))
-    each = groups["ours with TF-IDF"].predictions()
-    both = [pooled(seed, plain, best_share(GOLD, seed, plain)) for seed in (first, second)]
-    np.testing.assert_array_equal(each.predicted, [said.argmax(axis=1) for said in both])
-    whole = groups["ours, mean of 2 seeds with TF-IDF"].predictions()
+    first, second, plain = map(shares, SAID)
     mean = (first + second) / 2
-    np.testing.assert_array_equal(whole.predicted, [pooled(mean, plain, best_share(GOLD, mean, plain)).argmax(axis=1)])
-    assert groups["ours, mean of 2 seeds with TF-IDF"].share == best_share(GOLD, mean, plain)
-    assert each.members == whole.members == "ours" and each.without is None and whole.without.shape == (2, 8)
+    given = [best_share(GOLD_OF_DEV, own, plain) for own in (first, second, mean)]
+    assert all(0 < share < 1 for share in given), "of the test set they would be 1, 0 and 1"
+    said = [pooled(own, plain, share).argmax(axis=1) for own, share in zip((first, second, mean), given, strict=True)]
+    each = groups["ours with TF-IDF"].predictions()
+    np.testing.assert_array_equal(each.predicted, said[:2])
+    whole = groups["ours, mean of 2 seeds with TF-IDF"].predictions()
+    np.testing.assert_array_equal(whole.predicted, said[2:])
+    np.testing.assert_array_equal(whole.without, [said[1], said[0]], "each seed left out in turn")
+    assert each.members == whole.members == "ours" and each.without is None
+
+
+def test_an_ensemble_that_is_kept_has_the_share_of_all_seeds(two_rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "copy_folder", lambda source, target: None)
+    kept = replace(two_rows, beside="plain").keep_ensemble("ours", str(tmp_path / "kept"))
+    assert [folder.rpartition("/")[2] for folder in kept] == ["seed-0", "seed-1", "tf-idf"]
+    first, second, plain = map(shares, SAID)
+    assert LinearModel.open(kept[-1]).encoders_share == best_share(GOLD_OF_DEV, (first + second) / 2, plain)
 
 
 def test_only_a_linear_model_may_stand_beside_a_training(data, tmp_path):

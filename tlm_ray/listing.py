@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -114,3 +115,13 @@ def name_below(base: str, uri: str) -> str:
     """Return a listed file's name below its `base_of`, the same on every filesystem."""
     name = without_query(uri).removeprefix(base).lstrip("/")
     return name if urlsplit(base).scheme in ("", "hf") else unquote(name)
+
+
+def check_only(folder: str, names: Sequence[str]) -> None:
+    """ValueError if a folder, which need not be there, holds a file below none of these names."""
+    base = base_of(folder)
+    for name in (name_below(base, file.uri) for file in list_files(folder, missing_ok=True)):
+        if name.partition("/")[0] not in names:
+            raise ValueError(
+                f"folder {folder!r}: holds {name!r} beside {', '.join(names)}; give another folder, or delete that"
+            )

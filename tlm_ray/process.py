@@ -22,7 +22,7 @@ def keep_memory() -> None:
 def tune_torch() -> None:
     """Let oneDNN keep the kernels of all shapes, and torch none beside it; call it before the first tensor is made.
 
-    Rows of like length together have as many shapes as there are lengths, times the products of a step, and it forgets
+    Rows of like length together have as many shapes as there are widths, times the products of a step, and it forgets
     those beyond 1,024, which costs a fifth of a step. (Neither `keep_memory` nor torch's huge pages, which must be
     aligned: glibc before 2.38 finds no room for an aligned block where one of its size was. With huge pages a training
     at 12 x 768 grew from 6.5 to 10.5 GB in 40 steps, without them from 5.9 to 7.5, and was 13 % faster.)

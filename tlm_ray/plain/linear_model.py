@@ -28,8 +28,8 @@ class LinearModel:
     """longest runs of words among the terms"""
     labels: tuple[str, ...]
     """of the classes, in their order; none where a number is predicted"""
-    encoders_share: float = 0.5
-    """of encoders that predict together with it (`tlm_ray.corpus.pooling`)"""
+    encoders_share: float | None = None
+    """of the encoders that it predicts together with (`tlm_ray.corpus.pooling`); None where there are none"""
 
     @classmethod
     def of(cls, vectorizer: Any, model: Any, *, ngrams: int, labels: tuple[str, ...]) -> "LinearModel":
@@ -58,8 +58,8 @@ class LinearModel:
         """Write a folder that `open` reads."""
         weights = pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(self.weights.T).ravel(), len(self.weights))
         storage.write_table(storage.join(folder, TERMS), pa.table([self.terms, self.idf, weights], COLUMNS))
-        facts = {"bias": self.bias.tolist(), "ngrams": self.ngrams, "labels": list(self.labels)}
-        facts |= {"encoders_share": self.encoders_share}
+        facts: dict[str, Any] = {"bias": self.bias.tolist(), "ngrams": self.ngrams, "labels": list(self.labels)}
+        facts |= {} if self.encoders_share is None else {"encoders_share": self.encoders_share}
         storage.write_json(storage.join(folder, FACTS), facts)
 
     @classmethod
@@ -75,7 +75,7 @@ class LinearModel:
             bias=np.array(facts["bias"]),
             ngrams=facts["ngrams"],
             labels=tuple(facts["labels"]),
-            encoders_share=facts.get("encoders_share", 0.5),
+            encoders_share=facts.get("encoders_share"),
         )
 
 

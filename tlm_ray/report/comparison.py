@@ -9,7 +9,8 @@ from tlm_ray.report.formats import ABSENT, markdown_rows
 
 MEANING = (
     f"Bold: a score above those of all other rows with p < {LEVEL:g} (and none of the same trainings above it), a "
-    f"difference with p < {LEVEL:g}. Intervals are of 95 %, over test rows (paired bootstrap) and seeds (Student's t)."
+    f"difference with p < {LEVEL:g}. Intervals are of 95 %, over test rows (paired bootstrap) and seeds (Student's t), "
+    "given the dev set, which chose settings, weights and shares."
 )
 SEEDS_LEFT_OUT = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
 

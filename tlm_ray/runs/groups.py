@@ -65,6 +65,17 @@ class Group:
         return [read_predictions(folder, split) for folder in self.folders]
 
 
+class Said(NamedTuple):
+    """What trainings, and perhaps a plain classifier, say of a split's rows: probabilities or numbers."""
+
+    gold: np.ndarray
+    """(rows,)"""
+    own: np.ndarray
+    """(seeds, rows, classes)"""
+    beside: np.ndarray | None
+    """(rows, classes)"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mean(Group):
     """What a group's trainings say as one, or each with a plain classifier, or all in one with it; it trains nothing.
@@ -96,19 +107,20 @@ class Mean(Group):
 
     def predictions(self) -> Predictions:
         """Return what is predicted of the test set, and of all seeds as one also what all but each predict."""
-        others = [np.delete(np.arange(len(self.facts)), seed) for seed in range(len(self.facts))]
+        seeds = np.arange(len(self.facts))
+        others = [np.delete(seeds, seed) for seed in seeds] if self.of_seeds else []
         return Predictions(
             row=self._name,
             task=self.task,
             metric=self.metric,
             gold=self._said["test"].gold,
-            predicted=np.array([decide(self._together(seeds, "test")) for seeds in self._runs]),
+            predicted=self._predicted(self._runs, "test"),
             members=self.row,
-            without=np.array([decide(self._together(seeds, "test")) for seeds in others]) if self.of_seeds else None,
+            without=self._predicted(others, "test") if others else None,
         )
 
     @property
-    def share(self) -> float:
+    def encoders_share(self) -> float:
         """The share of all seeds together beside the plain classifier."""
         return self._share(np.arange(len(self.facts)))
 
@@ -125,7 +137,11 @@ class Mean(Group):
 
     def _scores(self, split: str) -> tuple[float, ...]:
         gold = self._said[split].gold
-        return tuple(score(self.metric, gold, decide(self._together(seeds, split))) for seeds in self._runs)
+        return tuple(score(self.metric, gold, predicted) for predicted in self._predicted(self._runs, split))
+
+    def _predicted(self, runs: Sequence[np.ndarray], split: str) -> np.ndarray:
+        """Return what each run's seeds predict together, (runs, rows)."""
+        return np.array([decide(self._together(seeds, split)) for seeds in runs])
 
     def _together(self, seeds: np.ndarray, split: str) -> np.ndarray:
         """Return what some seeds, and the plain classifier, say as one: probabilities or numbers, (rows, classes)."""
@@ -139,21 +155,10 @@ class Mean(Group):
         return best_share(dev.gold, dev.own[seeds].mean(axis=0), dev.beside)
 
     @cached_property
-    def _said(self) -> dict[str, "Said"]:
+    def _said(self) -> dict[str, Said]:
         return {split: self._read(split) for split in ("dev", "test")}
 
-    def _read(self, split: str) -> "Said":
+    def _read(self, split: str) -> Said:
         read = self.read(split)
         beside = None if self.beside is None else shares(self.beside.read(split)[0].logits)
         return Said(read[0].gold, shares(np.array([each.logits for each in read])), beside)
-
-
-class Said(NamedTuple):
-    """What trainings, and perhaps a plain classifier, say of a split's rows: probabilities or numbers."""
-
-    gold: np.ndarray
-    """(rows,)"""
-    own: np.ndarray
-    """(seeds, rows, classes)"""
-    beside: np.ndarray | None
-    """(rows, classes)"""

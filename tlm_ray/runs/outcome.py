@@ -95,10 +95,11 @@ class Outcome:
             if training.row == row:
                 kept.append(storage.join(folder, f"seed-{training.seed}"))
                 storage.copy_folder(self.model(training), kept[-1])
-        mean = next(group for group in self.groups() if isinstance(group, Mean) and group.of_seeds and group.beside)
+        means = [group for group in self.groups() if isinstance(group, Mean) and group.row == row]
+        mean = next(each for each in means if each.of_seeds and each.beside)
         beside = next(training for training in self.stages if training.row == self.beside)
         kept.append(storage.join(folder, mean.short.lower()))
-        replace(LinearModel.open(self.model(beside)), encoders_share=mean.share).save(kept[-1])
+        replace(LinearModel.open(self.model(beside)), encoders_share=mean.encoders_share).save(kept[-1])
         return kept
 
     def comparison(self, row: str) -> Comparison:

@@ -32,7 +32,7 @@ from tlm_ray.training.settings import CHECKPOINTS, MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
-TRAINING_VERSION = 5  # since 5 the head of a text objective sees filled-up rows too, and batches have fewer widths
+TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
 Callbacks = Callable[[Stage], list[Any]]
 
 

@@ -15,6 +15,11 @@ CACHE_BYTES = 1 << 21  # of float32 logits that are worked on at once on a CPU: 
 ROWS_TO = 32  # rows are filled up to a multiple, so that few shapes of products occur
 
 
+def filled(places: torch.Tensor) -> torch.Tensor:
+    """Return predicted places, (predictions,), with the first of all places added up to a multiple of ROWS_TO."""
+    return nn.functional.pad(places, (0, -len(places) % ROWS_TO))
+
+
 class ProjectedCrossEntropy(torch.autograd.Function):
     """`apply(hidden, weight, bias, targets)` returns the sum of the rows' cross-entropies of hidden @ weight.T + bias.
 
@@ -30,27 +35,25 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         device, rows = hidden.device.type, len(targets)
         autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if autocast else weight.dtype
-        filled = nn.functional.pad(hidden.to(dtype), (0, 0, 0, -len(hidden) % ROWS_TO))
-        low_weight = weight.to(dtype)
-        logits = filled @ low_weight.T
+        low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
+        logits = low_hidden @ low_weight.T
         logits[rows:] = 0
         loss = torch.zeros((), device=hidden.device)
         at_once = max(1, CACHE_BYTES // (4 * len(weight)) if device == "cpu" else rows)
         for some, own in zip(logits[:rows].split(at_once), targets.split(at_once), strict=True):
             loss += _loss_and_gradient(some, bias, own)
-        ctx.save_for_backward(filled, low_weight, logits)
-        ctx.rows, ctx.dtypes = len(hidden), (hidden.dtype, weight.dtype, None if bias is None else bias.dtype)
+        ctx.save_for_backward(low_hidden, low_weight, logits)
+        ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        filled, weight, gradient = ctx.saved_tensors
+        low_hidden, weight, gradient = ctx.saved_tensors
         by_hidden, by_weight, by_bias = ctx.dtypes
         bias = None if by_bias is None else (gradient.sum(0) * scale).to(by_bias)
-        scaled = (filled * scale).to(filled.dtype)
-        hidden = ((gradient @ weight) * scale).to(by_hidden)[: ctx.rows]
-        return hidden, (gradient.T @ scaled).to(by_weight), bias, None
+        scaled = (low_hidden * scale).to(low_hidden.dtype)
+        return ((gradient @ weight) * scale).to(by_hidden), (gradient.T @ scaled).to(by_weight), bias, None
 
 
 def _loss_and_gradient(logits: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,7 @@ class Predictor:
         self.out, self.columns = out, columns
         self.linear = [LinearModel.open(model) for model in models if is_linear(model)]
         self.classifiers = [Classifier.open(model, device, precision) for model in models if not is_linear(model)]
+        self.share = fmean(model.encoders_share or 0.0 for model in self.linear) if self.linear else 1.0
         self.labels = _classes(self.linear[0]) if self.linear else _names(self.classifiers[0].model.config)
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -115,8 +116,7 @@ class Predictor:
         linear = [shares(model.logits(joined)) for model in self.linear]
         if not (encoders and linear):
             return np.mean(encoders or linear, axis=0)
-        share = fmean(model.encoders_share for model in self.linear)
-        return pooled(np.mean(encoders, axis=0), np.mean(linear, axis=0), share)
+        return pooled(np.mean(encoders, axis=0), np.mean(linear, axis=0), self.share)
 
 
 class Classifier:
@@ -188,6 +188,12 @@ def _precision_of(models: Sequence[str], asked: str) -> str:
             raise ValueError(
                 f"model {model!r}: has the labels {own}, but {models[0]!r} has {labels[0]}; only models of one task "
                 "predict together"
+            )
+    for model in models:
+        if encoders and is_linear(model) and LinearModel.open(model).encoders_share is None:
+            raise ValueError(
+                f"model {model!r}: knows no share beside encoders; take the one that experiments/train.py --ensemble "
+                "hands over, or predict without it"
             )
     for model, precision in zip(encoders, precisions, strict=True):
         if precision != precisions[0]:

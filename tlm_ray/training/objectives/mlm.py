@@ -39,14 +39,10 @@ class Mlm(Objective):
         return replace(rows, tokens=tokens).with_targets(self.name, targets)
 
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
-        from torch.nn.functional import pad
+        from tlm_ray.training.cross_entropy import ProjectedCrossEntropy, filled
 
-        from tlm_ray.training.cross_entropy import ROWS_TO, ProjectedCrossEntropy
-
-        places = prediction.places
-        assert places is not None, "tokens are predicted, not rows"
-        places = pad(places, (0, -len(places) % ROWS_TO))  # so that the head's products have few shapes too
-        inputs = head(features.tokens.index_select(0, places)[None])[0]
+        assert prediction.places is not None, "tokens are predicted, not rows"
+        inputs = head(features.tokens.index_select(0, filled(prediction.places))[None])[0]
         return ProjectedCrossEntropy.apply(inputs, head.last.weight, head.last.bias, prediction.values)
 
     def projection(self, head: "Head") -> "nn.Linear | None":
