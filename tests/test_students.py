@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small import STAGE_TWO, small_flow, small_recipe
 from test_encoders import similarity  # noqa: F401 - a fixture
 from torch.nn.functional import cross_entropy
@@ -13,9 +15,10 @@ from transformers import AutoModelForSequenceClassification
 from tlm_ray import storage
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.rows import Training
-from tlm_ray.training.blocks import read_blocks
+from tlm_ray.training.blocks import Blocks, read_blocks
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
+from tlm_ray.training.splicing import spliced
 
 
 def taught(flow, task, **changes):
@@ -53,11 +56,15 @@ def test_a_student_learns_what_its_teachers_say_of_the_training_texts(data, tmp_
 
     hard = read_blocks(storage.join(stages.blocks.folder(root), "train.arrow"))
     rows = read_blocks(storage.join(soft.folder(root), "train.arrow"))
-    expected = np.mean([said(each.folder(root), hard) for each in teachers], axis=0)
+    expected = np.mean([said(each.folder(root), rows) for each in teachers], axis=0)
     np.testing.assert_allclose(rows.labels, expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(rows.tokens, hard.tokens)
+    assert len(rows) == 4 * len(hard), "each row whole, and begun three times"
+    np.testing.assert_array_equal(rows.tokens[: len(hard.tokens)], hard.tokens)
+    np.testing.assert_array_equal(rows.tokens[len(hard.tokens) : rows.offsets[-1]], spliced(hard, 3).tokens)
     facts = soft.record(root)["facts"]
-    assert facts == {"teachers": 2, "agree": pytest.approx((expected.argmax(1) == hard.labels).mean())}
+    assert facts == {"teachers": 2, "agree": pytest.approx((expected.argmax(1)[: len(hard)] == hard.labels).mean())}
+    longer, usual = (each.stage_two.parameters["schedule"] for each in (stages, own[0]))
+    assert (longer.steps, longer.warmup_steps) == (2 * usual.steps, 2 * usual.warmup_steps)
     history = stages.stage_two.record(root)["facts"]["history"]
     assert history[0]["task"] == pytest.approx(1.1, abs=0.3), "begins near the entropy of three classes"
 
@@ -72,6 +79,37 @@ def test_a_student_of_numbers_learns_their_means(similarity, tmp_path):  # noqa:
     expected = np.mean([said(each, rows, numbers=True)[:, 0] for each in teachers], axis=0)
     np.testing.assert_allclose(rows.labels, expected, rtol=1e-4, atol=1e-5)
     assert soft.record(root)["facts"] == {"teachers": 2}
+
+
+@settings(max_examples=100, deadline=None, database=None, derandomize=True)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12), times=st.integers(1, 3), paired=st.booleans())
+def test_a_spliced_row_begins_as_one_row_and_ends_as_another(lengths, times, paired):
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = np.arange(offsets[-1], dtype=np.int32)  # a token says whose it is, and where
+    rows = Blocks(tokens, offsets, (tokens % 2).astype(np.uint8) if paired else None)
+    found, row_of = spliced(rows, times), np.repeat(np.arange(len(lengths)), lengths)
+    assert len(found) == times * len(rows) and found.labels is None
+    seconds = []
+    for number, (start, end) in enumerate(zip(found.offsets[:-1], found.offsets[1:], strict=True)):
+        row, first = found.tokens[start:end], number % len(rows)
+        second = row_of[row[-1]]
+        seconds.append(second)
+        assert 1 <= len(row) <= max(lengths[first], lengths[second])
+        assert row[-1] == offsets[second + 1] - 1, "the end is an end"
+        turn = int((np.diff(row) != 1).argmax()) + 1 if (np.diff(row) != 1).any() else len(row)
+        if lengths[first] > 2:
+            assert row[0] == offsets[first], "the beginning is a beginning"
+        assert {*row_of[row[:turn]]} <= {first, second} and {*row_of[row[turn:]]} <= {second}
+    assert sorted(seconds) == sorted([*range(len(rows))] * times), "each ends as many"
+    assert (found.types is not None) == paired
+    if paired:
+        np.testing.assert_array_equal(found.types, found.tokens % 2)
+
+
+def test_splices_are_not_all_alike():
+    rows = Blocks(np.arange(4_000, dtype=np.int32), np.arange(0, 4_001, 40))
+    begun = [int((row // 40 == i % 100).sum()) for i, row in enumerate(spliced(rows, 3).tokens.reshape(300, 40))]
+    assert len({*begun}) > 30 and np.mean(begun) == pytest.approx(20, abs=3)
 
 
 def test_the_loss_of_soft_labels_is_their_cross_entropy():

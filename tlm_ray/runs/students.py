@@ -1,4 +1,4 @@
-"""The stages of a student: stage two learns what several trainings say of the task's training texts."""
+"""The stages of a student: stage two learns what several trainings say of the task's texts, whole and spliced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +11,11 @@ from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.settings import MODEL
 
+# Spliced rows of each training row, which the teachers label too; stage two is twice as long, for there is more to
+# learn: of `mini` that is 1.25 trainings.
+SPLICES = 3
+LONGER = 2
+
 
 def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachers: Sequence[int]) -> Stages:
     """Lay out a student that begins with stage one of its own seed; teachers: the seeds of trainings of the recipe.
@@ -20,13 +25,16 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teacher
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
     trained = [flow.stages(recipe, task_name, teacher).stage_two for teacher in teachers]
     taught = soft_labels(flow, recipe, own.blocks, trained)
-    hard = replace(recipe, labels=replace(recipe.labels, smoothing=0.0))
-    stage_two = flow.stage_two(hard, own.blocks, own.stage_one, seed, taught)
+    longer = {name: LONGER * getattr(recipe.stage_two, name) for name in ("steps", "warmup_steps", "evaluate_every")}
+    learner = replace(
+        recipe, labels=replace(recipe.labels, smoothing=0.0), stage_two=replace(recipe.stage_two, **longer)
+    )
+    stage_two = flow.stage_two(learner, own.blocks, own.stage_one, seed, taught)
     return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two))
 
 
 def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[Stage]) -> Stage:
-    """What several trainings together say of the task's training texts."""
+    """What several trainings together say of the task's training texts, and of texts spliced of them."""
     compute = flow.execution.compute
     names = [f"teacher_{number}" for number in range(len(teachers))]
 
@@ -37,6 +45,7 @@ def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[St
             inputs["blocks"],
             [storage.join(inputs[name], MODEL) for name in names],
             resources=dict(compute.resources),
+            splices=SPLICES,
             precision=recipe.precision,
             device="cuda" if compute.gpu else "cpu",
             threads=1,
@@ -44,10 +53,10 @@ def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[St
 
     return Stage(
         name="soft_labels",
-        version=1,
-        parameters={"precision": recipe.precision},
+        version=2,
+        parameters={"precision": recipe.precision, "splices": SPLICES},
         inputs={"blocks": blocks} | dict(zip(names, teachers, strict=True)),
         make=make,
         lane="train",
-        cost={"seconds": 10.0},
+        cost={"seconds": 30.0},
     )
