@@ -7,29 +7,22 @@
 Expected before running: BM25 text above random text above task data only; the gap is largest where labels are fewest.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import ray
-from rich.console import Console
 
 from tlm_ray import (
     PLAIN,
     Flow,
-    Mixture,
     Recipe,
+    Table,
     TfIdf,
     Training,
-    TrainingOptions,
     baseline,
-    open_flow,
     parse,
     plain_errors,
-    print_table,
+    present,
     ray_options,
-    run,
-    show_plan,
 )  # fmt: skip
 
 ROWS = {
@@ -38,17 +31,14 @@ ROWS = {
     "TLM, BM25 text": lambda recipe: recipe,
 }
 OURS = "TLM, BM25 text"  # the row whose differences from all others are told
-BESIDE = TfIdf.name  # the plain row that has its share in further rows, beside the trainings
-PLAIN_ROWS = {classifier.name: classifier for classifier in PLAIN}  # what one would pick instead, in seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainTable(TrainingOptions):
+class MainTable(Table):
     """Options of the main table."""
 
-    mixture: Mixture = field(default_factory=Mixture)
-    seeds: int = 3
-    """trainings per cell, seeds 0, 1, ..."""
+    name, split, ensembles, beside = "main_table", "test", (OURS,), TfIdf.name
+
     rows: list[str] = field(default_factory=list)
     """rows to make, such as "TLM, BM25 text", instead of all"""
     student: bool = False
@@ -72,61 +62,40 @@ class MainTable(TrainingOptions):
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is not known; give --tokens")
         if self.student and self.seeds < 2:
             raise ValueError(f"--student --seeds {self.seeds}: one teacher has no more to say; give --seeds 2 or more")
-        known = [*PLAIN_ROWS, *ROWS, *self.baselines]
+        known = [*(one.name for one in PLAIN), *ROWS, *self.baselines]
         if unknown := [row for row in self.rows if row not in known]:
             raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, known))}")
 
     @property
-    def baselines(self) -> dict[str, Callable[[Recipe], Recipe]]:
-        """The rows of pretrained encoders, and how their recipes come from a task's."""
+    def baselines(self) -> dict[str, tuple[str, str]]:
+        """The rows of pretrained encoders: the encoder, and what comes before its fine-tuning."""
         return {
-            name if kind == "plain" else f"{name} + {kind.upper()}": partial(baseline, start=name, kind=kind)
+            name if kind == "plain" else f"{name} + {kind.upper()}": (name, kind)
             for name in self.baseline
             for kind in self.before
         }
 
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Train on other text, or from a pretrained encoder."""
+        own = {row: change(recipe) for row, change in ROWS.items()}
+        return own | {row: baseline(recipe, start, kind) for row, (start, kind) in self.baselines.items()}
 
-def trainings(options: MainTable, flow: Flow) -> list[Training]:
-    """One training per row, task and seed; stages that they share are made once."""
-    tasks, seeds = options.data.tasks, tuple(range(options.seeds))
-    recipes = {task: options.recipe(task, flow, options.mixture) for task in tasks}
-    plain = [Training(row=row, task=task, recipe=own) for row, own in PLAIN_ROWS.items() for task in tasks]
-    trained = [
-        Training(row=row, task=task, recipe=vary(recipe), seed=seed)
-        for row, vary in (ROWS | options.baselines).items()
-        for task, recipe in recipes.items()
-        for seed in seeds
-    ]
-    kept = [one for one in plain + trained if not options.rows or one.row in options.rows]
-    taught = [
-        Training(row=f"{OURS}, student of {len(seeds)}", task=task, recipe=recipe, seed=seed, teachers=seeds)
-        for task, recipe in recipes.items()
-        for seed in seeds
-    ]
-    return kept + (taught if options.student else [])
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Leave out the rows that are not wanted, and add students."""
+        seeds = tuple(range(self.seeds))
+        kept = [one for one in super().trainings(flow) if not self.rows or one.row in self.rows]
+        taught = [
+            Training(row=f"{OURS}, student of {len(seeds)}", task=task, recipe=recipe, seed=seed, teachers=seeds)
+            for task, recipe in ((task, self.recipe(task, flow, self.mixture)) for task in self.data.tasks)
+            for seed in seeds
+        ]
+        return kept + (taught if self.student else [])
 
-
-def main() -> None:
-    options = parse(MainTable, __doc__)
-    flow = open_flow(options.data, options.place, options.cluster)
-    if options.dry_run:
-        show_plan(trainings(options, flow), flow)
-        return
-    ray.init(**ray_options())
-    outcome = run(
-        trainings(options, flow),
-        flow,
-        name="main_table",
-        tracking_uri=options.place.tracking_uri,
-        ensembles=[OURS],
-        beside=BESIDE,
-    )
-    comparison = outcome.comparison(OURS)
-    print_table(outcome.cells(), Console(), comparison, notes=outcome.notes)
-    for uri in outcome.publish(options.place.out, comparison).values():
-        print(uri)
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Text that was searched for above any other text, and above none."""
+        return [(OURS, row) for row in rows if OURS in rows and row in ROWS and row != OURS]
 
 
 if __name__ == "__main__":
     with plain_errors():
-        main()
+        present(parse(MainTable, __doc__), connect=lambda: ray.init(**ray_options()))

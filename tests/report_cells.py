@@ -31,6 +31,11 @@ def make_cells(tasks, *, rows=ROWS, seeds=3, flops=1e15):
     ]
 
 
+def of(cells, differences=(), *, notes=(), **view):
+    """Return what an experiment of such cells shows."""
+    return report.Results(cells=cells, differences=differences, notes=notes, view=report.View(**view))
+
+
 def make_trials():
     draw = random.Random(7)
     return [
@@ -70,7 +75,6 @@ def make_predictions(tasks, *, shares, seeds=3, rows=500):
     return found
 
 
-def make_comparison(tasks, shares, *, row, seeds=3):
-    """Return the comparison of such rows, `row` held against the others."""
-    predictions = make_predictions(tasks, shares=shares, seeds=seeds)
-    return report.Comparison(row=row, differences=tuple(report.compare(predictions)))
+def make_differences(tasks, shares, *, seeds=3):
+    """Return how such rows differ."""
+    return report.compare(make_predictions(tasks, shares=shares, seeds=seeds))

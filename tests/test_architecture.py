@@ -35,7 +35,11 @@ MAY_IMPORT = {
     },  # for a type checker alone: the door imports by name, when asked
 }
 ONLY_IN = {"mlflow": "tlm_ray.runs.tracking"}
-COMMAND_LINE = {"tlm_ray.runs.options", "tlm_ray.runs.recipe_options"}  # experiments compose it; nothing below reads it
+COMMAND_LINE = {
+    "tlm_ray.runs.options",
+    "tlm_ray.runs.recipe_options",
+    "tlm_ray.runs.table",
+}  # experiments compose it; nothing below reads it
 NEVER_IMPORTED = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 NEVER_CALLED = {"torch.load", "torch.save", "ray.init", "eval", "exec", "os.system"}
 NEVER_TRUE = {"shell", "trust_remote_code", "allow_pickle"}

@@ -2,76 +2,95 @@
 
 import json
 
-from report_cells import ROWS, make_cells, make_comparison, split_markdown
+from report_cells import ROWS, make_cells, make_differences, of, split_markdown
 from rich.console import Console
 
 from tlm_ray import report
+from tlm_ray.report.paper import TABLE_3
 
 TASKS = ["reviews", "news"]
 SHARES = {"task data only": 0.5, "TLM, random text": 0.797, "TLM, BM25 text": 0.8}
 OURS = "TLM, BM25 text"
 
 
+def shown(tasks, shares=SHARES, *, seeds=3, **view):
+    """Return the results of rows that are right about so often."""
+    cells, differences = make_cells(tasks, rows=list(shares)), make_differences(tasks, shares, seeds=seeds)
+    return of(cells, differences, **{"against": OURS} | view)
+
+
 def test_bold_is_what_is_shown_to_be_best():
-    cells = make_cells(TASKS, rows=ROWS)
     for shares, is_shown in ((SHARES, False), (SHARES | {"TLM, random text": 0.6}, True)):
-        comparison = make_comparison(TASKS, shares, row=OURS)
-        _, _, *rows = split_markdown(report.table_markdown(cells, comparison))
+        _, _, *rows = split_markdown(report.table_markdown(shown(TASKS, shares)))
         assert [row[1].startswith("**") for row in rows[:3]] == [False, False, is_shown]
-    assert "**" not in report.table_markdown(cells), "nothing is shown of scores alone"
+    assert "**" not in report.table_markdown(of(make_cells(TASKS, rows=ROWS))), "nothing is shown of scores alone"
 
 
 def test_a_line_for_each_other_row_and_a_sentence_for_each_claim():
-    comparison = make_comparison(TASKS, SHARES, row=OURS)
-    text = report.table_markdown(make_cells(TASKS, rows=ROWS), comparison)
+    results = shown(TASKS)
+    text = report.table_markdown(results)
     lines = split_markdown(text)[5:]
     assert lines[0] == ["TLM, BM25 text less", *TASKS, "all"]
     assert [line[0] for line in lines[2:]] == list(SHARES)[:2]
     assert all(cell.startswith("**+") for cell in lines[2][1:]) and not any("**" in cell for cell in lines[3][1:])
-    above, near, meaning = comparison.claims()
-    whole = next(one for one in comparison.records() if one["other"] == "task data only" and len(one["tasks"]) == 2)
+    above, near, meaning = results.claims()
+    records = results.comparison.records()
+    whole = next(one for one in records if one["other"] == "task data only" and len(one["tasks"]) == 2)
     assert above == (
         f"TLM, BM25 text above task data only on 2 of 2 tasks, by the mean: {whole['mean']:+.1f}, 95 % interval "
         f"{whole['low']:.1f} to {whole['high']:.1f} (p < 0.001)."
     )
-    assert (
-        "not shown, p = 0." in near
-        and "would have been, four times in five" in near
-        and "95 %" in meaning
-        and "Bold" in meaning
-    )
-    assert all(f"- {claim}" in text for claim in comparison.claims())
+    assert "not shown, p = 0." in near and "would have been, four times in five" in near
+    assert "95 %" in meaning and "Bold" in meaning
+    assert all(f"- {claim}" in text for claim in results.claims())
 
 
 def test_programs_and_the_terminal_get_the_same(capsys):
-    comparison = make_comparison(["reviews"], SHARES, row=OURS)
-    cells = make_cells(["reviews"], rows=ROWS)
-    found = json.loads(report.table_json(cells, comparison))["differences"]
+    results = of(make_cells(["reviews"]), make_differences(["reviews"], SHARES), against=OURS, notes=["a note [red]"])
+    found = json.loads(report.table_json(results))["differences"]
     assert [each["other"] for each in found] == list(SHARES)[:2]
     assert all(each["low"] < each["mean"] < each["high"] and 0 <= each["p"] <= 1 for each in found)
-    report.print_table(cells, Console(width=400), comparison, notes=["a note [red]"])
+    report.print_table(results, Console(width=400))
     said = capsys.readouterr().out
-    assert all(claim in said for claim in comparison.claims()) and "a note [red]" in said
+    assert all(claim in said for claim in results.claims()) and "a note [red]" in said
 
 
 def test_rows_of_one_training_say_that_seeds_are_left_out():
-    one, three = (make_comparison(["x"], SHARES, row=OURS, seeds=seeds).claims()[-1] for seeds in (1, 3))
+    one, three = (shown(["x"], seeds=seeds).claims()[-1] for seeds in (1, 3))
     left_out = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
     assert one.endswith(left_out) and left_out not in three
 
 
 def test_a_row_that_lacks_a_task_has_no_mean_over_all():
-    whole, part = (make_comparison(tasks, SHARES, row=OURS) for tasks in (TASKS, TASKS[:1]))
-    kept = [each for each in whole.differences if each.other != "task data only" or each.tasks == ("reviews",)]
+    whole, part = (make_differences(tasks, SHARES) for tasks in (TASKS, TASKS[:1]))
+    kept = [each for each in whole if each.other != "task data only" or each.tasks == ("reviews",)]
     lacking = report.Comparison(row=OURS, differences=tuple(kept))
     lines = split_markdown("\n".join(lacking.markdown()))
     assert lines[2][2:] == ["–", "–"] and "–" not in lines[3]
     assert [each["tasks"] for each in lacking.records()] == [["reviews"], ["reviews"], ["news"], TASKS]
-    assert lacking.claims()[0] == part.claims()[0], "on one task"
+    said = [of(make_cells(TASKS), differences, against=OURS).claims()[0] for differences in (kept, part)]
+    assert said[0] == said[1], "on one task"
 
 
 def test_a_table_of_one_row_claims_nothing():
-    comparison = make_comparison(["x"], {"only": 0.5}, row="only")
-    assert comparison.claims() == [] and comparison.records() == []
-    cells = make_cells(["x"], rows=["only"])
-    assert report.table_markdown(cells, comparison) == report.table_markdown(cells)
+    results = shown(["x"], {"only": 0.5}, against="only")
+    assert results.claims() == [] and results.comparison.records() == []
+    assert report.table_markdown(results) == report.table_markdown(of(results.cells))
+
+
+def test_what_was_expected_is_judged_and_stands_beside_the_papers():
+    small, large, random = "BM25, BERT's corpus", "BM25, RoBERTa's corpus", "random, BERT's corpus"
+    shares = {random: 0.8, small: 0.5, large: 0.801, OURS: 0.5}
+    expected = [(small, random), (large, random), (large, small), (large, OURS)]
+    results = shown(TASKS, shares, against=large, paper=TABLE_3, expected=expected)
+    assert [each.word for each in results.verdicts] == ["the reverse is shown", "not shown", "shown", "shown"]
+    # table 3: BM25 over random from BERT's corpus +0.75, +2.27, +2.99, from the larger one +0.50, +1.34, +1.35 more
+    assert [len(each.reported) for each in results.verdicts] == [3, 3, 3, 0]
+    claims = results.claims()
+    assert len(claims) == len(expected) + 1, "each pair is told once"
+    reverse = next(claim for claim in claims if claim.startswith("Expected, the reverse is shown: "))
+    assert f"{small} below {random} on 2 of 2 tasks" in reverse
+    assert reverse.endswith("Table 3 of the paper: +2.0, above on 3 of 3 tasks.")
+    records = json.loads(report.table_json(results))["verdicts"]
+    assert [record["word"] for record in records] == [each.word for each in results.verdicts]
+    assert [len(record["reported"]) for record in records] == [3, 3, 3, 0]

@@ -64,7 +64,7 @@ def test_an_encoder_that_does_not_open_is_named_before_any_shard_is_read(source,
     (tmp_path / "here" / "but-empty").mkdir(parents=True)
     flow = small_flow(data, tmp_path / "root")
     task = flow.task("topics")
-    make([flow.passages(48), task], flow.execution.root)
+    make([flow.passages(small_recipe()), task], flow.execution.root)
     folders = {"passages": "not read", "task": task.folder(flow.execution.root)}
     encoder = str(tmp_path / source) if source.startswith("here") else source
     with pytest.raises(ValueError, match=f"encoder '{encoder}': transformers cannot open it .*; give the hub name or"):
@@ -94,7 +94,7 @@ def test_shards_do_not_show(encoder, data, tmp_path):
         made.append((Path(stage.folder(flow.execution.root)) / SELECTION).read_bytes())
     assert made[0] == made[1]
     selection = storage.read_table(str(Path(stage.folder(flow.execution.root)) / SELECTION))
-    store = PassageStore.open(flow.passages(recipe.passage_tokens).folder(flow.execution.root))
+    store = PassageStore.open(flow.passages(recipe).folder(flow.execution.root))
     assert selection["text"].to_pylist() == store.read(0, len(store))["text"].take(selection["passage"]).to_pylist()
     assert set(stage.inputs) == {"passages", "task"}  # what BM25 counts is of no use to it
     another = laid_out(flow, method=Dense(encoder="another")).neighbours

@@ -44,8 +44,8 @@ def test_the_checker_and_the_interpreter_find_the_same_names_in_the_same_modules
 
 
 MISTAKES = {
-    "options.seeds": ("options.sedes", '"MainTable" has no attribute "sedes"'),
-    "outcome.cells()": ("outcome.cell()", '"Outcome" has no attribute "cell"'),
+    "range(self.seeds)": ("range(self.sedes)", '"MainTable" has no attribute "sedes"'),
+    "baseline(recipe, start, kind)": ("baseline(recipe, kind=start, star=kind)", 'Unexpected keyword argument "star"'),
     "import ray\n": ("import ray\nfrom tlm_ray import runs_of\n", 'Module "tlm_ray" has no attribute "runs_of"'),
 }
 

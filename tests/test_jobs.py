@@ -58,6 +58,20 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+TABLE_ROWS = {
+    "retrieval": ["random, 1 of the corpus", "bm25, 1 of the corpus"],
+    "k": ["task data only", "K = 5"],
+    "rho1": ["rho1 = 7", "general text only"],
+    "rho2": ["rho2 = 20"],
+    "stage_two": ["both stages", "stage one alone"],
+}
+
+
+def of_stage_one(record: Path) -> bool:
+    """Whether a record is of the scores of stage one's own head."""
+    return "stage_one" in json.loads(record.read_text())["recipe"]["inputs"]
+
+
 PLAIN_NAMES = ["TF-IDF + logistic regression", "BM25 neighbours"]
 SIX_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", "TLM, BM25 text with TF-IDF", *PLAIN_NAMES}
 
@@ -99,14 +113,27 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     assert len(re.findall(r"^found +metrics", second.stdout, re.M)) == 5
     assert (tmp_path / "out" / "main_table.json").read_bytes() == table
 
-    ablations = script("ablations", *arguments(data, tmp_path), "--rho2s", "20")  # which the table's last row has
-    assert ablations.returncode == 0, ablations.stdout + ablations.stderr
-    assert re.search(r"^make ", ablations.stdout, re.M) is None
-    header, _, row, *plain = (tmp_path / "out" / "ablations.md").read_text().splitlines()
-    for name, line in zip(PLAIN_NAMES, plain, strict=True):
-        assert re.fullmatch(rf"\| {re.escape(name)} \| – \| \d+\.\d\d \|", line), line
-    assert header == "|  | topics, stage one alone | topics, both stages |"
-    assert re.fullmatch(r"\| rho2 = 20 \| \d+\.\d\d \| \d+\.\d\d \|", row)
+    values = ["--ks", "5", "--rho1s", "7", "--rho2s", "20", "--shares", "1"]  # which the main table's rows have
+    tables = script("paper", *arguments(data, tmp_path), *values)
+    assert tables.returncode == 0, tables.stdout + tables.stderr
+    made = re.findall(r"^make +(\w+)", tables.stdout, re.M)
+    alone = "stage one alone is scored, and general text alone is trained on"
+    assert sorted(made) == ["metrics", "metrics", "stage_one", "stage_two"], alone
+    found = {name: json.loads((tmp_path / "out" / f"{name}.json").read_text())["cells"] for name in TABLE_ROWS}
+    assert {
+        name: [cell["row"] for cell in cells if cell["row"] not in PLAIN_NAMES] for name, cells in found.items()
+    } == (TABLE_ROWS)
+    assert {cell["split"] for cells in found.values() for cell in cells} == {"dev"}
+    by_row = {cell["row"]: cell["scores"] for cell in found["stage_two"]}
+    (one,) = (
+        json.loads(f.read_text()) for f in (tmp_path / "tlm" / "metrics").glob("*/record.json") if of_stage_one(f)
+    )
+    assert by_row["stage one alone"] == [one["facts"]["dev"]]
+    summary = (tmp_path / "out" / "paper.md").read_text()
+    judged = re.findall(
+        r"^\| (\w+) \| .* above .* \| (?:shown|not shown|the reverse is shown) \| .* \| .* \|$", summary, re.M
+    )
+    assert judged == ["main_table"] * 2 + ["retrieval", "k", "rho1", "stage_two"], "rho2 has one row here"
 
     (gone,) = (tmp_path / "tlm" / "statistics").iterdir()
     for file in gone.iterdir():

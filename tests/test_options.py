@@ -18,7 +18,12 @@ from tlm_ray.training.settings import Compute
 
 SCRIPTS = {
     "main_table": "MainTable",
-    "ablations": "Ablations",
+    "k": "K",
+    "paper": "Paper",
+    "retrieval": "Retrieval",
+    "rho1": "Rho1",
+    "rho2": "Rho2",
+    "stage_two": "StageTwo",
     "sweep": "Sweep",
     "train": "Train",
     "retrieved_cases": "RetrievedCases",
@@ -85,7 +90,8 @@ def test_help_shows_flags_in_groups(parsed, capsys, monkeypatch):
 ABSENT = {
     "main_table": "encoder methods model",
     "train": "encoder methods baseline",
-    "ablations": "rho2 external-only encoder baseline",
+    "k": "encoder baseline methods",
+    "stage_two": "rho2s baseline",
     "sweep": "seeds k rho1 rho2 external-only",
     "retrieved_cases": "seeds dry-run steps tokens minutes train-workers precision rho1 tracking-uri side-by-side",
 }
@@ -104,7 +110,7 @@ def test_a_script_about_one_task_refuses_two(refused, script):
 
 REFUSED = [
     ("train", "--before tapt", "--before tapt: comes before the fine-tuning of an encoder; give --start too"),
-    ("ablations", "--seeds 0", "--seeds 0: must be 1 or more"),
+    ("rho2", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("train", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("main_table", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("train", "--seeds 1 --ensemble", "--ensemble --seeds 1: one model is no ensemble; give --seeds 2 or more"),
@@ -132,6 +138,9 @@ REFUSED = [
     ("main_table", "--minutes -1", "--minutes -1: must be more than 0"),
     ("main_table", "--tokens 0", "--tokens 0: must be more than 0"),
     ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
+    ("rho2", "--rho2 3", "--rho2: is what this experiment varies; give --rho2s"),
+    ("rho1", "--rho1 3", "--rho1: is what this experiment varies; give --rho1s"),
+    ("rho2", "--external-only", "--external-only: leaves out the task batches whose rho2 this experiment varies"),
     ("sweep", "--search halving", "invalid choice 'halving'"),
     ("sweep", "--encoder x", "--encoder x: is for the method dense; add it to --methods"),
 ]
@@ -225,9 +234,8 @@ def test_too_few_minutes_are_answered_in_minutes(tmp_path):
 
 
 def test_rows_can_be_made_apart(kinds, tmp_path):
-    main_table = importlib.import_module("main_table")
     options = kinds["main_table"](
         rows=["TLM, BM25 text", "x + TAPT"], baseline=["x"], before=["plain", "tapt"], seeds=2, place=Place(root="r")
     )
-    made = main_table.trainings(options, open_flow(options.data, options.place, options.cluster))
+    made = options.trainings(options.flow())
     assert [(one.row, one.seed) for one in made] == [(row, seed) for row in options.rows for seed in (0, 1)]

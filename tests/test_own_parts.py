@@ -14,7 +14,7 @@ from small import GEOMETRY, laid_out, small_flow, small_recipe
 from torch import nn
 from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 
-from tlm_ray import Training, run, storage
+from tlm_ray import Training, View, run, storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.retrieval.methods import Method, Search
@@ -108,7 +108,7 @@ def test_a_method_objective_family_optimizer_and_metric_of_ones_own_make_a_row(d
     (cell,) = outcome.cells()
     assert (cell.row, cell.task, cell.metric) == ("all my own", "topics", "half_right")
     assert 50 <= cell.mean <= 100
-    files = outcome.publish(f"{tmp_path}/out")
+    files = outcome.publish(outcome.results(View()), f"{tmp_path}/out")
     assert all(Path(uri).name.startswith("own_parts.") for uri in files.values())
     assert json.loads(Path(f"{tmp_path}/out/own_parts.json").read_text())["cells"][0]["scores"] == list(cell.scores)
 

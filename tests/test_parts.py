@@ -136,7 +136,7 @@ def test_a_part_of_ones_own_trains_goes_on_where_it_was_and_opens_in_transformer
     )
     assert sum(last.values()) < sum(first.values())
 
-    whole.model.export(settings.exported, tmp_path / "model", precision="fp32")
+    whole.model.export(settings.exports["model"], tmp_path / "model", precision="fp32")
     opened = OPENED[name].from_pretrained(tmp_path / "model").eval()
     assert opened.config.trained_precision == "fp32"
     inputs, _ = to_device(make_batches(settings).batch(0), "cpu")

@@ -69,7 +69,7 @@ def check_selection(built, other):
 def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
     flow, task = built
     recipe, root = small_recipe(method=method), flow.execution.root
-    store = PassageStore.open(flow.passages(recipe.passage_tokens).folder(root))
+    store = PassageStore.open(flow.passages(recipe).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
     selection = storage.read_table(str(made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTION))
     assert selection["text"].to_pylist() == [texts[i] for i in selection["passage"].to_pylist()]
@@ -105,7 +105,7 @@ def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
 def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corpus(built, data, tmp_path):
     flow, task = built
     recipe, root = small_recipe(method="dsir"), flow.execution.root
-    store = PassageStore.open(flow.passages(recipe.passage_tokens).folder(root))
+    store = PassageStore.open(flow.passages(recipe).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
     drawn = made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTION
     ratio = dsir.log_ratio(dsir.count_buckets(load_task(task.folder(root)).train_texts), dsir.count_buckets(texts))
@@ -175,8 +175,8 @@ def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
     changing = small_flow(tmp_path_with(data, corpus), tmp_path / "root2")
     (corpus / "a.txt").write_text("not what was fingerprinted\n")
     with pytest.raises(ValueError, match=r"^corpus file '.*a\.txt' changed while it was read"):
-        make([changing.passages(48)], changing.execution.root)
-    assert flow.passages(48).fingerprint != changing.passages(48).fingerprint
+        make([changing.passages(small_recipe())], changing.execution.root)
+    assert flow.passages(small_recipe()).fingerprint != changing.passages(small_recipe()).fingerprint
 
 
 @alone
@@ -184,7 +184,7 @@ def test_a_corpus_file_that_changes_under_the_run_is_an_error(data, tmp_path):
 def test_a_damaged_part_of_the_passages_is_named_and_never_searched(built, tmp_path, damage):
     flow, _ = built
     folder = tmp_path / "passages"
-    shutil.copytree(flow.passages(48).folder(flow.execution.root), folder)
+    shutil.copytree(flow.passages(small_recipe()).folder(flow.execution.root), folder)
     part = folder / "part-00001.parquet"
     data = bytearray(part.read_bytes())
     if damage == "flip":

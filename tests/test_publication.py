@@ -5,17 +5,17 @@ import math
 
 import numpy as np
 import pytest
-from report_cells import make_cells, make_trials, pixels
+from report_cells import make_cells, make_trials, of, pixels
 
 from tlm_ray import report, storage
 
 
-def test_publish_table_writes_what_it_names(tmp_path):
+def test_publish_writes_what_it_names(tmp_path):
     cells = make_cells(["sciie", "docstrings"])
-    uris = report.publish_table("main_table", cells, str(tmp_path / "results"), notes=["a note"])
+    uris = report.publish("main_table", of(cells, notes=["a note"]), str(tmp_path / "results"))
     assert sorted(uris) == [f"main_table.{kind}" for kind in ("csv", "json", "md", "png")]
-    assert storage.read_bytes(uris["main_table.md"]).decode() == report.table_markdown(cells, notes=["a note"])
-    assert storage.read_bytes(uris["main_table.csv"]).decode() == report.table_csv(cells)
+    assert storage.read_bytes(uris["main_table.md"]).decode() == report.table_markdown(of(cells, notes=["a note"]))
+    assert storage.read_bytes(uris["main_table.csv"]).decode() == report.table_csv(of(cells))
     assert len(json.loads(storage.read_bytes(uris["main_table.json"]))["cells"]) == len(cells)
     assert pixels(storage.read_bytes(uris["main_table.png"])).std() > 0
 
@@ -41,9 +41,9 @@ def test_a_sweep_without_a_score_is_still_published(tmp_path):
 
 
 def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
-    first = report.publish_table("main_table", make_cells(["sciie"]), str(tmp_path))
+    first = report.publish("main_table", of(make_cells(["sciie"])), str(tmp_path))
     before = {uri: storage.read_bytes(uri) for uri in first.values()}
-    other = report.publish_table("my_table", make_cells(["docstrings"]), str(tmp_path))
+    other = report.publish("my_table", of(make_cells(["docstrings"])), str(tmp_path))
     assert sorted(other) == [f"my_table.{kind}" for kind in ("csv", "json", "md", "png")]
     assert {uri: storage.read_bytes(uri) for uri in first.values()} == before
     report.publish_sweep("sweep_sciie", make_trials(), str(tmp_path))
@@ -51,22 +51,8 @@ def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
     assert len(json.loads((tmp_path / "sweep_sciie.json").read_text())["trials"]) == len(make_trials())
 
 
-def test_publish_scores_writes_one_table_three_times(tmp_path):
-    score = report.Score(row="rho2 = 0", column="sciie, both", values=(50.0, 51.0))
-    uris = report.publish_scores("ablations", [score], str(tmp_path))
-    assert sorted(uris) == [f"ablations.{kind}" for kind in ("csv", "json", "md")]
-    (cell,) = json.loads(storage.read_bytes(uris["ablations.json"]))["cells"]
-    assert (cell["row"], cell["column"], cell["mean"], cell["scores"]) == (
-        "rho2 = 0",
-        "sciie, both",
-        50.5,
-        [50.0, 51.0],
-    )
-    assert storage.read_bytes(uris["ablations.md"]).decode() == report.scores_markdown([score])
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "x?y"])
 def test_a_name_that_is_no_files_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="it names files"):
-        report.publish_table(name, make_cells(["sciie"]), str(tmp_path))
+        report.publish(name, of(make_cells(["sciie"])), str(tmp_path))
     assert list(tmp_path.iterdir()) == []

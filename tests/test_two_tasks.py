@@ -87,8 +87,8 @@ class Together(StageSettings):
         return self.tasks
 
     @property
-    def exported(self) -> Labels:
-        return Each()
+    def exports(self) -> Mapping[str, Labels]:
+        return {MODEL: Each()}
 
     def rows_of(self, stream: str, blocks: str) -> tuple[str, int]:
         return storage.join(blocks, stream, "train.arrow"), list(TASKS).index(stream)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.plain import PLAIN as PLAIN
     from tlm_ray.plain import TfIdf as TfIdf
     from tlm_ray.report import Cell as Cell
-    from tlm_ray.report import Score as Score
+    from tlm_ray.report import Results as Results
+    from tlm_ray.report import View as View
     from tlm_ray.report import print_table as print_table
-    from tlm_ray.report import publish_table as publish_table
-    from tlm_ray.report import scores_markdown as scores_markdown
+    from tlm_ray.report import publish as publish
     from tlm_ray.runs.connection import ray_options as ray_options
     from tlm_ray.runs.errors import plain_errors as plain_errors
     from tlm_ray.runs.execution import Execution as Execution
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.experiment import run as run
     from tlm_ray.runs.experiment import show_plan as show_plan
     from tlm_ray.runs.options import Cluster as Cluster
+    from tlm_ray.runs.options import Corpora as Corpora
     from tlm_ray.runs.options import Data as Data
     from tlm_ray.runs.options import Folders as Folders
     from tlm_ray.runs.options import OneTask as OneTask
@@ -67,6 +68,8 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.sweeping import best_recipe as best_recipe
     from tlm_ray.runs.sweeping import show_sweep_plan as show_sweep_plan
     from tlm_ray.runs.sweeping import sweep as sweep
+    from tlm_ray.runs.table import Table as Table
+    from tlm_ray.runs.table import present as present
     from tlm_ray.training.inference import predict_texts as predict_texts
 
 _DOOR = {
@@ -76,10 +79,12 @@ _DOOR = {
     "PLAIN": "tlm_ray.plain",
     "TfIdf": "tlm_ray.plain",
     "Cell": "tlm_ray.report",
-    "Score": "tlm_ray.report",
-    "scores_markdown": "tlm_ray.report",
+    "Results": "tlm_ray.report",
+    "View": "tlm_ray.report",
     "print_table": "tlm_ray.report",
-    "publish_table": "tlm_ray.report",
+    "publish": "tlm_ray.report",
+    "Table": "tlm_ray.runs.table",
+    "present": "tlm_ray.runs.table",
     "ray_options": "tlm_ray.runs.connection",
     "plain_errors": "tlm_ray.runs.errors",
     "Execution": "tlm_ray.runs.execution",
@@ -87,6 +92,7 @@ _DOOR = {
     "run": "tlm_ray.runs.experiment",
     "show_plan": "tlm_ray.runs.experiment",
     "Cluster": "tlm_ray.runs.options",
+    "Corpora": "tlm_ray.runs.options",
     "Data": "tlm_ray.runs.options",
     "Folders": "tlm_ray.runs.options",
     "OneTask": "tlm_ray.runs.options",

@@ -3,6 +3,7 @@
 A passage's id is its place in the corpus: files in order of name, rows in order, passages in order.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,13 +21,16 @@ SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
 ROW_GROUP = 8192  # passages; what is read to get at one of them
 
 
-def cut_passages(folder: str, corpus: Corpus, *, passage_tokens: int, workers: int) -> dict[str, Any]:
+def cut_passages(
+    folder: str, corpus: Corpus, *, passage_tokens: int, workers: int, share: float = 1.0
+) -> dict[str, Any]:
     """Cut a corpus into passages of about `passage_tokens` word pieces; returns the record's facts.
 
-    Rows without text are left out and counted. ValueError if nothing is left.
+    share: of the documents that are kept, drawn by a hash of their text. Rows without text are left out and counted.
+    ValueError if nothing is left.
     """
     items = [{"part": i, "file": asdict(file)} for i, file in enumerate(corpus.files)]
-    arguments = (folder, corpus.column, passage_tokens)
+    arguments = (folder, corpus.column, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
     made.sort(key=lambda part: part["part"])
     parts = [{"file": part["file"], "passages": part["passages"]} for part in made]
@@ -43,8 +47,8 @@ def cut_passages(folder: str, corpus: Corpus, *, passage_tokens: int, workers: i
 class _Cutter:
     """Cuts one corpus file into one part."""
 
-    def __init__(self, folder: str, column: str, passage_tokens: int):
-        self.folder, self.column, self.passage_tokens = folder, column, passage_tokens
+    def __init__(self, folder: str, column: str, passage_tokens: int, share: float):
+        self.folder, self.column, self.passage_tokens, self.share = folder, column, passage_tokens, share
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         file = CorpusFile(**item["file"])
@@ -60,12 +64,19 @@ class _Cutter:
     def _cut(self, batch: pa.RecordBatch, file: CorpusFile, counts: dict[str, int]) -> pa.Table:
         passages: list[str] = []
         for document in as_strings(batch.column(0), self.column, file.uri).to_pylist():
+            if self.share < 1 and not _is_drawn(document or "", self.share):
+                continue
             found = split_document(document or "", passage_tokens=self.passage_tokens)
             counts["documents" if found else "empty_rows"] += 1
             passages += found
         counts["passages"] += len(passages)
         counts["text_bytes"] += sum(len(passage.encode()) for passage in passages)
         return pa.table({"text": passages, "source": [file.name] * len(passages)}, SCHEMA)
+
+
+def _is_drawn(text: str, share: float) -> bool:
+    """Say whether a document is of the share, the same whatever else the corpus holds."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) < share * 2**64
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,43 @@
 """From class ids and costs to a table: scores, FLOPs, tables, figures, files.
 
-A `Cell` is one row of a table (a recipe) on one task, over its seeds. `publish_table` writes cells as Markdown, CSV,
-JSON and a figure named after the experiment, with the paper's own numbers beneath, marked as reported. `publish_scores`
-does so for a table of scores alone, `publish_sweep` for the trials of a sweep, with development scores only.
+A `Cell` is one row of a table (a recipe) on one task, over its seeds; `Results` are an experiment's cells, how its rows
+differ, and the paper's table to print beneath, marked as reported. `publish` writes them as Markdown, CSV, JSON and a
+figure named after the experiment. `publish_sweep` does so for the trials of a sweep, with development scores only.
 """
 
 from tlm_ray.report.cells import Cell
 from tlm_ray.report.comparison import Comparison
+from tlm_ray.report.curves import curve_figure
 from tlm_ray.report.differences import Difference, Predictions, compare
 from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.flops import human
-from tlm_ray.report.paper import ReportedRow, pretraining_flops, reported
-from tlm_ray.report.publication import check_name, publish_scores, publish_sweep, publish_table
-from tlm_ray.report.score_tables import Score, scores_markdown
+from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
+from tlm_ray.report.publication import check_name, publish, publish_sweep
+from tlm_ray.report.results import Results, View
 from tlm_ray.report.sweep_figures import sweep_figure
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 from tlm_ray.report.terminal import print_table
 
 __all__ = [
+    "PAPER_TABLES",
+    "TABLE_2",
     "Cell",
     "Comparison",
     "Difference",
+    "PaperTable",
     "Predictions",
     "ReportedRow",
-    "Score",
+    "Results",
+    "View",
     "check_name",
     "compare",
+    "curve_figure",
     "human",
     "pretraining_flops",
     "print_table",
-    "publish_scores",
+    "publish",
     "publish_sweep",
-    "publish_table",
-    "reported",
     "score_against_flops",
-    "scores_markdown",
     "sweep_figure",
     "table_csv",
     "table_json",

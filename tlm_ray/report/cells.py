@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tlm_ray.corpus.scores import METRICS
 from tlm_ray.report.formats import mean_of, spread_of
-from tlm_ray.report.paper import ReportedRow, reported
+
+SPLITS = ("test", "dev")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +25,19 @@ class Cell:
     metric: str
     """the name of what the scores are"""
     scores: tuple[float, ...]
-    """test scores, one per seed, in percent"""
-    dev_scores: tuple[float, ...]
-    """development scores of the same seeds"""
+    """of the split, one per seed, in percent"""
     flops: float
     """6 x tokens x parameters over both stages, mean over seeds"""
     data_bytes: int
     """the text trained on, general and task together"""
     wall_s: float
     """seconds of both stages, mean over seeds"""
+    split: str = "test"
+    """what the scores are of: test or dev"""
+    dev_scores: tuple[float, ...] = ()
+    """beside test scores: development scores of the same seeds"""
+    x: float | None = None
+    """the number that the experiment varies, None for a row that has none"""
     flops_counted: float = 0.0
     """operations of all matrix products, padding included; 0 where they are not known"""
     pretrained: bool = False
@@ -41,11 +46,13 @@ class Cell:
     """that cost as it was published, 0 where it is not known"""
 
     def __post_init__(self) -> None:
-        if not self.scores or len(self.scores) != len(self.dev_scores):
+        if not self.scores or len(self.dev_scores) not in (0, len(self.scores)):
             raise ValueError(
                 f"{self._name}: {len(self.scores)} scores and {len(self.dev_scores)} dev_scores; "
                 "give one of each per seed, and at least one"
             )
+        if self.split not in SPLITS:
+            raise ValueError(f"{self._name}: split {self.split!r}; allowed are {', '.join(SPLITS)}")
         lowest = METRICS[self.metric].lowest if self.metric in METRICS else -100.0
         for score in (*self.scores, *self.dev_scores):
             if not lowest <= score <= 100.0:
@@ -61,19 +68,21 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Mean test score over seeds, in percent."""
+        """Mean score over seeds, in percent."""
         return mean_of(self.scores)
 
     @property
     def std(self) -> float:
-        """Sample standard deviation of the test scores over seeds (see `formats.spread_of`)."""
+        """Sample standard deviation of the scores over seeds (see `formats.spread_of`)."""
         return spread_of(self.scores)
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
-    """Raise ValueError unless the cells make one table: some, no duplicates, one metric per task."""
+    """Raise ValueError unless the cells make one table: some, no duplicates, one split, one metric per task."""
     if not cells:
         raise ValueError("cells is empty; a table needs at least one cell")
+    if len(splits := {cell.split for cell in cells}) > 1:
+        raise ValueError(f"cells of {' and '.join(sorted(splits))}: a table is of one split; choose one")
     metrics: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for cell in cells:
@@ -96,9 +105,3 @@ def names(cells: Sequence[Cell], field: str) -> list[str]:
 def metric_of(cells: Sequence[Cell], task: str) -> str:
     """Return the metric of a task's column."""
     return next(cell.metric for cell in cells if cell.task == task)
-
-
-def reported_for(cells: Sequence[Cell], task: str) -> list[ReportedRow]:
-    """Return the paper's rows for a column; [] where it has no such task or another metric."""
-    metric = metric_of(cells, task)
-    return [row for row in reported(task) if row.metric == metric]

@@ -9,8 +9,8 @@ from tlm_ray.report.formats import ABSENT, markdown_rows
 
 MEANING = (
     f"Bold: a score above those of all other rows with p < {LEVEL:g} (and none of the same trainings above it), a "
-    f"difference with p < {LEVEL:g}. Intervals are of 95 %, over test rows (paired bootstrap) and seeds (Student's t), "
-    "given the dev set, which chose settings, weights and shares."
+    f"difference with p < {LEVEL:g}. Intervals are of 95 %, over labelled rows (paired bootstrap) and seeds (Student's "
+    "t), given the dev set, which chose settings, weights and shares."
 )
 SEEDS_LEFT_OUT = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
 
@@ -54,12 +54,11 @@ class Comparison:
         body = [[other, *map(_bold, self._line(found))] for other, found in self.leads.items()]
         return markdown_rows([f"{self.row} less", *columns], body, right=range(1, len(columns) + 1))
 
-    def claims(self) -> list[str]:
-        """Return a sentence for each other row, then what bold and intervals mean."""
-        if not self.differences:
-            return []
+    @property
+    def meaning(self) -> str:
+        """What bold and intervals mean."""
         left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
-        return [*(_claim(found) for found in self.leads.values()), " ".join([MEANING, *left_out])]
+        return " ".join([MEANING, *left_out])
 
     def records(self) -> list[dict[str, Any]]:
         """Return every difference of the chosen row for programs, those over all tasks of the table included."""
@@ -90,7 +89,8 @@ def _bold(found: Difference | None) -> str:
     return f"**{difference_text(found)}**" if found.is_shown else difference_text(found)
 
 
-def _claim(found: Sequence[Difference]) -> str:
+def claim(found: Sequence[Difference]) -> str:
+    """Say in a sentence how far one row lies above another, given their difference on each task."""
     whole = over_tasks(found) if len(found) > 1 else found[0]
     low, high = whole.interval
     alike = sum(each.mean * whole.mean > 0 for each in found)

@@ -6,6 +6,7 @@ global state is not safe in threads and keeps every figure alive.
 
 import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -103,12 +104,13 @@ def draw_point(panel: Axes, point: Point) -> None:
     )
 
 
-def add_legend(figure: Figure, series: dict[str, tuple[str, str]]) -> None:
-    """Add a legend above the panels: name to colour and marker."""
+def add_legend(figure: Figure, series: Mapping[str, tuple[str, str]], dotted: Mapping[str, str] | None = None) -> None:
+    """Add a legend above the panels: name to colour and marker, then dotted lines, name to colour."""
     handles = [
         Line2D([], [], color=colour, marker=marker, linewidth=0, label=name)
         for name, (colour, marker) in series.items()
     ]
+    handles += [Line2D([], [], color=colour, linestyle=":", label=name) for name, colour in (dotted or {}).items()]
     figure.legend(
         handles=handles,
         loc="outside upper left",

@@ -1,7 +1,6 @@
 """Scores against training compute: the picture of the paper's claim, one panel a task."""
 
 import math
-from collections.abc import Sequence
 from itertools import chain
 
 from matplotlib.axes import Axes
@@ -9,10 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from tlm_ray.report import drawing
-from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
 from tlm_ray.report.drawing import Point
 from tlm_ray.report.grids import MARK, metric_text
 from tlm_ray.report.labels import name_points
+from tlm_ray.report.results import Results
+from tlm_ray.report.tables import SPLIT_NAMES
 
 # What a grey name stands for, at the first of its models that has room for it.
 PAPER_SERIES = {
@@ -22,54 +22,53 @@ PAPER_SERIES = {
 }
 
 
-def score_against_flops(cells: Sequence[Cell]) -> bytes:
-    """Return a PNG: mean test score over training FLOPs (log), with error bars over seeds.
+def score_against_flops(results: Results) -> bytes:
+    """Return a PNG: mean score over training FLOPs (log), with error bars over seeds.
 
     One panel per task, three to a row; one colour and marker a row of the table, named beside its
     points, or in a legend where a panel has no room for that. Hollow grey points are the paper's
     own numbers. A row without any training (0 FLOPs) is a dotted line at its score.
     """
-    check_cells(cells)
-    tasks, rows = names(cells, "task"), names(cells, "row")
+    tasks = results.tasks
     figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(tasks) == 1 else 4.0)
-    points = [_own_points(cells, task, rows) + _paper_points(cells, task) for task in tasks]
+    points = [_own_points(results, task) + _paper_points(results, task) for task in tasks]
     for panel, task, found in zip(panels, tasks, points, strict=True):
-        drawing.set_title(panel, f"{task}  ({metric_text(metric_of(cells, task))})")
+        drawing.set_title(panel, f"{task}  ({metric_text(results.metric(task))})")
         _draw_panel(panel, found)
     x_title = "training FLOPs (6 × tokens × parameters)"
     if any(point.hollow for found in points for point in found):
-        x_title += "\nhollow grey: Table 2 of Yao et al. (2022), smaller to larger models"
-    if any(cell.pretrained for cell in cells):
+        x_title += f"\nhollow grey: {results.view.paper.name} of Yao et al. (2022), smaller to larger models"
+    if any(cell.pretrained for cell in results.cells):
         x_title += f"\n{MARK} without its pretraining"
-    drawing.set_axis_titles(figure, x=x_title, y="test score, %")
+    drawing.set_axis_titles(figure, x=x_title, y=f"{SPLIT_NAMES[results.split].lower()} score, %")
     _add_names(figure, panels, points)
     return drawing.to_png(figure)
 
 
-def _own_points(cells: Sequence[Cell], task: str, rows: list[str]) -> list[Point]:
+def _own_points(results: Results, task: str) -> list[Point]:
     return [
         Point(
             name=f"{cell.row} {MARK}" if cell.pretrained else cell.row,
             x=cell.flops,
             y=cell.mean,
             error=cell.std,
-            colour=drawing.colour_of(rows.index(cell.row)),
-            marker=drawing.marker_of(rows.index(cell.row)),
+            colour=drawing.colour_of(index),
+            marker=drawing.marker_of(index),
             hollow=False,
         )
-        for cell in cells
-        if cell.task == task
+        for index, cell in enumerate(results.of_row(row).get(task) for row in results.rows)
+        if cell is not None
     ]
 
 
-def _paper_points(cells: Sequence[Cell], task: str) -> list[Point]:
-    found = {row.row: row for row in reported_for(cells, task)}
+def _paper_points(results: Results, task: str) -> list[Point]:
+    found = {row.row: row for row in results.reported(task) if row.flops}
     return [
         Point(
             name=name,
             x=found[model].flops,
             y=found[model].mean,
-            error=found[model].std,
+            error=found[model].std or 0.0,
             colour=drawing.FAINT,
             marker=drawing.marker_of(series),
             hollow=True,

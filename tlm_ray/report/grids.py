@@ -1,14 +1,14 @@
 """A results table as strings, before any file format: what the Markdown and the terminal show."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tlm_ray.report.cells import Cell, check_cells, metric_of, names, reported_for
-from tlm_ray.report.comparison import Comparison
+from tlm_ray.report.cells import Cell
 from tlm_ray.report.flops import human
 from tlm_ray.report.formats import ABSENT, pair_text, score_text
 from tlm_ray.report.paper import ReportedRow
+from tlm_ray.report.results import Results
 
 MARK = "†"
 PRETRAINED_NOTE = (
@@ -35,25 +35,22 @@ class Grid:
     lines: tuple[Line, ...]
 
 
-def make_grid(cells: Sequence[Cell], comparison: Comparison | None = None) -> Grid:
+def make_grid(results: Results) -> Grid:
     """Lay cells out by row and task, in order of first appearance, with the paper's rows beneath.
 
     The average is over the tasks of this table, and absent from a row that lacks one of them;
     FLOPs, data and time are means over tasks. Of each column, the row that is shown to lie above all
-    others of our own is marked. Raises ValueError for cells that do not make one table.
+    others of our own is marked.
     """
-    check_cells(cells)
-    tasks = names(cells, "task")
-    columns = tuple(f"{task} ({metric_text(metric_of(cells, task))})" for task in tasks)
-    lines = [_own_line(row, cells, tasks, comparison) for row in names(cells, "row")]
+    columns = tuple(f"{task} ({metric_text(results.metric(task))})" for task in results.tasks)
     return Grid(
         columns=(*columns, "avg", "FLOPs", "FLOPs counted", "data", "time"),
-        lines=(*lines, *_reported_lines(cells, tasks)),
+        lines=(*(_own_line(row, results) for row in results.rows), *_reported_lines(results)),
     )
 
 
-def _own_line(row: str, cells: Sequence[Cell], tasks: list[str], comparison: Comparison | None) -> Line:
-    own = {cell.task: cell for cell in cells if cell.row == row}
+def _own_line(row: str, results: Results) -> Line:
+    own, tasks = results.of_row(row), results.tasks
     scores = [score_text(own[task].scores) if task in own else ABSENT for task in tasks]
     mark = f" {MARK}" if any(cell.pretrained for cell in own.values()) else ""
     return Line(
@@ -66,25 +63,32 @@ def _own_line(row: str, cells: Sequence[Cell], tasks: list[str], comparison: Com
             size_text(statistics.fmean(cell.data_bytes for cell in own.values())) + mark,
             time_text(statistics.fmean(cell.wall_s for cell in own.values())) + mark,
         ),
-        best=(*(comparison is not None and comparison.is_best(row, task) for task in tasks), *[False] * 5),
+        best=(*(results.comparison.is_best(row, task) for task in tasks), *[False] * 5),
         is_reported=False,
     )
 
 
-def _reported_lines(cells: Sequence[Cell], tasks: list[str]) -> list[Line]:
+def _reported_lines(results: Results) -> list[Line]:
     by_row: dict[str, dict[str, ReportedRow]] = {}
-    for task in tasks:
-        for row in reported_for(cells, task):
+    for task in results.tasks:
+        for row in results.reported(task):
             by_row.setdefault(row.row, {})[task] = row
-    return [_reported_line(name, found, tasks) for name, found in by_row.items()]
+    return [_reported_line(name, found, results.tasks) for name, found in by_row.items()]
 
 
 def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -> Line:
     cost = next(iter(found.values()))
-    scores = [pair_text(found[task].mean, found[task].std) if task in found else ABSENT for task in tasks]
+    scores = [_reported_score(found[task]) if task in found else ABSENT for task in tasks]
     average = _average([row.mean for row in found.values()], len(tasks))
-    texts = (*scores, average, human(cost.flops), ABSENT, f"{cost.data_gb:g} GB", ABSENT)
+    costs = (human(cost.flops), ABSENT, f"{cost.data_gb:g} GB", ABSENT) if cost.flops else (ABSENT,) * 4
+    texts = (*scores, average, *costs)
     return Line(name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True)
+
+
+def _reported_score(row: ReportedRow) -> str:
+    if row.pair:
+        return "/".join(f"{value:.1f}" for value in row.pair)
+    return f"{row.mean:.2f}" if row.std is None else pair_text(row.mean, row.std)
 
 
 def _flops_text(flops: float) -> str:

@@ -1,29 +1,24 @@
 """The results table in a terminal, in as many parts as its width asks for."""
 
-from collections.abc import Sequence
-
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tlm_ray.report.cells import Cell
-from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
+from tlm_ray.report.results import Results
 
 
-def print_table(
-    cells: Sequence[Cell], console: Console, comparison: Comparison | None = None, *, notes: Sequence[str] = ()
-) -> None:
+def print_table(results: Results, console: Console) -> None:
     """Print the table and what it shows on a rich console; columns that its width cannot hold go to a table below."""
-    grid = make_grid(cells, comparison)
+    grid = make_grid(results)
     for columns in _column_groups(grid, console.width):
         console.print(_part(grid, columns))
         console.print()
-    if any(cell.pretrained for cell in cells):
+    if any(cell.pretrained for cell in results.cells):
         console.print(PRETRAINED_NOTE, highlight=False)
-    for line in (*(comparison.claims() if comparison else ()), *notes):
+    for line in (*results.claims(), *results.notes):
         console.print(Text(line))  # no markup: a row may be called [red]
 
 

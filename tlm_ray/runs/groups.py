@@ -11,7 +11,10 @@ import numpy as np
 from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.training.starts import Pretrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,37 +30,45 @@ class Group:
     """of each training, see `Outcome.facts`"""
     folders: Sequence[str]
     """of their metrics stages, which keep what was predicted"""
-    is_drawn: bool
-    """they depend on their seeds"""
-    pretrained: str = ""
-    """the pretrained encoder that they began with, "" for none"""
+    recipe: Recipe | PlainClassifier
+    """how they are trained"""
 
-    def cell(self) -> Cell:
-        """Return the table's cell, costs as means over seeds."""
+    def cell(self, split: str = "test") -> Cell:
+        """Return the table's cell of a split, costs as means over seeds."""
         return Cell(
             row=self.row,
             task=self.task,
             metric=self.facts[0]["metric"],
-            scores=tuple(own["test"] for own in self.facts),
-            dev_scores=tuple(own["dev"] for own in self.facts),
+            split=split,
+            scores=self._scores(split),
+            dev_scores=self._scores("dev") if split == "test" else (),
             flops=fmean(own["flops"] for own in self.facts),
             flops_counted=fmean(own["flops_counted"] for own in self.facts),
             data_bytes=round(fmean(own["data_bytes"] for own in self.facts)),
             wall_s=fmean(own["seconds"] for own in self.facts),
-            pretrained=bool(self.pretrained),
-            pretraining_flops=pretraining_flops(self.pretrained),
+            pretrained=bool(self._pretrained),
+            pretraining_flops=pretraining_flops(self._pretrained),
         )
 
-    def predictions(self) -> Predictions:
-        """Return what each training predicts of the test set."""
-        read = self.read("test")
+    def _scores(self, split: str) -> tuple[float, ...]:
+        return tuple(own[split] for own in self.facts)
+
+    @property
+    def _pretrained(self) -> str:
+        """The pretrained encoder that they began with, "" for none."""
+        start = self.recipe.start if isinstance(self.recipe, Recipe) else None
+        return start.source if isinstance(start, Pretrained) else ""
+
+    def predictions(self, split: str = "test") -> Predictions:
+        """Return what each training predicts of a split."""
+        read = self.read(split)
         return Predictions(
             row=self.row,
             task=self.task,
             metric=self.metric,
             gold=read[0].gold,
             predicted=np.array([each.predicted for each in read]),
-            is_drawn=self.is_drawn,
+            is_drawn=isinstance(self.recipe, Recipe),
         )
 
     def read(self, split: str) -> list[Predicted]:
@@ -91,32 +102,30 @@ class Mean(Group):
     short: str = ""
     """its name"""
 
-    def cell(self) -> Cell:
+    def cell(self, split: str = "test") -> Cell:
         """Return the table's cell; it costs what all that it is made of costs."""
-        own, times = super().cell(), len(self.facts) if self.of_seeds else 1
+        own, times = super().cell(split), len(self.facts) if self.of_seeds else 1
         beside = self.beside.cell().wall_s if self.beside else 0.0
         return replace(
             own,
             row=self._name,
-            scores=self._scores("test"),
-            dev_scores=self._scores("dev"),
             flops=times * own.flops,
             flops_counted=times * own.flops_counted,
             wall_s=times * own.wall_s + beside,
         )
 
-    def predictions(self) -> Predictions:
-        """Return what is predicted of the test set, and of all seeds as one also what all but each predict."""
+    def predictions(self, split: str = "test") -> Predictions:
+        """Return what is predicted of a split, and of all seeds as one also what all but each predict."""
         seeds = np.arange(len(self.facts))
         others = [np.delete(seeds, seed) for seed in seeds] if self.of_seeds else []
         return Predictions(
             row=self._name,
             task=self.task,
             metric=self.metric,
-            gold=self._said["test"].gold,
-            predicted=self._predicted(self._runs, "test"),
+            gold=self._said[split].gold,
+            predicted=self._predicted(self._runs, split),
             members=self.row,
-            without=self._predicted(others, "test") if others else None,
+            without=self._predicted(others, split) if others else None,
         )
 
     @property

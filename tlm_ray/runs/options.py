@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from tlm_ray import storage
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.pipeline import EMBEDDED, Flow
 from tlm_ray.training.settings import Compute
@@ -57,6 +57,25 @@ class Data:
         tasks = [storage.absolute(task) if "/" in task and not self.task_root else task for task in self.tasks]
         object.__setattr__(self, "tasks", tasks)
         settle(self, storage.absolute, "corpus", "task_root")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpora:
+    """Several general corpora, for experiments that compare them."""
+
+    corpora: Annotated[list[str], tyro.conf.arg(metavar="NAME=LOCATION ...")] = field(default_factory=list)
+    """corpora by names of your own, instead of --corpus"""
+
+    def opened(self, data: Data, place: "Folders") -> dict[str, Corpus]:
+        """Open each by its name; ValueError for one that is not NAME=LOCATION."""
+        found: dict[str, Corpus] = {}
+        for pair in self.corpora:
+            name, equals, location = pair.partition("=")
+            if not (name and equals and location) or name in found:
+                raise ValueError(f"--corpora {pair!r}: give NAME=LOCATION, each name once, such as web=s3://bucket/web")
+            uri, digests = storage.absolute(location), storage.join(place.root, "corpora.json")
+            found[name] = open_corpus(uri, column=data.column, digests=digests)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,21 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rich.console import Console
+
 from tlm_ray import storage
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
-from tlm_ray.report import Cell, Comparison, Score, compare, publish_scores, publish_table
+from tlm_ray.report import Cell, Results, View, compare, print_table, publish
 from tlm_ray.runs.groups import Group, Mean
+from tlm_ray.runs.pipeline import MODELS
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.tracking import Tracker
-from tlm_ray.training.settings import MODEL
-from tlm_ray.training.starts import Pretrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +45,11 @@ class Outcome:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
         What trains no encoder has 0 FLOPs.
-        stage_one_dev: the score of stage one's own task head at its end, None where it has none.
         """
         stages, scores = self.stages[training], self._facts(self.stages[training].metrics)
         trained = [(stage, self._facts(stage)) for stage in stages.trained]
         counted = [facts.get("flops_counted", 0) for _, facts in trained]
-        learned = next((facts for stage, facts in trained if stage.name == "stage_one"), {})
         return {
-            "stage_one_dev": learned.get("history", [{}])[-1].get("dev"),
             "dev": scores["dev"],
             "test": scores["test"],
             "metric": scores["metric"],
@@ -79,7 +77,7 @@ class Outcome:
         """
         stages = self.stages[training]
         if isinstance(stages, Stages):
-            return storage.join(stages.stage_two.folder(self.root), MODEL)
+            return storage.join(stages.last.folder(self.root), MODELS[stages.last.name])
         folder = storage.join(stages.metrics.folder(self.root), KEPT)
         if not storage.exists(folder):
             raise ValueError(f"row {training.row!r}: keeps no model")
@@ -102,10 +100,23 @@ class Outcome:
         replace(LinearModel.open(self.model(beside)), encoders_share=mean.encoders_share).save(kept[-1])
         return kept
 
-    def comparison(self, row: str) -> Comparison:
-        """Return how far a row of the table lies above the others, on test rows, and what of that is shown."""
-        predictions = [group.predictions() for group in self.groups()]
-        return Comparison(row=row, differences=tuple(compare(predictions)))
+    def results(self, view: View) -> Results:
+        """Return what the experiment shows, looked at in one way."""
+        groups = self.groups()
+        return Results(
+            cells=[replace(group.cell(view.split), x=_number(group.recipe, view.varied)) for group in groups],
+            view=view,
+            differences=compare([group.predictions(view.split) for group in groups]),
+            notes=self.notes,
+        )
+
+    def show(self, view: View, out: str) -> Results:
+        """Print the results, publish them under `out`, print where, and return them."""
+        results = self.results(view)
+        print_table(results, Console())
+        for uri in self.publish(results, out).values():
+            print(uri)
+        return results
 
     @property
     def notes(self) -> list[str]:
@@ -126,15 +137,9 @@ class Outcome:
             notes.append("A student's costs, and its intervals, leave its teachers out, which are trained before it")
         return notes
 
-    def publish(self, out: str, comparison: Comparison | None = None) -> dict[str, str]:
-        """Write the table under `out`, named after the experiment, track its files, and return their locations."""
-        return self._tracked(publish_table(self.name, self.cells(), out, comparison, notes=self.notes))
-
-    def publish_scores(self, scores: Sequence[Score], out: str) -> dict[str, str]:
-        """Write a table of scores alone instead, such as an ablation's."""
-        return self._tracked(publish_scores(self.name, scores, out))
-
-    def _tracked(self, files: dict[str, str]) -> dict[str, str]:
+    def publish(self, results: Results, out: str) -> dict[str, str]:
+        """Write the results under `out`, named after the experiment, track the files, and return their locations."""
+        files = publish(self.name, results, out)
         self.tracker.attach(files.values())
         return files
 
@@ -166,7 +171,6 @@ class Outcome:
 
     def _group(self, trainings: Sequence[Training]) -> Group:
         first = trainings[0]
-        start = first.recipe.start if isinstance(first.recipe, Recipe) else None
         facts = [self.facts(training) for training in trainings]
         return Group(
             row=first.row,
@@ -174,6 +178,11 @@ class Outcome:
             metric=self.metric or facts[0]["metric"],
             facts=facts,
             folders=[self.stages[training].metrics.folder(self.root) for training in trainings],
-            is_drawn=isinstance(first.recipe, Recipe),
-            pretrained=start.source if isinstance(start, Pretrained) else "",
+            recipe=first.recipe,
         )
+
+
+def _number(recipe: Recipe | PlainClassifier, field: str) -> float | None:
+    """Return a recipe's number, None where it has none."""
+    value = getattr(recipe, field, None)
+    return float(value) if isinstance(value, int | float) else None

@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -28,11 +28,12 @@ from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.driver import train_stage
-from tlm_ray.training.settings import CHECKPOINTS, MODEL, Job, StageSettings
+from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
+MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # where a stage's classifier lies
 Callbacks = Callable[[Stage], list[Any]]
 
 
@@ -43,6 +44,8 @@ class Flow:
     execution: Execution
     corpus: Corpus | None = None
     """the general corpus, None for the embedded one"""
+    corpora: Mapping[str, Corpus] = field(default_factory=dict)
+    """others by name, for recipes that name one"""
     task_root: str = ""
     """the folder of named tasks, "" for the hub"""
     metric: str | Metric = ""
@@ -54,13 +57,13 @@ class Flow:
         """Lay out one training, from the top down."""
         recipe = recipe.settled(gpu=self.execution.compute.gpu)
         task = self.task(task_name)
-        passages = self.passages(recipe.passage_tokens) if recipe.uses_general else None
+        passages = self.passages(recipe) if recipe.uses_general else None
         neighbours = None if passages is None else self.neighbours(recipe, passages, task)
         tokenizer = self.tokenizer(recipe, task, neighbours)
         blocks = self.blocks(recipe, task, neighbours, tokenizer)
         counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, blocks)
         stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed)
-        stage_two = self.stage_two(recipe, blocks, stage_one, seed)
+        stage_two = None if recipe.one_stage else self.stage_two(recipe, blocks, stage_one, seed)
         return Stages(
             task=task,
             passages=passages,
@@ -70,7 +73,9 @@ class Flow:
             counts=counts,
             stage_one=stage_one,
             stage_two=stage_two,
-            metrics=self.metrics(recipe, blocks, stage_two),
+            metrics=self.metrics(
+                recipe, blocks, stage_one=stage_one if recipe.one_stage else None, stage_two=stage_two
+            ),
         )
 
     @cached_property
@@ -84,14 +89,16 @@ class Flow:
             cost={"seconds": 60.0},
         )
 
-    def passages(self, passage_tokens: int) -> Stage:
+    def passages(self, recipe: Recipe) -> Stage:
         """The corpus cut into passages."""
-        options: dict[str, Any] = {"passage_tokens": passage_tokens, "workers": self.execution.workers}
-        if self.corpus is None:
+        corpus, share = self.corpus_of(recipe), recipe.corpus_share
+        parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
+        options: dict[str, Any] = parameters | {"workers": self.execution.workers}
+        if corpus is None:
             return Stage(
                 name="passages",
                 version=2,
-                parameters={"passage_tokens": passage_tokens},
+                parameters=parameters,
                 inputs={"documents": self.documents},
                 make=lambda folder, inputs: cut_passages(
                     folder,
@@ -100,14 +107,21 @@ class Flow:
                 ),
                 cost={"seconds": 10.0},
             )
-        corpus = self.corpus
         return Stage(
             name="passages",
             version=2,
-            parameters={"passage_tokens": passage_tokens, "column": corpus.column, "corpus": corpus.digest},
+            parameters=parameters | {"column": corpus.column, "corpus": corpus.digest},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
             cost={"bytes": corpus.size, "seconds": 10.0},
         )
+
+    def corpus_of(self, recipe: Recipe) -> Corpus | None:
+        """Return the general corpus of a recipe, None for the embedded one."""
+        if not recipe.corpus:
+            return self.corpus
+        if recipe.corpus not in self.corpora:
+            raise ValueError(f"corpus {recipe.corpus!r}: the flow's corpora are {', '.join(self.corpora) or 'none'}")
+        return self.corpora[recipe.corpus]
 
     def task(self, name: str) -> Stage:
         """A task, read and checked. One of files is checked now; the embedded one when its documents are made."""
@@ -248,20 +262,24 @@ class Flow:
         job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)
         return train_stage(job, callbacks=self.callbacks(stage))
 
-    def metrics(self, recipe: Recipe, blocks: Stage, stage_two: Stage) -> Stage:
-        """One training's last stage: its scores on dev and test."""
+    def metrics(self, recipe: Recipe, blocks: Stage, **trained: Stage | None) -> Stage:
+        """One training's last stage: its scores on dev and test.
+
+        trained: stage_two, or stage_one, whose own task head is scored then.
+        """
         compute = self.execution.compute
+        (classifier,) = _present(**trained)
         options = {"precision": recipe.precision, "device": "cuda" if compute.gpu else "cpu", "threads": 1}
         return Stage(
             name="metrics",
             version=1,
             parameters={"precision": recipe.precision},
-            inputs={"blocks": blocks, "stage_two": stage_two},
+            inputs=_present(blocks=blocks, **trained),
             make=lambda folder, inputs: parallel.on_worker(
                 work.write_scores,
                 folder,
                 inputs["blocks"],
-                storage.join(inputs["stage_two"], MODEL),
+                storage.join(inputs[classifier], MODELS[classifier]),
                 metric=self.metric,
                 resources=dict(compute.resources),
                 **options,

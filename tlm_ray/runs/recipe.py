@@ -31,6 +31,8 @@ class Recipe:
     stage_one: Schedule | None
     """None leaves stage one out"""
     stage_two: Schedule
+    one_stage: bool = False
+    """stage two is left out: stage one's own task head is the result (table 7)"""
     k: int
     """passages kept per query; 0: task data only"""
     rho1: int | None
@@ -39,6 +41,10 @@ class Recipe:
     """weight of the text objectives in a task batch"""
     method: Method = Bm25()  # noqa: RUF009 - frozen
     """how passages are chosen: one of tlm_ray.retrieval.methods, by name or with its settings, or your own"""
+    corpus: str = ""
+    """one of the flow's `corpora` by its name, "" for its `corpus`"""
+    corpus_share: float = 1.0
+    """share of the corpus' documents, drawn by their text, that is there to be retrieved: a smaller corpus (table 3)"""
     depth: int = 0
     """passages retrieved per query, k at least: one retrieval serves every smaller k; 0 for k"""
     weighting: str = "released"
@@ -77,10 +83,14 @@ class Recipe:
             raise ValueError(
                 f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
             )
+        if not 0 < self.corpus_share <= 1:
+            raise ValueError(f"corpus_share {self.corpus_share!r}: a share of the documents, above 0 and at most 1")
         if not self.rho2 >= 0:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         if self.stage_one is None and not isinstance(self.start, Pretrained):
             raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with")
+        if self.one_stage and (self.stage_one is None or self.rho1 is None):
+            raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
             raise ValueError(
                 f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "

@@ -37,14 +37,14 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
         share = tokens * of_one(one) // total
         one = _cut(one, of_one, min(max(share, least_one), tokens - least_two), _cycle(recipe))
         left -= of_one(one)
-    cut = replace(recipe, stage_one=one, stage_two=_cut(two, of_two, left, 1))
+    cut = replace(recipe, stage_one=one, stage_two=two if recipe.one_stage else _cut(two, of_two, left, 1))
     return cut, _changes("stage_one", recipe, cut) + _changes("stage_two", recipe, cut)
 
 
 def recipe_tokens(recipe: Recipe) -> int:
     """Return the tokens of both stages as the paper counts them."""
     one = 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(recipe.stage_one)
-    return one + _stage_two_tokens(recipe)(recipe.stage_two)
+    return one + (0 if recipe.one_stage else _stage_two_tokens(recipe)(recipe.stage_two))
 
 
 def least_tokens(recipe: Recipe) -> int:
@@ -76,7 +76,7 @@ def _cycle(recipe: Recipe) -> int:
 def _least_tokens(recipe: Recipe) -> tuple[int, int]:
     """Return the tokens of each stage of the smallest recipe."""
     one = 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(_least(recipe.stage_one, _cycle(recipe)))
-    return one, _stage_two_tokens(recipe)(_least(recipe.stage_two, 1))
+    return one, 0 if recipe.one_stage else _stage_two_tokens(recipe)(_least(recipe.stage_two, 1))
 
 
 def _least(schedule: Schedule, cycle: int) -> Schedule:

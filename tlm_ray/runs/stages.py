@@ -89,13 +89,18 @@ class Stages:
     blocks: Stage
     counts: Stage | None
     stage_one: Stage | None
-    stage_two: Stage
+    stage_two: Stage | None
     metrics: Stage
 
     @property
     def trained(self) -> tuple[Stage, ...]:
         """The stages that train the encoder, in their order."""
         return tuple(stage for stage in (self.stage_one, self.stage_two) if stage is not None)
+
+    @property
+    def last(self) -> Stage:
+        """The stage whose classifier is the training's result."""
+        return self.trained[-1]
 
 
 def unique(stages: Sequence[Stage]) -> list[Stage]:

@@ -23,14 +23,14 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teacher
     Soft labels are not smoothed further.
     """
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
-    trained = [flow.stages(recipe, task_name, teacher).stage_two for teacher in teachers]
+    trained = [flow.stages(recipe, task_name, teacher).last for teacher in teachers]
     taught = soft_labels(flow, recipe, own.blocks, trained)
     longer = {name: LONGER * getattr(recipe.stage_two, name) for name in ("steps", "warmup_steps", "evaluate_every")}
     learner = replace(
         recipe, labels=replace(recipe.labels, smoothing=0.0), stage_two=replace(recipe.stage_two, **longer)
     )
     stage_two = flow.stage_two(learner, own.blocks, own.stage_one, seed, taught)
-    return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two))
+    return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two=stage_two))
 
 
 def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[Stage]) -> Stage:

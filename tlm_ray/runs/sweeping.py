@@ -61,7 +61,7 @@ class Space:
 
 def trial_stages(flow: Flow, tried: Sequence[Recipe], task: str) -> list[tuple[Recipe, Stage]]:
     """Return each distinct training and the first recipe that comes to it; seed 0, chosen on the dev set."""
-    stages = [(recipe, flow.stages(recipe, task, 0).stage_two) for recipe in tried]
+    stages = [(recipe, flow.stages(recipe, task, 0).last) for recipe in tried]
     return list({stage.fingerprint: (recipe, stage) for recipe, stage in reversed(stages)}.values())[::-1]
 
 
@@ -252,6 +252,6 @@ def _trial(
         ]
 
     recipe = recipes[config["fingerprint"]]
-    stage = replace(flow, callbacks=callbacks).stages(recipe, task, 0).stage_two
+    stage = replace(flow, callbacks=callbacks).stages(recipe, task, 0).last
     record = make([stage], flow.execution.root, watch=tracker.close)[stage.fingerprint]
     tune.report({"dev": record["facts"]["dev"], "step": recipe.stage_two.steps})

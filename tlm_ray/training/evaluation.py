@@ -53,6 +53,11 @@ def evaluate(
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
     facts = storage.read_json(storage.join(blocks, FACTS))
+    if not storage.exists(storage.join(model, "config.json")):
+        raise ValueError(
+            f"folder {model!r}: holds no model; a stage one made before it kept its task head has none: "
+            f"delete the folder {model.rpartition('/')[0]!r} to make it anew"
+        )
     classifier = open_classifier(model, labels=tuple(facts["labels"]), device=device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         pad_id = load_tokenizer(path).pad_token_id

@@ -20,7 +20,7 @@ from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
 from tlm_ray.training.progress import Ticker
-from tlm_ray.training.settings import CHECKPOINTS, MODEL, Job
+from tlm_ray.training.settings import CHECKPOINTS, Job
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.trainer import Trainer
@@ -169,6 +169,7 @@ def _export(
             model = new_model()
             load_weights(model, weights)
     if trainer.worker.rank == 0:
-        with storage.folder_for_writing(storage.join(job.folder, MODEL)) as path:
-            model.export(job.settings.exported, path, precision=job.settings.precision)
-            tokenizer.save_pretrained(path)
+        for name, objective in job.settings.exports.items():
+            with storage.folder_for_writing(storage.join(job.folder, name)) as path:
+                model.export(objective, path, precision=job.settings.precision)
+                tokenizer.save_pretrained(path)

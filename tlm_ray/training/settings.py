@@ -26,6 +26,7 @@ BLOCKS = {GENERAL: "general.arrow", TASK: "train.arrow"}  # where their rows lie
 NUMBERS = {GENERAL: 0, TASK: 1}  # what keys their shuffles
 CHECKPOINTS = "checkpoints"  # the folder of a running training's checkpoints
 MODEL = "model"  # the folder of a trained stage that transformers opens
+TASK_MODEL = "task_model"  # likewise, of stage one: the encoder with the task's head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +64,8 @@ class StageSettings(ABC):
 
     @property
     @abstractmethod
-    def exported(self) -> Objective:
-        """The objective whose model is the stage's result."""
+    def exports(self) -> Mapping[str, Objective]:
+        """The objectives whose models are the stage's result, by the folder that each is written to."""
 
     @property
     def keeps_best(self) -> bool:
@@ -85,7 +86,10 @@ class StageSettings(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StageOne(StageSettings):
-    """Training on general and task batches; the result opens as the first objective's model (AutoModelForMaskedLM)."""
+    """Training on general and task batches; the result opens as the first objective's model (AutoModelForMaskedLM).
+
+    Where it learned labels, it opens as AutoModelForSequenceClassification too.
+    """
 
     rho1: int | None
     """general batches before each task batch; None for no task batches"""
@@ -125,8 +129,8 @@ class StageOne(StageSettings):
         return (Labels(), *self.objectives)
 
     @property
-    def exported(self) -> Objective:
-        return self.objectives[0]
+    def exports(self) -> Mapping[str, Objective]:
+        return {MODEL: self.objectives[0]} | ({} if self.rho1 is None else {TASK_MODEL: Labels()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +160,8 @@ class StageTwo(StageSettings):
         return (self.labels,)
 
     @property
-    def exported(self) -> Objective:
-        return self.labels
+    def exports(self) -> Mapping[str, Objective]:
+        return {MODEL: self.labels}
 
     @property
     def keeps_best(self) -> bool:

@@ -1,0 +1,42 @@
+"""How much general text: K, the passages kept per query (Yao et al. 2022, table 4), on development scores.
+
+    python experiments/k.py                                                              # embedded data
+    python experiments/k.py --scale small --tasks ag sciie chemprot --ks 50 500 5000 --corpus s3://... --root s3://...
+    python experiments/k.py --dry-run
+
+Expected before running: all of the recipe's K above less of it, and above task data only; most where labels are few.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import ray
+
+from tlm_ray import Recipe, Table, parse, plain_errors, present, ray_options
+from tlm_ray.report.paper import TABLE_4
+
+NONE = "task data only"
+
+
+@dataclass(frozen=True, kw_only=True)
+class K(Table):
+    """Options of the table of K."""
+
+    name, varied, paper = "k", "k", TABLE_4
+
+    ks: list[int] = field(default_factory=list)
+    """values of K; by default a hundredth, a tenth and all of the recipe's, such as the paper's 50, 500 and 5000"""
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Vary K, with one retrieval for all."""
+        ks = sorted(set(self.ks or [max(1, recipe.k // 100), max(1, recipe.k // 10), recipe.k]))
+        whole = replace(recipe, k=ks[-1], depth=max(ks[-1], recipe.depth))
+        return {NONE: replace(whole, k=0, rho1=0)} | {f"K = {k}": replace(whole, k=k) for k in ks}
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """The most text is the best."""
+        return [(rows[-1], less) for less in rows[:-1]]
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        present(parse(K, __doc__), connect=lambda: ray.init(**ray_options()))

@@ -1,0 +1,76 @@
+"""All tables of the paper on one root, and what agrees with the paper: was each expected difference shown?
+
+    python experiments/paper.py                                                          # embedded data, tiny models
+    python experiments/paper.py --scale mini --tasks sciie chemprot --task-root data/tasks --corpus data/corpus
+    python experiments/paper.py --only k rho2 --dry-run
+
+Each table is also a script of its own, with flags of its own. Stages that tables share are made once.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+import ray
+from k import K
+from main_table import MainTable
+from retrieval import Retrieval
+from rho1 import Rho1
+from rho2 import Rho2
+from stage_two import StageTwo
+
+from tlm_ray import Results, Table, TrainingOptions, parse, plain_errors, present, ray_options, storage
+from tlm_ray.report.formats import markdown_rows
+
+TABLES: dict[str, type[Table]] = {one.name: one for one in (MainTable, Retrieval, K, Rho1, Rho2, StageTwo)}
+Name = Literal["main_table", "retrieval", "k", "rho1", "rho2", "stage_two"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper(TrainingOptions):
+    """Options of all tables."""
+
+    only: list[Name] = field(default_factory=list)
+    """some tables instead of all"""
+    seeds: int = 3
+    """trainings per cell, seeds 0, 1, ..."""
+    ks: list[int] = field(default_factory=list)
+    """as of k.py"""
+    rho1s: list[int] = field(default_factory=lambda: Rho1().rho1s)
+    """as of rho1.py"""
+    rho2s: list[float] = field(default_factory=lambda: Rho2().rho2s)
+    """as of rho2.py"""
+    shares: list[float] = field(default_factory=lambda: Retrieval().shares)
+    """as of retrieval.py"""
+
+    def table(self, name: str) -> Table:
+        """Return a table with these options."""
+        kind = TABLES[name]
+        return kind(**{one.name: getattr(self, one.name) for one in fields(kind) if hasattr(self, one.name)})
+
+
+def summary(shown: dict[str, Results]) -> str:
+    """Return a Markdown table of what was expected: how far one row lies above another here, and in the paper."""
+    lines = []
+    for name, results in shown.items():
+        for each in results.verdicts:
+            there = [f"{sum(each.reported) / len(each.reported):+.1f}"] if each.reported else ["–"]
+            here = [each.word, f"{each.whole.mean:+.1f} ({each.whole.interval[0]:.1f} to {each.whole.interval[1]:.1f})"]
+            lines.append([name, f"{each.above} above {each.below}", *here, *there])
+    return "\n".join(markdown_rows(["table", "expected", "", "here", "paper"], lines, right=(3, 4))) + "\n"
+
+
+def main() -> None:
+    options = parse(Paper, __doc__)
+    shown = {
+        name: present(options.table(name), connect=lambda: ray.is_initialized() or ray.init(**ray_options()))
+        for name in options.only or TABLES
+    }
+    if found := {name: results for name, results in shown.items() if results is not None}:
+        text, uri = summary(found), storage.join(options.place.out, "paper.md")
+        storage.write_bytes(uri, text.encode())
+        print(text, uri, sep="\n")
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

@@ -1,0 +1,85 @@
+"""Rows of the paper's tables: stage one alone, a share of the corpus, one of several corpora."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small import laid_out, small_flow, small_recipe
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from tlm_ray import storage
+from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.predictions import read_predictions
+from tlm_ray.corpus.tasks import load_task
+from tlm_ray.runs.execution import make
+from tlm_ray.runs.recipes import recipe_for
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+def test_stage_one_alone_has_the_score_of_its_own_task_head_and_a_model(data, tmp_path):
+    flow = small_flow(data, tmp_path)
+    both, one = laid_out(flow), laid_out(flow, one_stage=True)
+    assert one.stage_two is None and one.trained == (one.stage_one,)
+    assert one.stage_one.fingerprint == both.stage_one.fingerprint, "which both rows share"
+    record = make([one.metrics], flow.execution.root)[one.metrics.fingerprint]["facts"]
+    history = one.stage_one.record(flow.execution.root)["facts"]["history"]
+    assert record["dev"] == history[-1]["dev"]
+
+    folder = storage.join(one.stage_one.folder(flow.execution.root), "task_model")
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    texts = load_task(flow.task("topics").folder(flow.execution.root)).test_texts
+    said = [model(**tokenizer(text, return_tensors="pt")).logits.argmax().item() for text in texts]
+    assert said == read_predictions(one.metrics.folder(flow.execution.root), "test").predicted.tolist()
+
+    shutil.rmtree(folder)
+    shutil.rmtree(one.metrics.folder(flow.execution.root))
+    fix = f"delete the folder '{Path(folder).parent}' to make it anew"
+    with pytest.raises(ValueError, match=re.escape(f"folder '{folder}': holds no model") + ".*" + re.escape(fix)):
+        make([one.metrics], flow.execution.root)
+
+
+@pytest.mark.parametrize("change", [{"rho1": None}, {"stage_one": None, "counts": None}])
+def test_stage_one_alone_must_learn_labels(change):
+    with pytest.raises(ValueError, match=r"one_stage True: needs a stage one that learns|stage_one None: give start"):
+        small_recipe(one_stage=True, **change)
+
+
+def texts_of(flow, **changes) -> list[str]:
+    stage = flow.passages(small_recipe(**changes))
+    make([stage], flow.execution.root)
+    store = PassageStore.open(stage.folder(flow.execution.root))
+    return store.read(0, len(store))["text"].to_pylist()
+
+
+def test_a_share_of_the_corpus_is_drawn_by_the_texts_alone(data, tmp_path):
+    flow = small_flow(data, tmp_path / "root")
+    whole, half, tenth = (texts_of(flow, corpus_share=share) for share in (1.0, 0.5, 0.1))
+    assert set(tenth) < set(half) < set(whole)
+    assert 0.4 < len(half) / len(whole) < 0.6
+    assert half == texts_of(small_flow(data, tmp_path / "other", workers=2), corpus_share=0.5)
+    assert flow.passages(small_recipe(corpus_share=1.0)).fingerprint == flow.passages(small_recipe()).fingerprint
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan")])
+def test_a_share_is_above_0_and_at_most_1(share):
+    with pytest.raises(ValueError, match=r"corpus_share .*: a share of the documents, above 0 and at most 1"):
+        small_recipe(corpus_share=share)
+
+
+def test_a_recipe_may_name_one_of_several_corpora(data, tmp_path):
+    (tmp_path / "web.txt").write_text("a page of the web\n\nanother page\n")
+    web = open_corpus(str(tmp_path / "web.txt"), column="text")
+    flow = replace(small_flow(data, tmp_path / "root"), corpora={"web": web})
+    assert texts_of(flow, corpus="web") == ["a page of the web", "another page"]
+    assert laid_out(flow, corpus="web").neighbours.fingerprint != laid_out(flow).neighbours.fingerprint
+    with pytest.raises(ValueError, match="corpus 'books': the flow's corpora are web"):
+        laid_out(flow, corpus="books")
+
+
+def test_the_papers_recipes_are_of_two_stages_and_the_whole_corpus():
+    recipe = recipe_for("sciie", "small")
+    assert (recipe.one_stage, recipe.corpus, recipe.corpus_share) == (False, "", 1.0)

@@ -1,0 +1,134 @@
+"""What an experiment shows: the one value that tables, figures and files are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tlm_ray.report.cells import Cell, check_cells
+from tlm_ray.report.comparison import Comparison, claim
+from tlm_ray.report.differences import Difference, over_tasks
+from tlm_ray.report.paper import TABLE_2, PaperTable, ReportedRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A way to look at an experiment's scores."""
+
+    against: str = ""
+    """the row whose lead over each other row is told, "" for none"""
+    split: str = "test"
+    """whose scores: test, or dev for what chooses settings"""
+    varied: str = ""
+    """the recipe's number that the rows vary, such as rho2, over which the figure is drawn; "" for FLOPs"""
+    paper: PaperTable = TABLE_2
+    """whose rows are printed beneath, where it is of the same split"""
+    expected: Sequence[tuple[str, str]] = ()
+    """pairs of rows of which the first was expected above the second, before anything ran"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of a pair of rows of which the first was expected above the second."""
+
+    above: str
+    below: str
+    found: tuple[Difference, ...]
+    """how far the first lies above the second, task by task"""
+    paper: str
+    """the name of the paper's table"""
+    reported: tuple[float, ...]
+    """how far it lies above it there, task by task; empty where the table lacks one of the rows"""
+
+    @property
+    def whole(self) -> Difference:
+        """The mean of the tasks' differences."""
+        return over_tasks(self.found) if len(self.found) > 1 else self.found[0]
+
+    @property
+    def word(self) -> str:
+        """Shown, not shown, or that the reverse is."""
+        if not self.found or not self.whole.is_shown:
+            return "not shown"
+        return "shown" if self.whole.mean > 0 else "the reverse is shown"
+
+    @property
+    def sentence(self) -> str:
+        """What is found here, and what the paper reports."""
+        said = f"Expected, {self.word}: {claim(self.found)}"
+        if not self.reported:
+            return said
+        alike = f"above on {sum(lead > 0 for lead in self.reported)} of {len(self.reported)} tasks"
+        return f"{said} {self.paper.capitalize()} of the paper: {fmean(self.reported):+.1f}, {alike}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """An experiment's cells, how its rows differ, and how to look at them.
+
+    Raises ValueError for cells that do not make one table.
+    """
+
+    cells: Sequence[Cell]
+    """in the order of the table's rows"""
+    view: View = View()
+    """how to look at them"""
+    differences: Sequence[Difference] = ()
+    """of all rows on each task, in both directions"""
+    notes: Sequence[str] = ()
+    """what a reader should know"""
+
+    def __post_init__(self) -> None:
+        check_cells(self.cells)
+
+    @property
+    def comparison(self) -> Comparison:
+        """How the view's row differs from the others."""
+        return Comparison(row=self.view.against, differences=tuple(self.differences))
+
+    @property
+    def split(self) -> str:
+        """What all scores are of."""
+        return self.cells[0].split
+
+    @property
+    def tasks(self) -> list[str]:
+        """The columns, in order of first appearance."""
+        return list(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows, in order of first appearance."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    def of_row(self, row: str) -> dict[str, Cell]:
+        """Return a row's cells by task."""
+        return {cell.task: cell for cell in self.cells if cell.row == row}
+
+    def metric(self, task: str) -> str:
+        """Return the metric of a task's column."""
+        return next(cell.metric for cell in self.cells if cell.task == task)
+
+    def reported(self, task: str) -> list[ReportedRow]:
+        """Return the paper's rows for a column; [] where it has no such task, another metric or another split."""
+        found = self.view.paper.reported(task) if self.view.paper.split == self.split else []
+        return [row for row in found if row.metric == self.metric(task)]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What became of each pair of rows that was expected, in their order."""
+        return [self._verdict(above, below) for above, below in self.view.expected]
+
+    def _verdict(self, above: str, below: str) -> Verdict:
+        paper = self.view.paper
+        means = {name: {c.task: c.mean for c in paper.cells if c.row == name} for name in (above, below)}
+        leads = tuple(mean - means[below][task] for task, mean in means[above].items() if task in means[below])
+        found = tuple(each for each in self.differences if (each.row, each.other) == (above, below))
+        return Verdict(above=above, below=below, found=found, paper=paper.name, reported=leads)
+
+    def claims(self) -> list[str]:
+        """Return a sentence for each row that the view's leads over and each expected pair, and what bold means."""
+        if not self.differences:
+            return []
+        verdicts = {(each.above, each.below): each.sentence for each in self.verdicts if each.found}
+        leads = {(self.view.against, other): claim(found) for other, found in self.comparison.leads.items()}
+        return [*(leads | verdicts).values(), self.comparison.meaning]

@@ -1,0 +1,99 @@
+"""An experiment as a table: a row per recipe, on every task and seed, and the way to look at it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tlm_ray.plain import PLAIN
+from tlm_ray.report import TABLE_2, PaperTable, Results, View
+from tlm_ray.runs.experiment import run, show_plan
+from tlm_ray.runs.options import open_flow
+from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.recipe_options import Mixture, TrainingOptions
+from tlm_ray.runs.rows import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(TrainingOptions, ABC):
+    """The command line of an experiment, its rows and how they are looked at; derive yours from it."""
+
+    name: ClassVar[str]
+    """the experiment's, which its files carry"""
+    varied: ClassVar[str] = ""
+    """the recipe's number that the rows vary, over which the figure is drawn; "" for FLOPs"""
+    paper: ClassVar[PaperTable] = TABLE_2
+    """the paper's table of it"""
+    split: ClassVar[str] = "dev"
+    """whose scores: dev, as in the paper's ablations, or test"""
+    ensembles: ClassVar[Sequence[str]] = ()
+    """rows below which stand the means of what their seeds predict"""
+    beside: ClassVar[str] = ""
+    """the row of a plain classifier that has its share in such means, "" for none"""
+
+    mixture: Mixture = field(default_factory=Mixture)
+    seeds: int = 3
+    """trainings per cell, seeds 0, 1, ..."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.varied and getattr(self.mixture, self.varied, None) is not None:
+            raise ValueError(f"--{self.varied}: is what this experiment varies; give --{self.varied}s")
+        if self.varied in ("rho1", "rho2") and self.mixture.external_only:
+            raise ValueError(f"--external-only: leaves out the task batches whose {self.varied} this experiment varies")
+
+    def flow(self) -> Flow:
+        """Open the corpus and return the flow that makes stages."""
+        return open_flow(self.data, self.place, self.cluster)
+
+    @abstractmethod
+    def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
+        """Return the rows of the table: a name and how to train, made of a task's recipe."""
+
+    @abstractmethod
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Return pairs of rows, the first expected above the second; all leads of the very first are told."""
+
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Return one training per row, task and seed, after the plain classifiers of each task."""
+        tasks = self.data.tasks
+        rows = {task: self.vary(self.recipe(task, flow, self.mixture)) for task in tasks}
+        names = dict.fromkeys(name for own in rows.values() for name in own)
+        plain = [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in tasks]
+        return plain + [
+            Training(row=name, task=task, recipe=rows[task][name], seed=seed)
+            for name in names
+            for task in tasks
+            if name in rows[task]
+            for seed in range(self.seeds)
+        ]
+
+    def view(self, trainings: Sequence[Training]) -> View:
+        """Return how its scores are looked at."""
+        rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe)))
+        expected = self.expected(rows)
+        against = expected[0][0] if expected else ""
+        return View(against=against, split=self.split, varied=self.varied, paper=self.paper, expected=expected)
+
+
+def present(table: Table, connect: Callable[[], Any]) -> Results | None:
+    """Run the experiment and show what came out, or only what it would cost, if its options ask for that.
+
+    connect: connects the script to Ray, `lambda: ray.init(**ray_options())`.
+    """
+    flow = table.flow()
+    trainings = table.trainings(flow)
+    if table.dry_run:
+        show_plan(trainings, flow)
+        return None
+    connect()
+    outcome = run(
+        trainings,
+        flow,
+        name=table.name,
+        tracking_uri=table.place.tracking_uri,
+        ensembles=table.ensembles,
+        beside=table.beside,
+    )
+    return outcome.show(table.view(trainings), table.place.out)
