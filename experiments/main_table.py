@@ -46,7 +46,7 @@ class MainTable(Table):
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
     before: list[str] = field(default_factory=lambda: ["plain"])
-    """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt or tlm"""
+    """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt, dapt+tapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from typing import Literal
 import ray
 from k import K
 from main_table import MainTable
+from pretrained import PretrainedTable
 from retrieval import Retrieval
 from rho1 import Rho1
 from rho2 import Rho2
@@ -21,8 +22,10 @@ from stage_two import StageTwo
 from tlm_ray import Results, Table, TrainingOptions, parse, plain_errors, present, ray_options, storage
 from tlm_ray.report.formats import markdown_rows
 
-TABLES: dict[str, type[Table]] = {one.name: one for one in (MainTable, Retrieval, K, Rho1, Rho2, StageTwo)}
-Name = Literal["main_table", "retrieval", "k", "rho1", "rho2", "stage_two"]
+TABLES: dict[str, type[Table]] = {
+    one.name: one for one in (MainTable, Retrieval, K, Rho1, Rho2, StageTwo, PretrainedTable)
+}
+Name = Literal["main_table", "retrieval", "k", "rho1", "rho2", "stage_two", "pretrained"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ class Train(TrainingOptions):
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: str = "plain"
-    """what comes before its fine-tuning: plain (nothing), mlm, tapt, dapt or tlm"""
+    """what comes before its fine-tuning: plain (nothing), mlm, tapt, dapt, dapt+tapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 from small import laid_out, small_flow, small_recipe
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -15,7 +16,9 @@ from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.runs.execution import make
-from tlm_ray.runs.recipes import recipe_for
+from tlm_ray.runs.recipes import baseline, pretraining, recipe_for
+from tlm_ray.training.counts import Counts
+from tlm_ray.training.starts import Pretrained
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -31,7 +34,7 @@ def test_stage_one_alone_has_the_score_of_its_own_task_head_and_a_model(data, tm
 
     folder = storage.join(one.stage_one.folder(flow.execution.root), "task_model")
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    texts = load_task(flow.task("topics").folder(flow.execution.root)).test_texts
+    texts = load_task(flow.task("topics").folder(flow.execution.root)).texts("test")
     said = [model(**tokenizer(text, return_tensors="pt")).logits.argmax().item() for text in texts]
     assert said == read_predictions(one.metrics.folder(flow.execution.root), "test").predicted.tolist()
 
@@ -83,3 +86,30 @@ def test_a_recipe_may_name_one_of_several_corpora(data, tmp_path):
 def test_the_papers_recipes_are_of_two_stages_and_the_whole_corpus():
     recipe = recipe_for("sciie", "small")
     assert (recipe.one_stage, recipe.corpus, recipe.corpus_share) == (False, "", 1.0)
+
+
+def test_an_adapted_encoder_begins_with_the_weights_of_the_stage_before(data, tmp_path):
+    flow, recipe = small_flow(data, tmp_path), small_recipe()
+    plm = pretraining(recipe)
+    rows = {kind: flow.stages(baseline(recipe, plm, kind), "topics", 0) for kind in ("plain", "mlm", "dapt+tapt")}
+    first = flow.stages(plm, "topics", 0).stage_one
+    pretrained = {rows[kind].stages_one[0].fingerprint for kind in ("plain", "mlm")}
+    assert pretrained == {first.fingerprint}, "one pretraining for both"
+    assert [len(each.trained) for each in rows.values()] == [2, 3, 4]
+    make([each.metrics for each in rows.values()], flow.execution.root)
+    folders = [storage.join(stage.folder(flow.execution.root), "model") for stage in rows["mlm"].stages_one]
+    before, after = (load_file(storage.join(folder, "model.safetensors")) for folder in folders)
+    name = "embeddings.word_embeddings.weight"
+    weights = [next(tensor for key, tensor in each.items() if key.endswith(name)) for each in (before, after)]
+    moved = (weights[1] - weights[0]).abs().max()
+    assert 0 < moved < 0.05, "a dozen steps at a rate of 1e-3 do not lead far from where they begin"
+    tokenizers = [Path(folder, "tokenizer.json").read_bytes() for folder in folders]
+    assert tokenizers[0] == tokenizers[1]
+
+
+@pytest.mark.parametrize(
+    "change", [{"counts": Counts()}, {"after": small_recipe(start=Pretrained("x"), stage_one=None)}]
+)
+def test_a_recipe_can_only_come_after_one_with_a_stage_one(change):
+    with pytest.raises(ValueError, match="after: a recipe with a stage one"):
+        small_recipe(**({"after": small_recipe()} | change))

@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.recipe_options import Scale as Scale
     from tlm_ray.runs.recipe_options import TrainingOptions as TrainingOptions
     from tlm_ray.runs.recipes import baseline as baseline
+    from tlm_ray.runs.recipes import pretraining as pretraining
     from tlm_ray.runs.recipes import recipe_for as recipe_for
     from tlm_ray.runs.rows import Training as Training
     from tlm_ray.runs.stages import Stage as Stage
@@ -111,6 +112,7 @@ _DOOR = {
     "TrainingOptions": "tlm_ray.runs.recipe_options",
     "Recipe": "tlm_ray.runs.recipe",
     "baseline": "tlm_ray.runs.recipes",
+    "pretraining": "tlm_ray.runs.recipes",
     "recipe_for": "tlm_ray.runs.recipes",
     "Training": "tlm_ray.runs.rows",
     "Stage": "tlm_ray.runs.stages",

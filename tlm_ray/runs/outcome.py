@@ -55,16 +55,16 @@ class Outcome:
             "metric": scores["metric"],
             "flops": sum(6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
-            "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(training),
+            "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
 
-    def _general_bytes(self, training: Training) -> int:
-        """Count the selected text that a training learns from."""
-        stages, recipe = self.stages[training], training.recipe
-        if isinstance(stages, PlainStages) or isinstance(recipe, PlainClassifier):
+    def _general_bytes(self, stages: Stages | PlainStages | None, recipe: Recipe | PlainClassifier | None) -> int:
+        """Count the selected text that a training learns from, and those that it begins with."""
+        if not isinstance(stages, Stages) or not isinstance(recipe, Recipe):
             return 0
-        return sum(self._facts(stages.neighbours).get("rank_bytes", [])[: recipe.k])
+        own = sum(self._facts(stages.neighbours).get("rank_bytes", [])[: recipe.k])
+        return own + self._general_bytes(stages.before, recipe.after)
 
     def _facts(self, stage: Stage | None) -> dict[str, Any]:
         """Return a stage's facts, empty where it is not needed or not recorded."""

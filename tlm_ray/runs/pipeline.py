@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -59,11 +59,13 @@ class Flow:
         task = self.task(task_name)
         passages = self.passages(recipe) if recipe.uses_general else None
         neighbours = None if passages is None else self.neighbours(recipe, passages, task)
-        tokenizer = self.tokenizer(recipe, task, neighbours)
+        before = None if recipe.after is None else self.stages(recipe.after, task_name, seed)
+        tokenizer = before.tokenizer if before else self.tokenizer(recipe, task, neighbours)
         blocks = self.blocks(recipe, task, neighbours, tokenizer)
         counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, blocks)
-        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed)
-        stage_two = None if recipe.one_stage else self.stage_two(recipe, blocks, stage_one, seed)
+        earlier = before.stages_one[-1] if before else None
+        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed, after=earlier)
+        stage_two = None if recipe.one_stage else self.stage_two(recipe, blocks, stage_one or earlier, seed)
         return Stages(
             task=task,
             passages=passages,
@@ -76,6 +78,7 @@ class Flow:
             metrics=self.metrics(
                 recipe, blocks, stage_one=stage_one if recipe.one_stage else None, stage_two=stage_two
             ),
+            before=before,
         )
 
     @cached_property
@@ -215,14 +218,21 @@ class Flow:
             cost={"seconds": 10.0},
         )
 
-    def stage_one(self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int) -> Stage:
-        """Training on general and task batches."""
+    def stage_one(
+        self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int, *, after: Stage | None = None
+    ) -> Stage:
+        """Training on general and task batches; after: another stage one, whose model it begins with."""
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
+            return self._train(stage, folder, inputs, replace(recipe.settings_one(seed), start=start))
+
         stage = Stage(
             name="stage_one",
             version=TRAINING_VERSION,
             parameters=recipe.settings_one(seed).identity,
-            inputs=_present(blocks=blocks, counts=counts),
-            make=lambda folder, inputs: self._train(stage, folder, inputs, recipe.settings_one(seed)),
+            inputs=_present(blocks=blocks, counts=counts, after=after),
+            make=make,
             lane="train",
             scratch=CHECKPOINTS,
             cost=stage_one_cost(

@@ -31,6 +31,8 @@ class Recipe:
     stage_one: Schedule | None
     """None leaves stage one out"""
     stage_two: Schedule
+    after: "Recipe | None" = None
+    """another recipe, with whose stage one's model and tokenizer this one begins, as adaptive pretraining does"""
     one_stage: bool = False
     """stage two is left out: stage one's own task head is the result (table 7)"""
     k: int
@@ -87,8 +89,10 @@ class Recipe:
             raise ValueError(f"corpus_share {self.corpus_share!r}: a share of the documents, above 0 and at most 1")
         if not self.rho2 >= 0:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
-        if self.stage_one is None and not isinstance(self.start, Pretrained):
-            raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with")
+        if self.stage_one is None and not self.begins_trained:
+            raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with, or after")
+        if self.after is not None and (self.after.stage_one is None or self.counts is not None):
+            raise ValueError("after: a recipe with a stage one, whose embeddings stay as they are; give counts=None")
         if self.one_stage and (self.stage_one is None or self.rho1 is None):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
@@ -103,6 +107,11 @@ class Recipe:
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    @property
+    def begins_trained(self) -> bool:
+        """Whether training begins with weights that were trained before."""
+        return self.after is not None or isinstance(self.start, Pretrained)
 
     @property
     def uses_general(self) -> bool:

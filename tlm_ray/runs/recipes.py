@@ -5,6 +5,7 @@ from typing import Any
 
 from tlm_ray import storage
 from tlm_ray.corpus.hub import known_name
+from tlm_ray.retrieval.methods import method_named
 from tlm_ray.runs.cpu_recipes import OWN_RECIPES, fitted
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.training.families import Geometry
@@ -113,15 +114,32 @@ BASELINES: dict[str, dict[str, Any]] = {
 }
 
 
-def baseline(recipe: Recipe, start: str, kind: str = "plain") -> Recipe:
+def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain") -> Recipe:
     """Return the recipe of a pretrained encoder with the same stage two: a baseline row.
 
-    start: a hub name or a local folder that holds an encoder and its tokenizer. kind: what comes before stage two:
-    "plain": nothing. "mlm": stage one on the task alone (PLM + MLM, table 8). "tapt": MLM on the task's training text,
-    labels unseen; "dapt": MLM on passages drawn at random, from a corpus that is of the task's domain (Gururangan et
-    al. 2020). "tlm": the recipe's own stage one.
+    start: a hub name or a local folder that holds an encoder and its tokenizer, or a recipe whose stage one is the
+    pretraining. kind: what comes before stage two: "plain": nothing. "mlm": stage one on the task alone (PLM + MLM,
+    table 8). "tapt": MLM on the task's training text, labels unseen; "dapt": MLM on passages drawn at random, from a
+    corpus that is of the task's domain (Gururangan et al. 2020); "dapt+tapt": the one, then the other. "tlm": the
+    recipe's own stage one.
     """
-    if kind not in BASELINES:
-        raise ValueError(f"baseline {kind!r}: allowed are {', '.join(BASELINES)}")
+    *earlier, last = kind.split("+") if kind == "dapt+tapt" else [kind]
+    if last not in BASELINES:
+        raise ValueError(f"baseline {kind!r}: allowed are {', '.join([*BASELINES, 'dapt+tapt'])}")
+    if earlier:
+        start = baseline(recipe, start, *earlier)
+    if isinstance(start, Recipe):
+        return replace(
+            recipe, start=start.start, tokenizer=start.tokenizer, after=start, counts=None, **BASELINES[last]
+        )
     start = storage.absolute_if_there(start)  # workers have another working folder
-    return replace(recipe, start=Pretrained(start), tokenizer=start, counts=None, **BASELINES[kind])
+    return replace(recipe, start=Pretrained(start), tokenizer=start, counts=None, **BASELINES[last])
+
+
+def pretraining(recipe: Recipe) -> Recipe:
+    """Return a recipe whose stage one is a pretraining: general text that was not searched for, and nothing else.
+
+    It draws as many passages as the recipe retrieves, so that at this scale an encoder is pretrained where none can be
+    had; its vocabulary is that of its text and the task's.
+    """
+    return replace(recipe, method=method_named("random"), rho1=None)

@@ -91,11 +91,19 @@ class Stages:
     stage_one: Stage | None
     stage_two: Stage | None
     metrics: Stage
+    before: "Stages | None" = None
+    """the stages of the recipe whose stage one this training begins with"""
+
+    @property
+    def stages_one(self) -> tuple[Stage, ...]:
+        """The stages that train on text, those of the recipes before first."""
+        earlier = self.before.stages_one if self.before else ()
+        return earlier if self.stage_one is None else (*earlier, self.stage_one)
 
     @property
     def trained(self) -> tuple[Stage, ...]:
         """The stages that train the encoder, in their order."""
-        return tuple(stage for stage in (self.stage_one, self.stage_two) if stage is not None)
+        return self.stages_one if self.stage_two is None else (*self.stages_one, self.stage_two)
 
     @property
     def last(self) -> Stage:

@@ -1,0 +1,61 @@
+"""TLM beside a pretrained encoder that is adapted to the task (Yao et al. 2022, tables 8 and A.2), on test scores.
+
+    python experiments/pretrained.py                                    # embedded data, an encoder pretrained here
+    python experiments/pretrained.py --start FacebookAI/roberta-base --scale medium --tasks ag hyp sciie ...
+    python experiments/pretrained.py --kinds plain mlm dapt tapt dapt+tapt --start FacebookAI/roberta-base ...
+    python experiments/pretrained.py --dry-run
+
+Without --start an encoder is pretrained here, by the recipe's own stage one on as much general text, drawn at random:
+it has seen no more than TLM. Expected before running: MLM on the task's own text helps it, and TLM is above both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import ray
+
+from tlm_ray import Recipe, Table, Training, View, baseline, parse, plain_errors, present, pretraining, ray_options
+from tlm_ray.report.paper import TABLE_8, TABLE_A2
+
+NAMES = {"plain": "PLM", "mlm": "PLM + MLM", "dapt": "DAPT", "tapt": "TAPT", "dapt+tapt": "DAPT + TAPT"}
+OURS = "TLM"
+Kind = Literal["plain", "mlm", "dapt", "tapt", "dapt+tapt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedTable(Table):
+    """Options of the table of pretrained encoders."""
+
+    name, split, paper = "pretrained", "test", TABLE_8
+
+    start: str = ""
+    """hub name or local folder of the encoder, instead of one that is pretrained here"""
+    kinds: list[Kind] = field(default_factory=lambda: ["plain", "mlm"])
+    """what comes before its fine-tuning, a row each: plain (nothing), mlm (with labels), dapt, tapt, or one by one"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start and self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
+
+    def view(self, trainings: Sequence[Training]) -> View:
+        """Beneath adaptive pretraining stands the paper's table of it."""
+        adaptive = any("dapt" in kind or "tapt" in kind for kind in self.kinds)
+        return replace(super().view(trainings), paper=TABLE_A2 if adaptive else TABLE_8)
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Adapt the encoder in each way; then TLM from scratch."""
+        start = self.start or pretraining(recipe)
+        return {NAMES[kind]: baseline(recipe, start, kind) for kind in self.kinds} | {OURS: recipe}
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """TLM is the best, and adapting helps."""
+        plain = NAMES["plain"]
+        adapted = [(row, plain) for row in rows if plain in rows and row not in (plain, OURS)]
+        return [(OURS, row) for row in rows if row != OURS] + adapted
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        present(parse(PretrainedTable, __doc__), connect=lambda: ray.init(**ray_options()))
