@@ -1,21 +1,24 @@
 """Methods that a user writes in a file of his own: the package is not edited, and shards and workers do not show."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from small import laid_out, small_flow
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.tasks import load_task, read_task
 from tlm_ray.retrieval import TopK
 from tlm_ray.retrieval.engine.queries import distinct_texts
-from tlm_ray.retrieval.methods import METHODS, Method, Random, Search, method_named
+from tlm_ray.retrieval.methods import METHODS, Given, Method, Random, Search, method_named
 from tlm_ray.retrieval.search_job import search_corpus
 from tlm_ray.retrieval.selection import SELECTION, write_drawn
 from tlm_ray.runs.execution import make
@@ -125,3 +128,65 @@ def test_a_method_may_be_named_if_it_is_the_packages():
     assert method_named(Shared(letters=4)) == Shared(letters=4)
     with pytest.raises(ValueError, match="method 'shared': allowed are bm25, rake, dense, dsir, random"):
         method_named("shared")
+
+
+SELECTED = [
+    {"text": "a passage of rank one", "rank": 1},
+    {"text": "the best passage", "rank": 0},
+    {"text": "too far down", "rank": 7},
+    {"text": "another best one", "rank": 0},
+    {"text": "", "rank": 0},
+]
+
+
+def write_selected(path: Path, rows) -> str:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".csv":
+        path.write_text("text,id,rank\n" + "".join(f"{row['text']},{i},{row['rank']}\n" for i, row in enumerate(rows)))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@alone
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+def test_a_selection_that_was_made_elsewhere_is_taken_by_its_ranks(data, tmp_path, kind):
+    flow = small_flow(data, tmp_path / "root")
+    leaked = flow_texts(data, "dev")[0]
+    rows = [*SELECTED, {"text": leaked, "rank": 0}]
+    write_selected(tmp_path / f"topics_external.{kind}", rows)
+    method = Given(location=f"{tmp_path}/{{task}}_external.{kind}")
+    stages = laid_out(flow, method=method, k=2, depth=3)
+    assert "passages" not in {stage.name for stage in stages.neighbours.upstream()}, "no corpus is read"
+    record = make([stages.neighbours], flow.execution.root)[stages.neighbours.fingerprint]
+    selection = storage.read_table(storage.join(stages.neighbours.folder(flow.execution.root), SELECTION))
+    assert selection["text"].to_pylist() == ["the best passage", "another best one", "a passage of rank one"]
+    assert selection["rank"].to_pylist() == [0, 0, 1] and set(selection["query"].to_pylist()) == {-1}
+    sizes = [len("the best passage" + "another best one"), len("a passage of rank one")]
+    assert (record["facts"]["rank_bytes"], record["facts"]["contaminated"]) == (sizes, 1)
+    make([stages.blocks], flow.execution.root)  # which the rest of the flow takes as any other
+
+
+def flow_texts(data, split) -> list[str]:
+    return read_task("topics", task_root=str(data / "tasks")).texts(split)
+
+
+@alone
+def test_a_given_file_is_identified_by_its_bytes_and_what_is_wrong_with_it_is_named(data, tmp_path):
+    flow, methods = small_flow(data, tmp_path / "root"), []
+    for name, rows in (("a", SELECTED), ("b", SELECTED), ("c", SELECTED[:2])):
+        methods.append(Given(location=write_selected(tmp_path / f"{name}.csv", rows)))
+    prints = [laid_out(flow, method=method).neighbours.fingerprint for method in methods]
+    assert prints[0] == prints[1] != prints[2], "wherever it lies"
+    with pytest.raises(FileNotFoundError, match=r"location '.*nosuch\.csv': no file there"):
+        laid_out(flow, method=Given(location=f"{tmp_path}/nosuch.csv"))
+    for rows, message in (
+        ([{"text": "x", "rank": "best"}], r"row 1: rank is 'best'; give whole numbers"),
+        ([{"text": "x", "rank": 0.5}], r"row 1: rank is 0.5; give whole numbers, 0 for the best"),
+        ([{"text": "x", "rank": 0}, {"text": "y", "rank": -1}], r"row 2: rank is -1"),
+        ([{"text": "x", "rank": 99}], r"has no text of a rank below 10"),
+    ):
+        method = Given(location=write_selected(tmp_path / "wrong.jsonl", rows))
+        with pytest.raises(ValueError, match=message):
+            make([laid_out(flow, method=method).neighbours], flow.execution.root)

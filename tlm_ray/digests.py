@@ -1,5 +1,6 @@
 """What identifies a tokenizer or encoder that a user names: the digests of a local folder's files, or a hub name."""
 
+import hashlib
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,17 @@ def identity_of(source: str) -> dict[str, Any]:
         return {"name": source}
     base = listing.base_of(source)
     return {"files": {listing.name_below(base, file.uri): _digest(file) for file in listing.list_files(source)}}
+
+
+def identity_of_file(uri: str) -> str:
+    """Return the sha256 of a local file; of a remote one, which would have to be fetched, of its size and time.
+
+    FileNotFoundError if there is none.
+    """
+    (file,) = listing.list_files(uri)
+    if storage.is_local(uri):
+        return _digest(file)
+    return hashlib.sha256(f"{file.size} {file.modified_ns}".encode()).hexdigest()
 
 
 @cache

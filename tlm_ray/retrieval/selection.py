@@ -30,14 +30,25 @@ def write_selection(folder: str, store: PassageStore, selection: Selection, run:
     table = take_rows(texts, place).append_column("rank", pa.array(selection.ranks))
     table = table.append_column("score", pa.array(selection.scores))
     table = table.append_column("query", pa.array(selection.queries))
+    facts = _write(folder, table)
+    storage.delete(work)
+    return facts
+
+
+def write_texts(folder: str, table: pa.Table) -> dict[str, Any]:
+    """Write texts that somebody else chose (passage, text, rank, source), in their order; return facts."""
+    nobody, unknown = np.full(len(table), -1, np.int64), np.zeros(len(table), np.float32)
+    return _write(folder, table.append_column("score", pa.array(unknown)).append_column("query", pa.array(nobody)))
+
+
+def _write(folder: str, table: pa.Table) -> dict[str, Any]:
     table = table.select(["passage", "text", "rank", "score", "query", "source"])
     storage.write_table(storage.join(folder, SELECTION), table)
-    storage.delete(work)
     sizes = pc.binary_length(table["text"]).to_numpy()
     return {
         "selected": len(table),
         "text_bytes": int(sizes.sum()),
-        "rank_bytes": np.bincount(selection.ranks, sizes).astype(int).tolist(),
+        "rank_bytes": np.bincount(table["rank"].to_numpy(), sizes).astype(int).tolist(),
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus import packages
+from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import cut_passages
 from tlm_ray.corpus.scores import Metric
@@ -56,6 +57,7 @@ class Flow:
     def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out one training, from the top down."""
         recipe = recipe.settled(gpu=self.execution.compute.gpu)
+        recipe = replace(recipe, method=recipe.method.of_task(short_name(task_name)))
         task = self.task(task_name)
         passages = self.passages(recipe) if recipe.uses_general else None
         neighbours = None if passages is None else self.neighbours(recipe, passages, task)

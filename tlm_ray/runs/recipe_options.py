@@ -8,7 +8,7 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
-from tlm_ray.retrieval.methods import Dense, Method, method_named
+from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cpu_recipes import WORTH
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.options import Cluster, Data, Place, settle
@@ -110,6 +110,8 @@ class Methods:
 
     methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
     """retrieval methods by name, such as rake, dense or dsir"""
+    given: str = ""
+    """file of texts with ranks, retrieved elsewhere, as one more method; {task} in it stands for the task's name"""
     encoder: str = ""
     """hub name or local folder whose embeddings the method "dense" compares, instead of its default"""
 
@@ -117,11 +119,13 @@ class Methods:
         if self.encoder and "dense" not in self.methods:
             raise ValueError(f"--encoder {self.encoder}: is for the method dense; add it to --methods")
         settle(self, storage.absolute_if_there, "encoder")
+        settle(self, storage.absolute, "given")
 
     def chosen(self) -> dict[str, Method]:
         """Return the methods by their names."""
         found = {name: method_named(name) for name in self.methods}
-        return found | ({"dense": Dense(encoder=self.encoder)} if self.encoder else {})
+        found |= {"dense": Dense(encoder=self.encoder)} if self.encoder else {}
+        return found | ({Given.name: Given(location=self.given)} if self.given else {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,10 @@ class Method(ABC):
     name: ClassVar[str]
     version: ClassVar[int] = 1
 
+    def of_task(self, task: str) -> "Method":
+        """Return the method for a task of this name; one that has settings of its own for each may differ."""
+        return self
+
     def identity(self, depth: int) -> Mapping[str, Any]:
         """Return all that identifies the selection beside the inputs: name, depth and settings."""
         return {"method": self.name, "depth": depth} | {f.name: getattr(self, f.name) for f in fields(self)}
