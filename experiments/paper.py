@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import ray
+from flops import Flops
 from k import K
 from main_table import MainTable
-from pretrained import PretrainedTable
+from pretrained import Kind, PretrainedTable
 from retrieval import Retrieval
 from rho1 import Rho1
 from rho2 import Rho2
@@ -23,9 +24,9 @@ from tlm_ray import Results, Table, TrainingOptions, parse, plain_errors, presen
 from tlm_ray.report.formats import markdown_rows
 
 TABLES: dict[str, type[Table]] = {
-    one.name: one for one in (MainTable, Retrieval, K, Rho1, Rho2, StageTwo, PretrainedTable)
+    one.name: one for one in (MainTable, Retrieval, K, Rho1, Rho2, StageTwo, PretrainedTable, Flops)
 }
-Name = Literal["main_table", "retrieval", "k", "rho1", "rho2", "stage_two", "pretrained"]
+Name = Literal["main_table", "retrieval", "k", "rho1", "rho2", "stage_two", "pretrained", "flops"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,10 @@ class Paper(TrainingOptions):
     """as of rho2.py"""
     shares: list[float] = field(default_factory=lambda: Retrieval().shares)
     """as of retrieval.py"""
+    kinds: list[Kind] = field(default_factory=lambda: PretrainedTable().kinds)
+    """as of pretrained.py"""
+    parts: list[float] = field(default_factory=lambda: Flops().parts)
+    """as of flops.py"""
 
     def table(self, name: str) -> Table:
         """Return a table with these options."""

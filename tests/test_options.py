@@ -18,6 +18,7 @@ from tlm_ray.training.settings import Compute
 
 SCRIPTS = {
     "main_table": "MainTable",
+    "flops": "Flops",
     "k": "K",
     "paper": "Paper",
     "pretrained": "PretrainedTable",
@@ -139,6 +140,7 @@ REFUSED = [
     ("main_table", "--minutes -1", "--minutes -1: must be more than 0"),
     ("main_table", "--tokens 0", "--tokens 0: must be more than 0"),
     ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
+    ("flops", "--parts 0.5 2", "--parts 2: a part of a recipe's tokens, above 0 and at most 1"),
     ("rho2", "--rho2 3", "--rho2: is what this experiment varies; give --rho2s"),
     ("pretrained", "--start x --minutes 3", "--minutes 3: the speed of --start is not known; give --tokens"),
     ("rho1", "--rho1 3", "--rho1: is what this experiment varies; give --rho1s"),

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from tlm_ray.report import drawing
+from tlm_ray.report.cells import Cell
 from tlm_ray.report.drawing import Point
 from tlm_ray.report.grids import MARK, metric_text
 from tlm_ray.report.labels import name_points
@@ -27,7 +28,8 @@ def score_against_flops(results: Results) -> bytes:
 
     One panel per task, three to a row; one colour and marker a row of the table, named beside its
     points, or in a legend where a panel has no room for that. Hollow grey points are the paper's
-    own numbers. A row without any training (0 FLOPs) is a dotted line at its score.
+    own numbers. A pretrained row stands at the FLOPs of its pretraining, where these are published. A row without any
+    training (0 FLOPs) is a dotted line at its score.
     """
     tasks = results.tasks
     figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(tasks) == 1 else 4.0)
@@ -38,18 +40,23 @@ def score_against_flops(results: Results) -> bytes:
     x_title = "training FLOPs (6 × tokens × parameters)"
     if any(point.hollow for found in points for point in found):
         x_title += f"\nhollow grey: {results.view.paper.name} of Yao et al. (2022), smaller to larger models"
-    if any(cell.pretrained for cell in results.cells):
+    if any(map(_lacks_pretraining, results.cells)):
         x_title += f"\n{MARK} without its pretraining"
     drawing.set_axis_titles(figure, x=x_title, y=f"{SPLIT_NAMES[results.split].lower()} score, %")
     _add_names(figure, panels, points)
     return drawing.to_png(figure)
 
 
+def _lacks_pretraining(cell: Cell) -> bool:
+    """Say whether a row stands at the FLOPs of its fine-tuning alone, as nobody says what came before."""
+    return cell.pretrained and not cell.pretraining_flops
+
+
 def _own_points(results: Results, task: str) -> list[Point]:
     return [
         Point(
-            name=f"{cell.row} {MARK}" if cell.pretrained else cell.row,
-            x=cell.flops,
+            name=f"{cell.row} {MARK}" if _lacks_pretraining(cell) else cell.row,
+            x=cell.flops + cell.pretraining_flops,
             y=cell.mean,
             error=cell.std,
             colour=drawing.colour_of(index),

@@ -47,6 +47,10 @@ class Table(TrainingOptions, ABC):
         """Open the corpus and return the flow that makes stages."""
         return open_flow(self.data, self.place, self.cluster)
 
+    def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
+        """Return the rows of a task."""
+        return self.vary(self.recipe(task, flow, self.mixture))
+
     @abstractmethod
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return the rows of the table: a name and how to train, made of a task's recipe."""
@@ -58,7 +62,7 @@ class Table(TrainingOptions, ABC):
     def trainings(self, flow: Flow) -> list[Training]:
         """Return one training per row, task and seed, after the plain classifiers of each task."""
         tasks = self.data.tasks
-        rows = {task: self.vary(self.recipe(task, flow, self.mixture)) for task in tasks}
+        rows = {task: self.recipes(task, flow) for task in tasks}
         names = dict.fromkeys(name for own in rows.values() for name in own)
         plain = [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in tasks]
         return plain + [

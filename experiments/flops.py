@@ -1,0 +1,63 @@
+"""Score against FLOPs: recipes of several scales, and of parts of their tokens, in one figure (Yao et al., figure 1).
+
+    python experiments/flops.py                                          # embedded data: a quarter, a half, all of tiny
+    python experiments/flops.py --scales mini midi --tasks sciie chemprot --corpus data/corpus --task-root data/tasks
+    python experiments/flops.py --scales small medium --baseline google-bert/bert-base-uncased --corpus s3://... ...
+    python experiments/flops.py --dry-run
+
+Expected before running: more FLOPs, a higher score; pretrained encoders are level at many times the FLOPs.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import ray
+
+from tlm_ray import Flow, Recipe, Table, baseline, parse, plain_errors, present, ray_options
+from tlm_ray.runs.scaling import recipe_tokens, scaled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flops(Table):
+    """Options of the figure."""
+
+    name, split = "flops", "test"
+
+    scales: list[str] = field(default_factory=list)
+    """scales of recipes, the smallest first, instead of --scale"""
+    parts: list[float] = field(default_factory=lambda: [0.25, 0.5, 1.0])
+    """parts of each recipe's tokens that it is cut to"""
+    baseline: list[str] = field(default_factory=list)
+    """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for part in self.parts:
+            if not 0 < part <= 1:
+                raise ValueError(f"--parts {part:g}: a part of a recipe's tokens, above 0 and at most 1")
+
+    def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
+        """Vary the scale, too."""
+        found: dict[str, Recipe] = {}
+        for scale in self.scales or [self.changes.scale]:
+            own = replace(self, changes=replace(self.changes, scale=scale))
+            found |= own.vary(own.recipe(task, flow, self.mixture))
+        tuned = own.recipe(task, flow, self.mixture)
+        return found | {start: baseline(tuned, start) for start in self.baseline}
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Cut the recipe."""
+        tokens = recipe_tokens(recipe)
+        return {
+            f"TLM {recipe.scale}" + (f", {part:g} of it" if part < 1 else ""): scaled(recipe, int(part * tokens))[0]
+            for part in sorted(set(self.parts))
+        }
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """The most is the best."""
+        own = [row for row in rows if row not in self.baseline]
+        return [(own[-1], less) for less in own[:-1]]
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        present(parse(Flops, __doc__), connect=lambda: ray.init(**ray_options()))
