@@ -17,6 +17,7 @@ from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
 from tlm_ray.training.settings import Compute
 
 SCRIPTS = {
+    "attention_heads": "AttentionHeads",
     "main_table": "MainTable",
     "flops": "Flops",
     "k": "K",
@@ -140,6 +141,7 @@ REFUSED = [
     ("main_table", "--minutes -1", "--minutes -1: must be more than 0"),
     ("main_table", "--tokens 0", "--tokens 0: must be more than 0"),
     ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
+    ("attention_heads", "--rows 0", "--rows 0: must be 1 or more, texts of the dev set"),
     ("flops", "--parts 0.5 2", "--parts 2: a part of a recipe's tokens, above 0 and at most 1"),
     ("rho2", "--rho2 3", "--rho2: is what this experiment varies; give --rho2s"),
     ("pretrained", "--start x --minutes 3", "--minutes 3: the speed of --start is not known; give --tokens"),

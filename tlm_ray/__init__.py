@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.recipes import recipe_for as recipe_for
     from tlm_ray.runs.rows import Training as Training
     from tlm_ray.runs.stages import Stage as Stage
+    from tlm_ray.runs.stages import Stages as Stages
     from tlm_ray.runs.sweeping import Search as Search
     from tlm_ray.runs.sweeping import Space as Space
     from tlm_ray.runs.sweeping import best_recipe as best_recipe
@@ -116,6 +117,7 @@ _DOOR = {
     "recipe_for": "tlm_ray.runs.recipes",
     "Training": "tlm_ray.runs.rows",
     "Stage": "tlm_ray.runs.stages",
+    "Stages": "tlm_ray.runs.stages",
     "Search": "tlm_ray.runs.sweeping",
     "Space": "tlm_ray.runs.sweeping",
     "best_recipe": "tlm_ray.runs.sweeping",

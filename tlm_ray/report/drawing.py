@@ -69,6 +69,22 @@ def make_panels(count: int, *, width_in: float, height_in: float = 3.2) -> tuple
     return figure, panels[:count]
 
 
+def make_grid(rows: int, columns: int, *, side_in: float) -> tuple[Figure, list[list[Axes]]]:
+    """Return a figure of small square panels without ticks; one that nothing is drawn on stays empty."""
+    figure = Figure(
+        figsize=(side_in * columns + 0.5, side_in * rows + 0.5),
+        dpi=DOTS_PER_INCH,
+        layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02),
+    )
+    FigureCanvasAgg(figure)
+    panels = [list(row) for row in figure.subplots(rows, columns, squeeze=False)]
+    for panel in (panel for row in panels for panel in row):
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.spines[:].set_visible(False)
+    return figure, panels
+
+
 def _make_bare(panel: Axes) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     panel.spines[["left", "bottom"]].set_color(FAINT)

@@ -73,3 +73,10 @@ def write_soft_labels(folder: str, blocks: str, teachers: list[str], **options: 
 
 def _selection(inputs: Mapping[str, str]) -> str:
     return storage.join(inputs["neighbours"], SELECTION) if "neighbours" in inputs else ""
+
+
+def write_looks(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
+    """Write what a trained classifier's attention heads look at."""
+    from tlm_ray.training import attention_heads
+
+    return attention_heads.write_looks(folder, blocks, model, **options)

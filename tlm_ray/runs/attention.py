@@ -1,0 +1,49 @@
+"""What a trained model's attention heads look at, as a stage."""
+
+from typing import Any
+
+import numpy as np
+
+from tlm_ray import parallel, storage
+from tlm_ray.report.attention import Heads
+from tlm_ray.runs import work
+from tlm_ray.runs.pipeline import MODELS, Flow
+from tlm_ray.runs.stages import Stage, Stages
+
+EXAMPLE = "example.npy"
+
+
+def attention_stage(flow: Flow, stages: Stages, *, rows: int) -> Stage:
+    """Shares of a training's heads over the first rows of the dev set, and the weights over one of them."""
+    compute, last = flow.execution.compute, stages.last
+    return Stage(
+        name="attention",
+        version=1,
+        parameters={"rows": rows},
+        inputs={"blocks": stages.blocks, last.name: last},
+        make=lambda folder, inputs: parallel.on_worker(
+            work.write_looks,
+            folder,
+            inputs["blocks"],
+            storage.join(inputs[last.name], MODELS[last.name]),
+            rows=rows,
+            device="cuda" if compute.gpu else "cpu",
+            threads=1,
+            resources=dict(compute.resources),
+        ),
+        lane="train",
+        cost={"seconds": 10.0},
+    )
+
+
+def read_heads(stage: Stage, root: str, *, row: str, task: str) -> Heads:
+    """Return what an attention stage found, as the row of a table."""
+    facts: dict[str, Any] = (stage.record(root) or {})["facts"]
+    shares = {name: np.array(facts[name]) for name in ("previous", "next", "marks")}
+    return Heads(row=row, task=task, **shares)
+
+
+def read_example(stage: Stage, root: str) -> np.ndarray:
+    """Return the weights over the first row of the dev set, (layers, heads, length, length)."""
+    with storage.file_for_reading(storage.join(stage.folder(root), EXAMPLE)) as path, path.open("rb") as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)

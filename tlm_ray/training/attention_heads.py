@@ -1,0 +1,85 @@
+"""What attention heads look at: a neighbour, or the marks of a text (Yao et al. 2022, section 4.4 and appendix C)."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from tlm_ray import storage
+from tlm_ray.training.blocks import read_blocks
+from tlm_ray.training.preparation import TOKENIZER
+from tlm_ray.training.tokenizer import load_tokenizer
+
+EXAMPLE = "example.npy"
+LOOKS = ("previous", "next", "marks")
+
+
+@dataclass(frozen=True, eq=False)
+class Looks:
+    """Where the largest attention weights of all queries fall, as shares of them, each (layers, heads)."""
+
+    previous: np.ndarray
+    """on the token before"""
+    next: np.ndarray
+    """on the token after"""
+    marks: np.ndarray
+    """on [CLS], [SEP] or the full stop"""
+
+
+def looks(attentions: Iterable[tuple[np.ndarray, np.ndarray]], marks: Collection[int]) -> Looks:
+    """Count where the largest weights fall.
+
+    attentions: a pair a text of its token ids, (length,), and weights, (layers, heads, length, length), queries before
+    keys. marks: the ids of tokens that a vertical head looks at.
+    """
+    counts: Any = dict.fromkeys(LOOKS, 0)
+    queries = 0
+    for tokens, weights in attentions:
+        best, places = weights.argmax(axis=-1), np.arange(len(tokens))
+        counts["previous"] += (best == places - 1).sum(axis=-1)
+        counts["next"] += (best == places + 1).sum(axis=-1)
+        counts["marks"] += np.isin(tokens[best], list(marks)).sum(axis=-1)
+        queries += len(tokens)
+    return Looks(**{name: found / queries for name, found in counts.items()})
+
+
+def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str, threads: int) -> dict[str, Any]:
+    """Read a trained classifier's attention over the first rows of the dev set; return shares by layer and head.
+
+    model: a folder that opens as AutoModelForSequenceClassification. Writes the weights of the first row, float16
+    (layers, heads, length, length), as EXAMPLE; returns its tokens as words too.
+    """
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(threads)
+    with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
+        tokenizer = load_tokenizer(path)
+    marks = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.convert_tokens_to_ids(".")]
+    dev = read_blocks(storage.join(blocks, "dev.arrow"))
+    texts = [dev.tokens[start:stop] for start, stop in zip(dev.offsets[:rows], dev.offsets[1 : rows + 1], strict=False)]
+    with storage.folder_for_reading(model) as path:
+        found = looks(attention_of(path, texts, device=device), marks)
+        (_, first), *_ = attention_of(path, texts[:1], device=device)
+    with storage.open_output(storage.join(folder, EXAMPLE)) as stream:
+        np.lib.format.write_array(stream, first.astype(np.float16), allow_pickle=False)
+    shares = {name: getattr(found, name).tolist() for name in LOOKS}
+    return {"rows": len(texts), "tokens": tokenizer.convert_ids_to_tokens(texts[0].tolist())} | shares
+
+
+@torch.no_grad()
+def attention_of(
+    model: Any, texts: Sequence[np.ndarray], *, device: str = "cpu"
+) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """Yield the token ids and attention weights, (layers, heads, length, length), of each text, in fp32.
+
+    model: a local folder that transformers opens.
+    """
+    opened = transformers.AutoModel.from_pretrained(model, attn_implementation="eager", trust_remote_code=False)
+    opened = opened.to(device).eval()
+    for text in texts:
+        ids = torch.from_numpy(text.astype(np.int64))[None].to(device)
+        attentions = opened(input_ids=ids, output_attentions=True).attentions
+        yield text, torch.cat(attentions).float().cpu().numpy()
