@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import ray
 from pretrained import Kind, PretrainedTable
 
-from tlm_ray import Stages, parse, plain_errors, ray_options, run, short_name, show_plan, storage
+from tlm_ray import Stages, parse, plain_errors, ray_options, run, short_name, show_plan, show_reasons, storage
 from tlm_ray.report.attention import heads_figure, heads_markdown, heads_records
 from tlm_ray.report.formats import json_text
 from tlm_ray.runs.attention import attention_stage, read_example, read_heads
@@ -41,8 +41,8 @@ def main() -> None:
     options = parse(AttentionHeads, __doc__)
     flow, place = options.flow(), options.place
     trainings = options.trainings(flow)
-    if options.dry_run:
-        show_plan(trainings, flow)
+    if options.dry_run or options.why:
+        (show_plan if options.dry_run else show_reasons)(trainings, flow)
         return
     ray.init(**ray_options())
     outcome = run(trainings, flow, name=options.name, tracking_uri=place.tracking_uri)

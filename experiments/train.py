@@ -32,6 +32,7 @@ from tlm_ray import (
     ray_options,
     run,
     show_plan,
+    show_reasons,
     storage,
 )  # fmt: skip
 from tlm_ray.listing import check_only
@@ -86,8 +87,8 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
 def main() -> None:
     options = parse(Train, __doc__)
     flow = open_flow(options.data, options.place, options.cluster)
-    if options.dry_run:
-        show_plan(trainings(options, flow), flow)
+    if options.dry_run or options.why:
+        (show_plan if options.dry_run else show_reasons)(trainings(options, flow), flow)
         return
     model = storage.absolute(options.model)
     if options.ensemble:  # `model/*` would take what lies there for a part of it

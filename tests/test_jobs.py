@@ -122,7 +122,7 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     assert tables.returncode == 0, tables.stdout + tables.stderr
     made = re.findall(r"^make +(\w+)", tables.stdout, re.M)
     new = "general text alone, an encoder pretrained on random text, and the score of stage one alone"
-    assert Counter(made) == {"stage_one": 2, "stage_two": 2, "metrics": 3}, new
+    assert Counter(made) == {"blocks": 1, "stage_one": 2, "stage_two": 2, "metrics": 3}, new
     found = {name: json.loads((tmp_path / "out" / f"{name}.json").read_text())["cells"] for name in TABLE_ROWS}
     assert {
         name: [cell["row"] for cell in cells if cell["row"] not in PLAIN_NAMES] for name, cells in found.items()

@@ -18,7 +18,7 @@ from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task, read_task
 from tlm_ray.retrieval import TopK
 from tlm_ray.retrieval.engine.queries import distinct_texts
-from tlm_ray.retrieval.methods import METHODS, Given, Method, Random, Search, method_named
+from tlm_ray.retrieval.methods import METHODS, Bm25, Given, Method, Rake, Random, Search, method_named
 from tlm_ray.retrieval.search_job import search_corpus
 from tlm_ray.retrieval.selection import SELECTION, write_drawn
 from tlm_ray.runs.execution import make
@@ -190,3 +190,13 @@ def test_a_given_file_is_identified_by_its_bytes_and_what_is_wrong_with_it_is_na
         method = Given(location=write_selected(tmp_path / "wrong.jsonl", rows))
         with pytest.raises(ValueError, match=message):
             make([laid_out(flow, method=method).neighbours], flow.execution.root)
+
+
+def test_bm25s_settings_identify_a_selection_unless_they_are_the_papers(data, tmp_path):
+    flow = small_flow(data, tmp_path)
+    methods = [Bm25(), Bm25(k1=1.2, b=0.75), Bm25(k1=2.0), Bm25(b=0.5), Rake(k1=2.0)]
+    prints = [laid_out(flow, method=method).neighbours.fingerprint for method in methods]
+    assert prints[0] == prints[1] and len(set(prints)) == 4
+    for wrong in ({"k1": -1.0}, {"b": 1.5}, {"b": float("nan")}):
+        with pytest.raises(ValueError, match=r"k1 must be 0 or more, b 0 to 1, such as 1\.2 and 0\.75"):
+            Bm25(**wrong)

@@ -83,6 +83,19 @@ def test_scores_and_ids_are_those_of_bm25s(real, oracle, k):
         check(ids, scores, {int(i): float(dense[i]) for i in np.flatnonzero(dense)}, k)
 
 
+@pytest.mark.parametrize(("k1", "b"), [(0.1, 0.5), (0.9, 0.4), (2.0, 0.0), (3.0, 1.0)])
+def test_other_settings_give_the_scores_of_bm25s_with_them(k1, b):
+    tokens = bm25s.tokenize(REAL, token_pattern=r"\w+", stopwords=None, return_ids=False, show_progress=False)
+    made = bm25s.BM25(k1=k1, b=b, method="lucene")
+    made.index(tokens, show_progress=False)
+    best = search(index_passages(REAL, k1=k1, b=b), QUERIES, k=20)
+    for query, ids, scores in zip(QUERIES, best.ids, best.scores, strict=True):
+        expected = made.get_scores(words(query)) if words(query) else np.zeros(len(REAL))
+        found = ids >= 0
+        np.testing.assert_allclose(scores[found], expected[ids[found]], rtol=1e-5)
+        np.testing.assert_allclose(scores[found], np.sort(expected)[::-1][: found.sum()], rtol=1e-5)
+
+
 @settings(max_examples=200, deadline=None)
 @given(CORPORA, st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 20))
 def test_scores_and_ids_are_those_of_the_formula(texts, queries, k):

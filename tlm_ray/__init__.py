@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.execution import make as make
     from tlm_ray.runs.experiment import run as run
     from tlm_ray.runs.experiment import show_plan as show_plan
+    from tlm_ray.runs.experiment import show_reasons as show_reasons
     from tlm_ray.runs.options import Cluster as Cluster
     from tlm_ray.runs.options import Corpora as Corpora
     from tlm_ray.runs.options import Data as Data
@@ -93,6 +94,7 @@ _DOOR = {
     "make": "tlm_ray.runs.execution",
     "run": "tlm_ray.runs.experiment",
     "show_plan": "tlm_ray.runs.experiment",
+    "show_reasons": "tlm_ray.runs.experiment",
     "Cluster": "tlm_ray.runs.options",
     "Corpora": "tlm_ray.runs.options",
     "Data": "tlm_ray.runs.options",

@@ -164,6 +164,7 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
             "cost": dict(stage.cost),
             "seconds": round(time.monotonic() - started, 3),
         }
+        record |= {"parts": stage.parts} if stage.parts else {}
         storage.write_json(storage.join(folder, RECORD), record)
         _tidy(stage, folder)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")

@@ -18,6 +18,7 @@ from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.tracking import Tracker, default_uri
+from tlm_ray.runs.why import reasons
 
 
 def show_plan(trainings: Sequence[Training], flow: Flow) -> None:
@@ -28,6 +29,16 @@ def show_plan(trainings: Sequence[Training], flow: Flow) -> None:
         for one in trainings
     ]
     show(wanted, flow.execution)
+
+
+def show_reasons(trainings: Sequence[Training], flow: Flow) -> None:
+    """Print why stages are to make; needs no cluster."""
+    _check(trainings)
+    found = reasons([one.stages(flow).metrics for one in trainings], flow.execution.root)
+    for reason in found:
+        console.print(escape(f"{reason.stage.name:<10} {reason.stage.fingerprint[:8]}  {reason.words}"))
+    if not found:
+        console.print("nothing is to make: all results are there")
 
 
 def run(

@@ -116,6 +116,7 @@ class Flow:
             name="passages",
             version=2,
             parameters=parameters | {"column": corpus.column, "corpus": corpus.digest},
+            parts={"corpus": {file.name: file.digest for file in corpus.files}},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
             cost={"bytes": corpus.size, "seconds": 10.0},
         )
@@ -151,6 +152,7 @@ class Flow:
                 "labels": task.labels,
                 "digests": task.digests,
             },
+            parts={"digests": dict(zip(("train", "dev", "test"), task.digests, strict=True))},
             make=lambda folder, _: write_task(folder, task),
             cost={"seconds": 1.0},
         )

@@ -196,6 +196,8 @@ class TrainingOptions:
     """trainings per cell, seeds 0, 1, ..."""
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""
+    why: bool = False
+    """list every stage to make and how it differs from the nearest result, and stop"""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

@@ -28,7 +28,8 @@ class Stage:
     matters, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
     folders, writes files there and returns the facts for the record; not part of the identity. cost: what `--dry-run`
     says it takes. lane: stages of the "data" lane use the whole cluster one at a time, those of "train" run side by
-    side. scratch: a folder within the stage's that only making it needs.
+    side. scratch: a folder within the stage's that only making it needs. parts: what a parameter that is a hash stands
+    for, such as a corpus' files: by the parameter's name, digests by name.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Stage:
     inputs: Mapping[str, "Stage"] = field(default_factory=dict)
     lane: str = "data"
     scratch: str = ""
+    parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -53,7 +55,7 @@ class Stage:
     @cached_property
     def fingerprint(self) -> str:
         """Sha256 of the recipe, in hexadecimal."""
-        return hashlib.sha256(canonical(self.recipe)).hexdigest()
+        return fingerprint_of(self.recipe)
 
     def folder(self, root: str) -> str:
         """Return where the stage's result lies."""
@@ -109,6 +111,11 @@ class Stages:
     def last(self) -> Stage:
         """The stage whose classifier is the training's result."""
         return self.trained[-1]
+
+
+def fingerprint_of(recipe: Mapping[str, Any]) -> str:
+    """Return the sha256 of a stage's identity as plain JSON values, in hexadecimal."""
+    return hashlib.sha256(canonical(recipe)).hexdigest()
 
 
 def unique(stages: Sequence[Stage]) -> list[Stage]:

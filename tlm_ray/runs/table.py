@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tlm_ray.plain import PLAIN
 from tlm_ray.report import TABLE_2, PaperTable, Results, View
-from tlm_ray.runs.experiment import run, show_plan
+from tlm_ray.runs.experiment import run, show_plan, show_reasons
 from tlm_ray.runs.options import open_flow
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipe import Recipe
@@ -88,8 +88,8 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
     """
     flow = table.flow()
     trainings = table.trainings(flow)
-    if table.dry_run:
-        show_plan(trainings, flow)
+    if table.dry_run or table.why:
+        (show_plan if table.dry_run else show_reasons)(trainings, flow)
         return None
     connect()
     outcome = run(

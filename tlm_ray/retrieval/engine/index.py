@@ -63,6 +63,10 @@ class Index:
     """float64 (terms,)"""
     postings: Postings = field(repr=False)
     """weights by term"""
+    k1: float = K1
+    """how soon a repeated word counts no more"""
+    b: float = B
+    """how much a passage's length counts"""
 
     def weights(self, term: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the passages of a term, int32 ascending, and what it adds to their scores, float32."""
@@ -91,13 +95,15 @@ def index_passages(
     analyzer: Analyzer | None = None,
     statistics: Statistics | None = None,
     only: pa.Array | None = None,
+    k1: float = K1,
+    b: float = B,
 ) -> Index:
-    """Index the passages of one shard for BM25 with k1 1.2, b 0.75 and Lucene's idf.
+    """Index the passages of one shard for BM25 with Lucene's idf.
 
     texts: a list of str or an Arrow string array; a null is an empty passage. statistics: those of the whole corpus;
     None means that this shard is the whole corpus. only: Arrow strings, the terms of the index, which are all that
-    queries of a corpus that is read once have; None means every term of the texts. ValueError if the statistics lack a
-    term of the texts.
+    queries of a corpus that is read once have; None means every term of the texts. k1, b: BM25's settings, 0 or more
+    and 0 to 1. ValueError if the statistics lack a term of the texts.
     """
     analyzer = analyzer or Analyzer()
     reader = BagReader(analyzer)
@@ -116,10 +122,10 @@ def index_passages(
             f"statistics do not know the term {terms[int(unknown[0])].as_py()!r}; "
             "collect them over all shards with the same analyzer"
         )
-    norm = K1 * (1 - B + B * bags.lengths / mean_terms)
+    norm = k1 * (1 - b + b * bags.lengths / mean_terms)
     limit = float(np.log1p((passages - 0.5) / 1.5)) if passages else 1.0
     postings = _arrange(bags, number, found, norm)
-    return Index(analyzer, len(bags.sizes), limit, terms, _idf(frequency, passages), postings)
+    return Index(analyzer, len(bags.sizes), limit, terms, _idf(frequency, passages), postings, k1, b)
 
 
 def _idf(frequency: np.ndarray, passages: int) -> np.ndarray:

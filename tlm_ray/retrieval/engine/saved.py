@@ -4,7 +4,7 @@ folder/terms.arrow      term, idf, start, row, most (the largest weight): one li
 folder/postings.arrow   the posting lists, one behind the other
 folder/coarse.arrow     the dense rows, one behind the other
 folder/exact.arrow      the frequent terms' weights, passage by passage
-folder/record.json      format, analyzer, size, idf_limit, rows, the sha256 of each file
+folder/record.json      format, analyzer, size, idf_limit, rows, k1, b, the sha256 of each file
 """
 
 from dataclasses import asdict
@@ -38,6 +38,8 @@ def write_index(index: Index, folder: str) -> None:
         "size": index.size,
         "idf_limit": index.idf_limit,
         "rows": len(coarse),
+        "k1": index.k1,
+        "b": index.b,
         "digests": {name: storage.digest(storage.join(folder, name)) for name in tables},
     }
     storage.write_json(storage.join(folder, RECORD), record)
@@ -67,6 +69,8 @@ def read_index(folder: str) -> Index:
         terms=terms["term"].combine_chunks(),
         idf=_array(terms["idf"]),
         postings=postings,
+        k1=record.get("k1", K1),  # which the first indexes of this format do not say
+        b=record.get("b", B),
     )
 
 
@@ -91,7 +95,7 @@ def _array(column: pa.ChunkedArray) -> np.ndarray:
 def export_bm25s(index: Index, folder: str) -> None:
     """Write a folder that `bm25s.BM25.load` opens and that gives the same scores (Lu 2024)."""
     passages, weights, start = index.as_lists()
-    model = bm25s.BM25(k1=K1, b=B, method="lucene")
+    model = bm25s.BM25(k1=index.k1, b=index.b, method="lucene")
     model.scores = {"data": weights, "indices": passages, "indptr": start, "num_docs": index.size}
     model.nonoccurrence_array = None  # Lucene's variant has none
     model.vocab_dict = {term: i for i, term in enumerate(index.terms.to_pylist())}

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tlm_ray.corpus.tasks import load_task
+from tlm_ray.identity import LATER
 from tlm_ray.retrieval.engine.analyzer import Analyzer
-from tlm_ray.retrieval.engine.index import index_passages
+from tlm_ray.retrieval.engine.index import K1, B, index_passages
 from tlm_ray.retrieval.engine.kernel import search
 from tlm_ray.retrieval.engine.queries import Queries, distinct_bags
 from tlm_ray.retrieval.engine.statistics import Statistics
@@ -28,6 +29,14 @@ class Bm25(Method):
     version: ClassVar[int] = 3
     analyzer: Analyzer = field(default_factory=Analyzer)
     """how texts become terms"""
+    k1: float = field(default=K1, metadata=LATER)
+    """how soon a word that a passage repeats counts no more: 0, at once, or more"""
+    b: float = field(default=B, metadata=LATER)
+    """how much a passage's length counts: 0, not at all, to 1"""
+
+    def __post_init__(self) -> None:
+        if not (self.k1 >= 0 and 0 <= self.b <= 1):
+            raise ValueError(f"k1 {self.k1:g} and b {self.b:g}: k1 must be 0 or more, b 0 to 1, such as {K1} and {B}")
 
     def inputs(self, sources: Sources) -> Mapping[str, Any]:
         """Return passages, task and the corpus' statistics."""
@@ -42,7 +51,7 @@ class Bm25(Method):
 
         task = load_task(inputs["task"])
         queries, rows = distinct_bags(self.queries(task.train_texts), self.analyzer)
-        arguments = (self.analyzer, ray.put(read_statistics(inputs["statistics"])))
+        arguments = (self.analyzer, ray.put(read_statistics(inputs["statistics"])), self.k1, self.b)
         options: dict[str, Any] = {"searcher": Bm25Searcher, "arguments": arguments}
         return search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)
 
@@ -52,11 +61,13 @@ class Bm25Searcher:
 
     aligned = 1
 
-    def __init__(self, queries: Sequence[str], analyzer: Analyzer, statistics: Statistics):
+    def __init__(self, queries: Sequence[str], analyzer: Analyzer, statistics: Statistics, k1: float, b: float):
+        self.k1, self.b = k1, b
         self.analyzer, self.queries = analyzer, Queries.read(queries, analyzer)
         self.statistics = statistics.restricted(self.queries.terms)
 
     def search(self, texts: pa.Array, *, k: int, allowed: np.ndarray, floor: np.ndarray) -> TopK:
         """Return the k best passages of a shard for each query."""
-        index = index_passages(texts, analyzer=self.analyzer, statistics=self.statistics, only=self.queries.terms)
+        options: dict[str, Any] = {"statistics": self.statistics, "only": self.queries.terms}
+        index = index_passages(texts, analyzer=self.analyzer, k1=self.k1, b=self.b, **options)
         return search(index, self.queries, k=k, allowed=allowed, floor=floor)

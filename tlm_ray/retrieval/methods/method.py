@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
+from tlm_ray.identity import is_unset
 from tlm_ray.retrieval.engine.analyzer import Analyzer
 
 
@@ -61,7 +62,9 @@ class Method(ABC):
 
     def identity(self, depth: int) -> Mapping[str, Any]:
         """Return all that identifies the selection beside the inputs: name, depth and settings."""
-        return {"method": self.name, "depth": depth} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"method": self.name, "depth": depth} | {
+            f.name: getattr(self, f.name) for f in fields(self) if not is_unset(self, f)
+        }
 
     def inputs(self, sources: Sources) -> Mapping[str, Any]:
         """Return the stages that `find` reads, by a name for each."""

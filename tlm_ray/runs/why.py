@@ -1,0 +1,150 @@
+"""Why stages are to make: of each, the nearest result under the root, and the settings in which it is another."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.listing import list_files
+from tlm_ray.runs.stages import RECORD, Stage, fingerprint_of, found, unique
+
+READERS = 8  # records read at once
+OF_INPUT = 1_000  # settings that an input of another lineage counts for
+NOTHING = "nothing"
+FILE = "file "  # before the name of one of the files that a hash stands for
+SHORT = 12  # characters of a hash that are shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why one stage is to make."""
+
+    stage: Stage
+    """which"""
+    changes: tuple[tuple[str, Any, Any], ...]
+    """the settings that differ: name, what the nearest result has, what is wanted"""
+    follows: tuple[str, ...]
+    """its inputs that are to make themselves"""
+    is_first: bool
+    """no result of this kind is there at all"""
+
+    @property
+    def words(self) -> str:
+        """The reason in words, such as "rho2 20, nearest result 0"."""
+        said = [_said(*change) for change in self.changes]
+        if self.is_first:
+            said = ["the first of its kind"]
+        return "; ".join([*said, *(f"follows from {name}" for name in self.follows)]) or "its record is gone"
+
+
+def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
+    """Return a reason for each stage that is to make, inputs first."""
+    there = found(stages, root)
+    wanted = [stage for stage in unique(stages) if stage.fingerprint not in there]
+    records = {name: _records(root, name) for name in {stage.name for stage in wanted}}
+    stand_ins = {fingerprint: fingerprint for fingerprint in there}  # of a stage, or of the nearest to it
+    found_reasons = []
+    for stage in wanted:
+        expected = {name: stand_ins.get(source.fingerprint, "") for name, source in stage.inputs.items()}
+        own = dict(_flat({"version": stage.version, **stage.recipe["parameters"]}))
+        distances = [each.distance(own, expected) for each in records[stage.name]]
+        least = min(distances, default=0)
+        level = [each for each, far in zip(records[stage.name], distances, strict=True) if far == least]
+        nearest = min(level, key=lambda each: each.gap(own), default=None)
+        stand_ins[stage.fingerprint] = nearest.fingerprint if nearest else ""
+        found_reasons.append(
+            Reason(
+                stage=stage,
+                changes=tuple(nearest.changes(own, stage, expected)) if nearest else (),
+                follows=tuple(n for n, source in stage.inputs.items() if source.fingerprint not in there),
+                is_first=nearest is None,
+            )
+        )
+    return found_reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    """A stage that was made."""
+
+    recipe: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, str]]
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.recipe)
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        return self.recipe["inputs"]
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return dict(_flat({"version": self.recipe["version"], **self.recipe["parameters"]}))
+
+    def distance(self, own: Mapping[str, Any], expected: Mapping[str, str]) -> int:
+        """Count the settings in which it differs from what is wanted; inputs of another lineage count for many."""
+        strangers = sum(self.inputs.get(name) != fingerprint for name, fingerprint in expected.items())
+        strangers += len(self.inputs.keys() - expected.keys())
+        names = own.keys() | self.settings.keys()
+        return OF_INPUT * strangers + sum(self.settings.get(n, NOTHING) != own.get(n, NOTHING) for n in names)
+
+    def gap(self, own: Mapping[str, Any]) -> float:
+        """Return how far its numbers lie from those that are wanted, each in proportion."""
+        pairs = [(self.settings.get(name), value) for name, value in own.items()]
+        numbers = [(a, b) for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float) and a != b]
+        return sum(abs(a - b) / (abs(a) + abs(b)) for a, b in numbers)
+
+    def changes(
+        self, own: Mapping[str, Any], stage: Stage, expected: Mapping[str, str]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """Yield what differs: settings by name, then inputs that are there but are others."""
+        parts = {name: (self.parts[name], stage.parts[name]) for name in self.parts.keys() & stage.parts.keys()}
+        for there, wanted in parts.values():
+            for file in sorted(there.keys() | wanted.keys()):
+                if there.get(file) != wanted.get(file):
+                    yield f"{FILE}{file}", there.get(file, NOTHING), wanted.get(file, NOTHING)
+        for name in sorted(own.keys() | self.settings.keys()):
+            pair = (self.settings.get(name, NOTHING), own.get(name, NOTHING))
+            if pair[0] != pair[1] and name.partition("[")[0] not in parts:
+                yield name, *pair
+        for name in sorted(expected.keys() | self.inputs.keys()):
+            source = stage.inputs.get(name)
+            pair = (self.inputs.get(name, NOTHING), source.fingerprint if source else NOTHING)
+            if self.inputs.get(name, NOTHING) != expected.get(name, NOTHING):
+                yield name, *pair
+
+
+def _records(root: str, name: str) -> list[_Record]:
+    """Read what stages of a name were made under the root."""
+    folder = storage.join(root, name)
+    if not storage.exists(folder):
+        return []
+    with ThreadPoolExecutor(READERS) as readers:
+        read = list(readers.map(storage.read_json, [file.uri for file in list_files(folder, RECORD, missing_ok=True)]))
+    return [_Record(recipe=record["recipe"], parts=record.get("parts", {})) for record in read]
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the numbers and words within a value, by the names that lead to them."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value:
+        for place, inner in enumerate(value):
+            yield from _flat(inner, f"{name}[{place}]")
+    else:
+        yield name, value
+
+
+def _said(name: str, there: Any, wanted: Any) -> str:
+    if name.startswith(FILE):
+        return f"{name} is {'new' if there == NOTHING else 'gone' if wanted == NOTHING else 'another'}"
+    return f"{name} {_shown(wanted)}, nearest result {_shown(there)}"
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return f"{text[:SHORT]}..." if len(text) > 40 else text
