@@ -8,16 +8,32 @@ A table of counts over seeds, and a figure of every head's weights over one text
 has it: TLM has more positional heads and fewer vertical ones than a pretrained encoder that was fine-tuned.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import ray
 from pretrained import Kind, PretrainedTable
 
-from tlm_ray import Stages, parse, plain_errors, ray_options, run, short_name, show_plan, show_reasons, storage
+from tlm_ray import (
+    Flow,
+    Recipe,
+    Stage,
+    Stages,
+    parse,
+    plain_errors,
+    ray_options,
+    run,
+    short_name,
+    show_plan,
+    show_reasons,
+    storage,
+)
 from tlm_ray.report.attention import heads_figure, heads_markdown, heads_records
 from tlm_ray.report.formats import json_text
 from tlm_ray.runs.attention import attention_stage, read_example, read_heads
 from tlm_ray.runs.execution import make
+from tlm_ray.runs.plain_rows import PlainStages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,42 +53,45 @@ class AttentionHeads(PretrainedTable):
             raise ValueError(f"--rows {self.rows}: must be 1 or more, texts of the dev set")
 
 
+def watched(flow: Flow, rows: int, stages: Stages | PlainStages) -> Stage:
+    """Return the stage that watches a training's heads."""
+    assert isinstance(stages, Stages), "plain classifiers have no heads"
+    return attention_stage(flow, stages, rows=rows)
+
+
 def main() -> None:
     options = parse(AttentionHeads, __doc__)
     flow, place = options.flow(), options.place
     trainings = options.trainings(flow)
+    trainings = [one for one in trainings if isinstance(one.recipe, Recipe)]
     if options.dry_run or options.why:
-        (show_plan if options.dry_run else show_reasons)(trainings, flow)
+        (show_plan if options.dry_run else show_reasons)(trainings, flow, last=partial(watched, flow, options.rows))
         return
     ray.init(**ray_options())
     outcome = run(trainings, flow, name=options.name, tracking_uri=place.tracking_uri)
-    watched = {
-        training: attention_stage(flow, stages, rows=options.rows)
-        for training, stages in outcome.stages.items()
-        if isinstance(stages, Stages)
-    }
-    make(list(watched.values()), outcome.root)
+    stages = {training: watched(flow, options.rows, own) for training, own in outcome.stages.items()}
+    make(list(stages.values()), outcome.root)
     models = [
         read_heads(stage, outcome.root, row=training.row, task=short_name(training.task))
-        for training, stage in watched.items()
+        for training, stage in stages.items()
     ]
     examples = {
         number: read_example(stage, outcome.root)
-        for number, (training, stage) in enumerate(watched.items())
+        for number, (training, stage) in enumerate(stages.items())
         if training.seed == 0
     }
     text = heads_markdown(models)
-    files = {
-        "md": text.encode(),
-        "json": json_text({"models": heads_records(models)}).encode(),
-        "png": heads_figure(models, examples),
-    }
     print(text)
-    uris = {storage.join(place.out, f"{options.name}.{kind}"): data for kind, data in files.items()}
-    for uri, data in uris.items():
-        storage.write_bytes(uri, data)
+    files: dict[str, Callable[[], bytes]] = {  # the figure last: it may be too large to draw
+        "md": text.encode,
+        "json": json_text({"models": heads_records(models)}).encode,
+        "png": partial(heads_figure, models, examples),
+    }
+    for kind, made in files.items():
+        uri = storage.join(place.out, f"{options.name}.{kind}")
+        storage.write_bytes(uri, made())
+        outcome.tracker.attach([uri])
         print(uri)
-    outcome.tracker.attach(uris)
 
 
 if __name__ == "__main__":

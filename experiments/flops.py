@@ -31,6 +31,10 @@ class Flops(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.budget.minutes is not None and (self.scales or self.baseline):
+            raise ValueError(
+                f"--minutes {self.budget.minutes:g}: chooses the scale itself, of no --baseline; give --tokens"
+            )
         for part in self.parts:
             if not 0 < part <= 1:
                 raise ValueError(f"--parts {part:g}: a part of a recipe's tokens, above 0 and at most 1")
@@ -54,8 +58,12 @@ class Flops(Table):
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """The most is the best."""
-        own = [row for row in rows if row not in self.baseline]
-        return [(own[-1], less) for less in own[:-1]]
+        *less, most = [row for row in rows if row not in self.baseline]
+        return [(most, row) for row in less]
+
+    def against(self, rows: list[str]) -> str:
+        """The most of our own."""
+        return [row for row in rows if row not in self.baseline][-1]
 
 
 if __name__ == "__main__":

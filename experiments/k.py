@@ -26,6 +26,13 @@ class K(Table):
     ks: list[int] = field(default_factory=list)
     """values of K; by default a hundredth, a tenth and all of the recipe's, such as the paper's 50, 500 and 5000"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ks and self.passages.k is not None:
+            raise ValueError(f"--k {self.passages.k} and --ks {' '.join(map(str, self.ks))}: give --ks alone")
+        if self.passages.depth is not None and self.passages.depth < max(self.ks, default=0):
+            raise ValueError(f"--depth {self.passages.depth}: must be the largest of --ks, {max(self.ks)}, or more")
+
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Vary K, with one retrieval for all."""
         ks = sorted(set(self.ks or [max(1, recipe.k // 100), max(1, recipe.k // 10), recipe.k]))
@@ -33,8 +40,9 @@ class K(Table):
         return {NONE: replace(whole, k=0, rho1=0)} | {f"K = {k}": replace(whole, k=k) for k in ks}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """The most text is the best."""
-        return [(rows[-1], less) for less in rows[:-1]]
+        """The most text is the best; tasks whose recipes have another K may lack a row."""
+        *less, most = sorted((row for row in rows if row != NONE), key=lambda row: int(row.removeprefix("K = ")))
+        return [(most, row) for row in (NONE, *less)]
 
 
 if __name__ == "__main__":

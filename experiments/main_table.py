@@ -95,6 +95,10 @@ class MainTable(Table):
         """Text that was searched for above any other text, and above none."""
         return [(OURS, row) for row in rows if OURS in rows and row in ROWS and row != OURS]
 
+    def against(self, rows: list[str]) -> str:
+        """Ours, where it is there."""
+        return OURS if OURS in rows else super().against(rows)
+
 
 if __name__ == "__main__":
     with plain_errors():

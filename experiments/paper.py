@@ -60,7 +60,7 @@ def summary(shown: dict[str, Results]) -> str:
     """Return a Markdown table of what was expected: how far one row lies above another here, and in the paper."""
     lines = []
     for name, results in shown.items():
-        for each in results.verdicts:
+        for each in (verdict for verdict in results.verdicts if verdict.found):
             there = [f"{sum(each.reported) / len(each.reported):+.1f}"] if each.reported else ["–"]
             here = [each.word, f"{each.whole.mean:+.1f} ({each.whole.interval[0]:.1f} to {each.whole.interval[1]:.1f})"]
             lines.append([name, f"{each.above} above {each.below}", *here, *there])

@@ -14,6 +14,7 @@ import ray
 
 from tlm_ray import Corpora, Flow, Methods, Recipe, Table, parse, plain_errors, present, ray_options
 from tlm_ray.report.paper import TABLE_3
+from tlm_ray.retrieval.methods import Given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,24 +28,38 @@ class Retrieval(Table):
     shares: list[float] = field(default_factory=lambda: [0.1, 1.0])
     """shares of the corpus' documents that are there to be retrieved; of --corpora all are"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.corpora.corpora and (self.data.corpus or self.shares != [0.1, 1.0]):
+            raise ValueError("--corpora: stands for --corpus and --shares; give them without")
+
     def flow(self) -> Flow:
         """Open the corpora too."""
-        return replace(super().flow(), corpora=self.corpora.opened(self.data, self.place))
+        return replace(super().flow(), corpora=self.corpora.opened(self.place))
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Cross the methods with the corpora."""
         named = [pair.partition("=")[0] for pair in self.corpora.corpora]
         parts = {f"{share:.4g} of the corpus": {"corpus_share": share} for share in sorted(set(self.shares))}
         corpora = {f"corpus {name}": {"corpus": name} for name in named} or parts
+        methods = self.methods.chosen()
+        given = {name: replace(recipe, method=methods.pop(name)) for name in [Given.name] if name in methods}
         return {
             f"{name}, {words}": replace(recipe, method=method, **changes)
-            for name, method in self.methods.chosen().items()
+            for name, method in methods.items()
             for words, changes in corpora.items()
-        }
+        } | given  # which reads no corpus
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """The last method from the largest corpus is the best."""
-        return [(rows[-1], other) for other in rows[:-1]]
+        """BM25 is better than random text from each corpus, and from the largest share than from smaller ones."""
+        searched = [row for row in rows if row.startswith("bm25, ")]
+        pairs = [(row, row.replace("bm25", "random", 1)) for row in searched[::-1]]
+        found = [pair for pair in pairs if pair[1] in rows]
+        return found + ([] if self.corpora.corpora else [(searched[-1], less) for less in searched[:-1]])
+
+    def against(self, rows: list[str]) -> str:
+        """BM25 from the largest corpus, where it is there."""
+        return next((row for row in rows[::-1] if row.startswith("bm25, ")), rows[-1])
 
 
 if __name__ == "__main__":

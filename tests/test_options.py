@@ -143,6 +143,14 @@ REFUSED = [
     ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
     ("attention_heads", "--rows 0", "--rows 0: must be 1 or more, texts of the dev set"),
     ("flops", "--parts 0.5 2", "--parts 2: a part of a recipe's tokens, above 0 and at most 1"),
+    (
+        "flops",
+        "--minutes 3 --scales mini midi",
+        "--minutes 3: chooses the scale itself, of no --baseline; give --tokens",
+    ),
+    ("k", "--k 5 --ks 5 50", "--k 5 and --ks 5 50: give --ks alone"),
+    ("k", "--depth 5 --ks 5 50", "--depth 5: must be the largest of --ks, 50, or more"),
+    ("retrieval", "--corpora a=x --corpus y", "--corpora: stands for --corpus and --shares; give them without"),
     ("rho2", "--rho2 3", "--rho2: is what this experiment varies; give --rho2s"),
     ("pretrained", "--start x --minutes 3", "--minutes 3: the speed of --start is not known; give --tokens"),
     ("rho1", "--rho1 3", "--rho1: is what this experiment varies; give --rho1s"),
@@ -245,3 +253,35 @@ def test_rows_can_be_made_apart(kinds, tmp_path):
     )
     made = options.trainings(options.flow())
     assert [(one.row, one.seed) for one in made] == [(row, seed) for row in options.rows for seed in (0, 1)]
+
+
+ROWS = {
+    "k": ([], "K = 50", [("K = 50", "task data only"), ("K = 50", "K = 1"), ("K = 50", "K = 5")]),
+    "rho1": ([], "rho1 = 31", [("rho1 = 31", "rho1 = 1"), ("rho1 = 31", "general text only")]),
+    "rho2": (["--rho2s", "20", "100"], "rho2 = 100", []),
+    "main_table": (["--rows", "TLM, BM25 text", "BM25 neighbours"], "TLM, BM25 text", []),
+    "flops": (["--parts", "1", "--baseline", "x"], "TLM tiny", []),
+    "retrieval": (
+        ["--methods", "bm25", "dsir", "random"],
+        "bm25, 1 of the corpus",
+        [
+            ("bm25, 1 of the corpus", "random, 1 of the corpus"),
+            ("bm25, 0.1 of the corpus", "random, 0.1 of the corpus"),
+            ("bm25, 1 of the corpus", "bm25, 0.1 of the corpus"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("script", ROWS)
+def test_a_table_says_what_it_expects_and_whose_leads_it_tells(parsed, tmp_path, script):
+    arguments, against, expected = ROWS[script]
+    table = parsed(script, *arguments, "--root", str(tmp_path), "--seeds", "1")
+    view = table.view(table.trainings(table.flow()))
+    assert (view.against, list(view.expected)) == (against, expected)
+
+
+def test_a_given_selection_is_one_row_whatever_the_corpora(parsed, tmp_path):
+    table = parsed("retrieval", "--given", str(tmp_path / "x.csv"), "--root", str(tmp_path))
+    rows = table.vary(recipe_for("docstrings", "tiny"))
+    assert [row for row in rows if "given" in row] == ["given"] and len(rows) == 5

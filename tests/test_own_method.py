@@ -183,6 +183,8 @@ def test_a_given_file_is_identified_by_its_bytes_and_what_is_wrong_with_it_is_na
         laid_out(flow, method=Given(location=f"{tmp_path}/nosuch.csv"))
     for rows, message in (
         ([{"text": "x", "rank": "best"}], r"row 1: rank is 'best'; give whole numbers"),
+        ([{"text": "x", "rank": 2.0**40}], r"row 1: rank is 1099511627776"),
+        ([{"text": "x", "rank": None}], r"row 1: rank is None"),
         ([{"text": "x", "rank": 0.5}], r"row 1: rank is 0.5; give whole numbers, 0 for the best"),
         ([{"text": "x", "rank": 0}, {"text": "y", "rank": -1}], r"row 2: rank is -1"),
         ([{"text": "x", "rank": 99}], r"has no text of a rank below 10"),

@@ -40,7 +40,7 @@ def test_a_local_root_or_corpus_of_several_nodes_is_refused(cluster, tmp_path):
     with pytest.raises(ValueError, match=r"root '.*' is local, but the cluster has 2 nodes, which do not share it"):
         preflight.check_cluster(Execution(root=str(tmp_path)))
     cluster(NODE)
-    preflight.check_cluster(Execution(root=str(tmp_path)), str(tmp_path))
+    preflight.check_cluster(Execution(root=str(tmp_path)), [str(tmp_path)])
     with pytest.raises(ValueError, match="the cluster has 1 nodes and adds more"):
         preflight.check_cluster(Execution(root=str(tmp_path), workers=4, autoscaling=True))
     with pytest.raises(ValueError, match=r"train_workers 1 with 64 GPU each.*room for 0"):

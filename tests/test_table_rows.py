@@ -45,7 +45,7 @@ def test_stage_one_alone_has_the_score_of_its_own_task_head_and_a_model(data, tm
         make([one.metrics], flow.execution.root)
 
 
-@pytest.mark.parametrize("change", [{"rho1": None}, {"stage_one": None, "counts": None}])
+@pytest.mark.parametrize("change", [{"rho1": None}, {"stage_one": None, "counts": None}, {"weighting": "mlm"}])
 def test_stage_one_alone_must_learn_labels(change):
     with pytest.raises(ValueError, match=r"one_stage True: needs a stage one that learns|stage_one None: give start"):
         small_recipe(one_stage=True, **change)

@@ -95,7 +95,7 @@ def _depths(retrieved: Sequence[Retrieved]) -> str:
 
 
 def _overlap(retrieved: Sequence[Retrieved]) -> str:
-    chosen = {one.method: set(one.selection["passage"].to_pylist()) for one in retrieved}
+    chosen = {one.method: set(one.selection["text"].to_pylist()) for one in retrieved}
     rows = [
         (escape(a), *("–" if a == b else f"{100 * len(own & chosen[b]) / max(1, len(own)):.1f} %" for b in chosen))
         for a, own in chosen.items()

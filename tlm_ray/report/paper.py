@@ -61,6 +61,11 @@ class PaperTable:
     averages: Mapping[str, float]
     """of each row, as printed; empty where the table has none"""
 
+    @property
+    def title(self) -> str:
+        """The name at the beginning of a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
     def reported(self, task: str) -> list[ReportedRow]:
         """Return the rows for one task, in their order; [] for a task that the table lacks.
 

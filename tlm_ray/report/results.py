@@ -35,7 +35,7 @@ class Verdict:
     found: tuple[Difference, ...]
     """how far the first lies above the second, task by task"""
     paper: str
-    """the name of the paper's table"""
+    """the title of the paper's table"""
     reported: tuple[float, ...]
     """how far it lies above it there, task by task; empty where the table lacks one of the rows"""
 
@@ -58,7 +58,7 @@ class Verdict:
         if not self.reported:
             return said
         alike = f"above on {sum(lead > 0 for lead in self.reported)} of {len(self.reported)} tasks"
-        return f"{said} {self.paper.capitalize()} of the paper: {fmean(self.reported):+.1f}, {alike}."
+        return f"{said} {self.paper} of the paper: {fmean(self.reported):+.1f}, {alike}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class Results:
         means = {name: {c.task: c.mean for c in paper.cells if c.row == name} for name in (above, below)}
         leads = tuple(mean - means[below][task] for task, mean in means[above].items() if task in means[below])
         found = tuple(each for each in self.differences if (each.row, each.other) == (above, below))
-        return Verdict(above=above, below=below, found=found, paper=paper.name, reported=leads)
+        return Verdict(above=above, below=below, found=found, paper=paper.title, reported=leads)
 
     def claims(self) -> list[str]:
         """Return a sentence for each row that the view's leads over and each expected pair, and what bold means."""

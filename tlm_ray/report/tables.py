@@ -52,7 +52,7 @@ def remarks(results: Results) -> list[str]:
     notes = {
         own: True,
         PRETRAINED_NOTE: any(cell.pretrained for cell in results.cells),
-        PAPER.format(results.view.paper.name.capitalize()): bool(reported),
+        PAPER.format(results.view.paper.title): bool(reported),
         PAPERS_COSTS: any(row.flops for row in reported),
     }
     return [note for note, applies in notes.items() if applies]

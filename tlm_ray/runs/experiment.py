@@ -1,7 +1,7 @@
 """An experiment: named trainings, made on the cluster that the script has connected to, tracked, and tabulated."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rich.markup import escape
@@ -13,28 +13,31 @@ from tlm_ray.report import check_name
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
+from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.tracking import Tracker, default_uri
 from tlm_ray.runs.why import reasons
 
+Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
 
-def show_plan(trainings: Sequence[Training], flow: Flow) -> None:
+
+def show_plan(trainings: Sequence[Training], flow: Flow, *, last: Last = lambda stages: stages.metrics) -> None:
     """Print what a run would make and what it would cost; needs no cluster."""
     _check(trainings)
     wanted = [
-        Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=one.stages(flow).metrics)
-        for one in trainings
+        Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=last(one.stages(flow))) for one in trainings
     ]
     show(wanted, flow.execution)
 
 
-def show_reasons(trainings: Sequence[Training], flow: Flow) -> None:
+def show_reasons(trainings: Sequence[Training], flow: Flow, *, last: Last = lambda stages: stages.metrics) -> None:
     """Print why stages are to make; needs no cluster."""
     _check(trainings)
-    found = reasons([one.stages(flow).metrics for one in trainings], flow.execution.root)
+    found = reasons([last(one.stages(flow)) for one in trainings], flow.execution.root)
     for reason in found:
         console.print(escape(f"{reason.stage.name:<10} {reason.stage.fingerprint[:8]}  {reason.words}"))
     if not found:
@@ -62,7 +65,7 @@ def run(
     _check(trainings)
     _check_beside(beside, trainings)
     execution = fitted(flow.execution)
-    check_cluster(execution, "" if flow.corpus is None else flow.corpus.uri)
+    check_cluster(execution, [corpus.uri for corpus in flow.all_corpora])
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
     followed = flow.callbacks
     flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])

@@ -65,8 +65,10 @@ class Corpora:
 
     corpora: Annotated[list[str], tyro.conf.arg(metavar="NAME=LOCATION ...")] = field(default_factory=list)
     """corpora by names of your own, instead of --corpus"""
+    corpora_column: str = "text"
+    """their text column"""
 
-    def opened(self, data: Data, place: "Folders") -> dict[str, Corpus]:
+    def opened(self, place: "Folders") -> dict[str, Corpus]:
         """Open each by its name; ValueError for one that is not NAME=LOCATION."""
         found: dict[str, Corpus] = {}
         for pair in self.corpora:
@@ -74,7 +76,7 @@ class Corpora:
             if not (name and equals and location) or name in found:
                 raise ValueError(f"--corpora {pair!r}: give NAME=LOCATION, each name once, such as web=s3://bucket/web")
             uri, digests = storage.absolute(location), storage.join(place.root, "corpora.json")
-            found[name] = open_corpus(uri, column=data.column, digests=digests)
+            found[name] = open_corpus(uri, column=self.corpora_column, digests=digests)
         return found
 
 

@@ -59,12 +59,16 @@ class Outcome:
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
 
-    def _general_bytes(self, stages: Stages | PlainStages | None, recipe: Recipe | PlainClassifier | None) -> int:
-        """Count the selected text that a training learns from, and those that it begins with."""
-        if not isinstance(stages, Stages) or not isinstance(recipe, Recipe):
-            return 0
-        own = sum(self._facts(stages.neighbours).get("rank_bytes", [])[: recipe.k])
-        return own + self._general_bytes(stages.before, recipe.after)
+    def _general_bytes(self, stages: Stages | PlainStages, recipe: Recipe | PlainClassifier) -> int:
+        """Count the selected text that a training learns from, with that of the recipes before it, each text once."""
+        sizes: dict[str, int] = {}
+        own, made = (recipe, stages) if isinstance(recipe, Recipe) and isinstance(stages, Stages) else (None, None)
+        while own is not None and made is not None:
+            if made.neighbours is not None:
+                size = sum(self._facts(made.neighbours).get("rank_bytes", [])[: own.k])
+                sizes[made.neighbours.fingerprint] = max(size, sizes.get(made.neighbours.fingerprint, 0))
+            own, made = own.after, made.before
+        return sum(sizes.values())
 
     def _facts(self, stage: Stage | None) -> dict[str, Any]:
         """Return a stage's facts, empty where it is not needed or not recorded."""

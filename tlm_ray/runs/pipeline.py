@@ -121,6 +121,11 @@ class Flow:
             cost={"bytes": corpus.size, "seconds": 10.0},
         )
 
+    @property
+    def all_corpora(self) -> list[Corpus]:
+        """The general corpora that are not embedded."""
+        return [*([] if self.corpus is None else [self.corpus]), *self.corpora.values()]
+
     def corpus_of(self, recipe: Recipe) -> Corpus | None:
         """Return the general corpus of a recipe, None for the embedded one."""
         if not recipe.corpus:

@@ -22,16 +22,16 @@ def fitted(execution: Execution) -> Execution:
     )
 
 
-def check_cluster(execution: Execution, corpus_uri: str = "") -> None:
+def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
     """ValueError if the storage root is local on a cluster of several nodes, or a training's request cannot be met.
 
     With `execution.shared_root` every node is asked whether it sees the root. With `execution.autoscaling` the cluster
-    counts as several nodes, and requests are not checked. corpus_uri: "" for the embedded corpus.
+    counts as several nodes, and requests are not checked. corpora: locations of general corpora.
     """
     nodes = _alive()
     several = len(nodes) > 1 or execution.autoscaling
-    for name, uri in (("root", execution.root), ("corpus", corpus_uri)):
-        if several and uri and storage.is_local(uri) and not execution.shared_root:
+    for name, uri in (("root", execution.root), *(("corpus", uri) for uri in corpora)):
+        if several and storage.is_local(uri) and not execution.shared_root:
             raise ValueError(
                 f"{name} {uri!r} is local, but the cluster has {len(nodes)} nodes"
                 f"{' and adds more' if execution.autoscaling else ''}, which do not share it; give a shared location "

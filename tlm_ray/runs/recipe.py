@@ -93,7 +93,7 @@ class Recipe:
             raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with, or after")
         if self.after is not None and (self.after.stage_one is None or self.counts is not None):
             raise ValueError("after: a recipe with a stage one, whose embeddings stay as they are; give counts=None")
-        if self.one_stage and (self.stage_one is None or self.rho1 is None):
+        if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
             raise ValueError(

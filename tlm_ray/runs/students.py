@@ -6,10 +6,9 @@ from typing import Any
 
 from tlm_ray import parallel, storage
 from tlm_ray.runs import work
-from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.pipeline import MODELS, Flow
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.stages import Stage, Stages
-from tlm_ray.training.settings import MODEL
 
 # Spliced rows of each training row, which the teachers label too; stage two is twice as long, for there is more to
 # learn: of `mini` that is 1.25 trainings.
@@ -29,7 +28,8 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teacher
     learner = replace(
         recipe, labels=replace(recipe.labels, smoothing=0.0), stage_two=replace(recipe.stage_two, **longer)
     )
-    stage_two = flow.stage_two(learner, own.blocks, own.stage_one, seed, taught)
+    begins = own.stages_one[-1] if own.stages_one else None
+    stage_two = flow.stage_two(learner, own.blocks, begins, seed, taught)
     return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two=stage_two))
 
 
@@ -43,7 +43,7 @@ def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[St
             work.write_soft_labels,
             folder,
             inputs["blocks"],
-            [storage.join(inputs[name], MODEL) for name in names],
+            [storage.join(inputs[name], MODELS[stage.name]) for name, stage in zip(names, teachers, strict=True)],
             resources=dict(compute.resources),
             splices=SPLICES,
             precision=recipe.precision,

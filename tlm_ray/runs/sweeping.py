@@ -83,8 +83,10 @@ def sweep(
     stopped_step and stopped_dev, the last that was known of it. RuntimeError if no trial finished.
     """
     check_name(name)
+    if any(recipe.one_stage for recipe in tried):
+        raise ValueError("one_stage True: a sweep follows stage two; tables and `run` take recipes without one")
     execution = fitted(flow.execution)
-    check_cluster(execution, "" if flow.corpus is None else flow.corpus.uri)
+    check_cluster(execution, [corpus.uri for corpus in flow.all_corpora])
     flow = replace(flow, execution=execution)
     trials = trial_stages(flow, tried, task)
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)

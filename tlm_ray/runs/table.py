@@ -57,7 +57,11 @@ class Table(TrainingOptions, ABC):
 
     @abstractmethod
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """Return pairs of rows, the first expected above the second; all leads of the very first are told."""
+        """Return pairs of rows, the first expected above the second."""
+
+    def against(self, rows: list[str]) -> str:
+        """Return the row whose lead over each other row is told: of the first pair, or the last row."""
+        return next((above for above, _ in self.expected(rows)), rows[-1])
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return one training per row, task and seed, after the plain classifiers of each task."""
@@ -75,10 +79,14 @@ class Table(TrainingOptions, ABC):
 
     def view(self, trainings: Sequence[Training]) -> View:
         """Return how its scores are looked at."""
-        rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe)))
-        expected = self.expected(rows)
-        against = expected[0][0] if expected else ""
-        return View(against=against, split=self.split, varied=self.varied, paper=self.paper, expected=expected)
+        rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe) and not one.teachers))
+        return View(
+            against=self.against(rows),
+            split=self.split,
+            varied=self.varied,
+            paper=self.paper,
+            expected=self.expected(rows),
+        )
 
 
 def present(table: Table, connect: Callable[[], Any]) -> Results | None:

@@ -36,7 +36,7 @@ class Reason:
         said = [_said(*change) for change in self.changes]
         if self.is_first:
             said = ["the first of its kind"]
-        return "; ".join([*said, *(f"follows from {name}" for name in self.follows)]) or "its record is gone"
+        return "; ".join([*said, *(f"follows from {name}" for name in self.follows)])
 
 
 def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:

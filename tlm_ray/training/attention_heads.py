@@ -59,10 +59,12 @@ def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str,
         tokenizer = load_tokenizer(path)
     marks = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.convert_tokens_to_ids(".")]
     dev = read_blocks(storage.join(blocks, "dev.arrow"))
-    texts = [dev.tokens[start:stop] for start, stop in zip(dev.offsets[:rows], dev.offsets[1 : rows + 1], strict=False)]
+    spans = [slice(*span) for span in zip(dev.offsets[:-1][:rows], dev.offsets[1:][:rows], strict=True)]
+    texts = [dev.tokens[span] for span in spans]
+    types = None if dev.types is None else [dev.types[span] for span in spans]
     with storage.folder_for_reading(model) as path:
-        found = looks(attention_of(path, texts, device=device), marks)
-        (_, first), *_ = attention_of(path, texts[:1], device=device)
+        found = looks(attention_of(path, texts, types, device=device), marks)
+        (_, first), *_ = attention_of(path, texts[:1], types, device=device)
     with storage.open_output(storage.join(folder, EXAMPLE)) as stream:
         np.lib.format.write_array(stream, first.astype(np.float16), allow_pickle=False)
     shares = {name: getattr(found, name).tolist() for name in LOOKS}
@@ -71,15 +73,16 @@ def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str,
 
 @torch.no_grad()
 def attention_of(
-    model: Any, texts: Sequence[np.ndarray], *, device: str = "cpu"
+    model: Any, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None, *, device: str = "cpu"
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Yield the token ids and attention weights, (layers, heads, length, length), of each text, in fp32.
 
-    model: a local folder that transformers opens.
+    model: a local folder that transformers opens. types: token types of each text, None where all are 0.
     """
     opened = transformers.AutoModel.from_pretrained(model, attn_implementation="eager", trust_remote_code=False)
     opened = opened.to(device).eval()
-    for text in texts:
-        ids = torch.from_numpy(text.astype(np.int64))[None].to(device)
-        attentions = opened(input_ids=ids, output_attentions=True).attentions
+    for number, text in enumerate(texts):
+        rows = {"input_ids": text} | ({} if types is None else {"token_type_ids": types[number]})
+        inputs = {name: torch.from_numpy(row.astype(np.int64))[None].to(device) for name, row in rows.items()}
+        attentions = opened(**inputs, output_attentions=True).attentions
         yield text, torch.cat(attentions).float().cpu().numpy()

@@ -61,7 +61,9 @@ class Bm25Searcher:
 
     aligned = 1
 
-    def __init__(self, queries: Sequence[str], analyzer: Analyzer, statistics: Statistics, k1: float, b: float):
+    def __init__(
+        self, queries: Sequence[str], analyzer: Analyzer, statistics: Statistics, k1: float = K1, b: float = B
+    ):
         self.k1, self.b = k1, b
         self.analyzer, self.queries = analyzer, Queries.read(queries, analyzer)
         self.statistics = statistics.restricted(self.queries.terms)

@@ -56,6 +56,8 @@ class Given(Method):
 
 def _read(location: str, depth: int, task: Task) -> tuple[pa.Table, int]:
     """Return passage (the row's number), text and rank of the rows to keep, by rank, and how many were left out."""
+    from tlm_ray.retrieval.selection import take_rows
+
     contamination = Contamination(task.texts("dev") + task.texts("test"))
     kept, leaks, first = [], 0, 0
     for batch in read_columns(location, list(COLUMNS)):
@@ -68,7 +70,8 @@ def _read(location: str, depth: int, task: Task) -> tuple[pa.Table, int]:
     table = pa.concat_tables(kept) if kept else pa.table({name: [] for name in ("passage", *COLUMNS)})
     if not len(table):
         raise ValueError(f"file {location!r}: has no text of a rank below {depth}; give another file, or a larger K")
-    return table.take(pc.sort_indices(table, [("rank", "ascending"), ("passage", "ascending")])), leaks
+    order = np.argsort(table["rank"].to_numpy(), kind="stable")
+    return take_rows(table, order), leaks
 
 
 def _ranks(column: pa.Array, location: str, first: int) -> np.ndarray:
@@ -85,4 +88,4 @@ def _ranks(column: pa.Array, location: str, first: int) -> np.ndarray:
 def _is_rank(value: Any) -> bool:
     if isinstance(value, str):  # as a CSV's are read
         return value.isdecimal() and int(value) < 2**31
-    return isinstance(value, int | float) and value in range(2**31)
+    return isinstance(value, int | float) and 0 <= value < 2**31 and value == int(value)
