@@ -28,8 +28,8 @@ class K(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ks and self.passages.k is not None:
-            raise ValueError(f"--k {self.passages.k} and --ks {' '.join(map(str, self.ks))}: give --ks alone")
+        if self.ks and self.passages.k not in (None, *self.ks):
+            raise ValueError(f"--k {self.passages.k}: is not among --ks {' '.join(map(str, self.ks))}; give --ks alone")
         if self.passages.depth is not None and self.passages.depth < max(self.ks, default=0):
             raise ValueError(f"--depth {self.passages.depth}: must be the largest of --ks, {max(self.ks)}, or more")
 

@@ -21,7 +21,7 @@ BM25 = [
     {"passage": 9, "text": "birds of a feather", "rank": 0, "score": 1.5, "query": 1, "source": "c"},
     *({"passage": 20 + i, "text": f"cat {i}", "rank": i, "score": 1.0, "query": 0, "source": "c"} for i in range(1, 9)),
 ]
-RANDOM = [{"passage": 9, "text": "anything", "rank": 0, "score": 0.0, "query": -1, "source": "c"}]
+RANDOM = [{"passage": 9, "text": "birds of a feather", "rank": 0, "score": 0.0, "query": -1, "source": "c"}]
 
 
 @pytest.fixture(scope="module")

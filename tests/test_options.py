@@ -148,7 +148,7 @@ REFUSED = [
         "--minutes 3 --scales mini midi",
         "--minutes 3: chooses the scale itself, of no --baseline; give --tokens",
     ),
-    ("k", "--k 5 --ks 5 50", "--k 5 and --ks 5 50: give --ks alone"),
+    ("k", "--k 7 --ks 5 50", "--k 7: is not among --ks 5 50; give --ks alone"),
     ("k", "--depth 5 --ks 5 50", "--depth 5: must be the largest of --ks, 50, or more"),
     ("retrieval", "--corpora a=x --corpus y", "--corpora: stands for --corpus and --shares; give them without"),
     ("rho2", "--rho2 3", "--rho2: is what this experiment varies; give --rho2s"),

@@ -1,5 +1,6 @@
 """Rows of the paper's tables: stage one alone, a share of the corpus, one of several corpora."""
 
+import importlib
 import re
 import shutil
 from dataclasses import replace
@@ -10,16 +11,19 @@ from safetensors.torch import load_file
 from small import laid_out, small_flow, small_recipe
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from tlm_ray import storage
+from tlm_ray import Changes, Data, Passages, Place, present, storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import load_task
+from tlm_ray.plain import PLAIN
+from tlm_ray.runs import experiment
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.recipes import baseline, pretraining, recipe_for
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.starts import Pretrained
 
+PLAIN_NAMES = [one.name for one in PLAIN]
 pytestmark = pytest.mark.usefixtures("alone")
 
 
@@ -113,3 +117,32 @@ def test_an_adapted_encoder_begins_with_the_weights_of_the_stage_before(data, tm
 def test_a_recipe_can_only_come_after_one_with_a_stage_one(change):
     with pytest.raises(ValueError, match="after: a recipe with a stage one"):
         small_recipe(**({"after": small_recipe()} | change))
+
+
+TABLES = {
+    "rho1": ("Rho1", {"rho1s": [1]}, ["rho1 = 1", "general text only"]),
+    "pretrained": ("PretrainedTable", {"kinds": ["plain"]}, ["PLM", "TLM"]),
+}
+
+
+@pytest.mark.parametrize("script", TABLES)
+def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, script):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "experiments")
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
+    kind, values, rows = TABLES[script]
+    place = Place(root=f"{tmp_path}/root", out=f"{tmp_path}/out", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    source = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=str(data / "corpus"))
+    short = Changes(steps=4, steps_two=4, precision="fp32")
+    table = getattr(importlib.import_module(script), kind)(
+        data=source, place=place, changes=short, passages=Passages(k=5), seeds=1, **values
+    )
+    results = present(table, connect=lambda: None)
+    assert results is not None and [row for row in results.rows if row not in PLAIN_NAMES] == rows
+    assert [verdict.above for verdict in results.verdicts] == [results.view.against]
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        f"{script}.{k}" for k in ("md", "csv", "json", "png")
+    }
+    costs = {cell.row: (cell.flops, cell.data_bytes) for cell in results.cells}
+    if script == "pretrained":
+        assert costs["PLM"][0] > costs["TLM"][0] * 0.9 and costs["PLM"][1] > 0, "its pretraining counts"
