@@ -42,7 +42,7 @@ class Flops(Table):
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
         """Vary the scale, too."""
         found: dict[str, Recipe] = {}
-        for scale in self.scales or [self.changes.scale]:
+        for scale in self.scales or [self.changes.at(task, flow)]:
             own = replace(self, changes=replace(self.changes, scale=scale))
             found |= own.vary(own.recipe(task, flow, self.mixture))
         tuned = own.recipe(task, flow, self.mixture)

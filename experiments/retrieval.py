@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Corpora, Flow, Methods, Recipe, Table, parse, plain_errors, present, ray_options
+from tlm_ray import Corpora, Flow, Methods, Recipe, Table, open_flow, parse, plain_errors, present, ray_options
 from tlm_ray.report.paper import TABLE_3
 from tlm_ray.retrieval.methods import Given
 
@@ -35,7 +35,7 @@ class Retrieval(Table):
 
     def flow(self) -> Flow:
         """Open the corpora too."""
-        return replace(super().flow(), corpora=self.corpora.opened(self.place))
+        return open_flow(self.data, self.place, self.cluster, self.corpora)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Cross the methods with the corpora."""

@@ -10,6 +10,7 @@ The folder opens with transformers as it is, and with `experiments/predict.py`. 
 seeds stand the classifiers that one would pick instead of training an encoder.
 """
 
+import shlex
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -35,7 +36,9 @@ from tlm_ray import (
     show_reasons,
     storage,
 )  # fmt: skip
+from tlm_ray.corpus.tasks import Task
 from tlm_ray.listing import check_only
+from tlm_ray.runs.data_flow import EMBEDDED
 
 ROW, STUDENT = "train", "student"
 
@@ -121,6 +124,15 @@ def main() -> None:
         kept = [model]
         storage.copy_folder(outcome.model(next((one for one in facts if one.row == STUDENT), best)), model)
     print(*kept, sep="\n")
+    if options.data.task != EMBEDDED or flow.task_root:
+        print(f"\n{predict_command(flow.read(options.data.task), kept if options.ensemble else [model])}")
+
+
+def predict_command(task: Task, models: list[str]) -> str:
+    """Return the command that predicts other texts in a file like the task's."""
+    pair = ["--pair-column", task.columns.text_pair] if task.columns.text_pair else []
+    words = ["--column", task.columns.text, *pair, "--out", "predictions"]
+    return shlex.join(["python", "experiments/predict.py", "--model", *models, "--texts", "new.csv", *words])
 
 
 def add_row(table: Table, name: str, dev: float, test: float, seconds: float) -> None:

@@ -16,14 +16,14 @@ def in_this_process() -> Iterator[None]:
     """Run what `tlm_ray.parallel` and `train_stage` would send to Ray here, after the journey that it would make."""
     import ray
 
-    from tlm_ray.runs import pipeline
+    from tlm_ray.training import driver
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parallel, "each", _each)
         patch.setattr(parallel, "ray_tasks", _ray_tasks)
         patch.setattr(parallel, "on_worker", _on_worker)
         patch.setattr(ray, "put", lambda value: value)
-        patch.setattr(pipeline, "train_stage", _train_stage)
+        patch.setattr(driver, "train_stage", _train_stage)
         yield
 
 

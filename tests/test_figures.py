@@ -11,8 +11,11 @@ from report_cells import ROWS, has_colour, make_cells, make_trials, of, pixels
 
 import tlm_ray.report
 from tlm_ray import report
+from tlm_ray.report.curves import curve_figure
 from tlm_ray.report.drawing import COLOURS, marker_of
+from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.paper import TABLE_4, TASKS
+from tlm_ray.report.sweep_figures import sweep_figure
 
 
 @pytest.mark.parametrize(
@@ -26,18 +29,18 @@ from tlm_ray.report.paper import TABLE_4, TASKS
 )
 def test_the_figure_shows_every_row_in_its_colour(tasks, rows, seeds):
     cells = make_cells(tasks, rows=rows, seeds=seeds)
-    png = report.score_against_flops(of(cells))
+    png = score_against_flops(of(cells))
     image = pixels(png)
     assert image.shape[0] > 300
     assert image.shape[1] > 300
     assert (image == 255).all(axis=-1).mean() > 0.5  # a white ground with something on it
     assert all(has_colour(image, COLOURS[index]) for index in range(len(rows)))
-    assert png == report.score_against_flops(of(cells))
+    assert png == score_against_flops(of(cells))
 
 
 def test_the_figure_has_a_place_for_a_row_without_training():
     cells = make_cells(["docstrings"], flops=0.0)
-    assert has_colour(pixels(report.score_against_flops(of(cells))), COLOURS[0])
+    assert has_colour(pixels(score_against_flops(of(cells))), COLOURS[0])
 
 
 def test_colour_and_marker_together_tell_36_rows_apart():
@@ -53,7 +56,7 @@ def test_the_sweep_figure_shows_every_method(levels):
         trials = [trial | {"k": draw.randint(1, 5000)} for trial in trials]
     if levels == "single":
         trials = [trials[0], trials[-1]]
-    image = pixels(report.sweep_figure(trials))
+    image = pixels(sweep_figure(trials))
     assert has_colour(image, COLOURS[0])
     assert has_colour(image, COLOURS[1])
 
@@ -68,7 +71,7 @@ def test_no_figure_touches_pyplot():
 def test_a_pretrained_row_is_marked_in_the_figure():
     cells = make_cells(["docstrings"])
     marked = [*cells[:-1], report.Cell(**(vars(cells[-1]) | {"pretrained": True}))]
-    assert report.score_against_flops(of(marked)) != report.score_against_flops(of(cells))
+    assert score_against_flops(of(marked)) != score_against_flops(of(cells))
 
 
 def test_a_curve_shows_rows_at_their_number_the_papers_beside_them_and_others_as_lines():
@@ -77,8 +80,8 @@ def test_a_curve_shows_rows_at_their_number_the_papers_beside_them_and_others_as
         replace(cell, split="dev", dev_scores=(), x=None if cell.row == "TF-IDF" else float(cell.row[4:]))
         for cell in make_cells(["sciie", "docstrings"], rows=rows)
     ]
-    own = report.curve_figure(of(cells, split="dev", varied="k"))
+    own = curve_figure(of(cells, split="dev", varied="k"))
     image = pixels(own)
     assert has_colour(image, COLOURS[0]) and has_colour(image, COLOURS[1]), "points, and a dotted line"
-    assert own == report.curve_figure(of(cells, split="dev", varied="k"))
-    assert own != report.curve_figure(of(cells, split="dev", varied="k", paper=TABLE_4))
+    assert own == curve_figure(of(cells, split="dev", varied="k"))
+    assert own != curve_figure(of(cells, split="dev", varied="k", paper=TABLE_4))

@@ -102,7 +102,7 @@ def write(folder, task):
 def test_a_label_of_a_regression_that_is_no_number_is_named(tmp_path, label):
     rows = [("text", "1"), ("text", label)]
     folder = write_folder(tmp_path / "numbers", train=rows, dev=rows, test=rows)
-    with pytest.raises(ValueError, match=f"train.*, row 1: label '{label}' is not a number, which a regression needs"):
+    with pytest.raises(ValueError, match=f"train.*, row 2: label '{label}' is not a number, which a regression needs"):
         read_task(folder, metric="pearson_spearman")
 
 
@@ -131,26 +131,26 @@ def test_labels_of_any_arrow_type_are_read(tmp_path):
         assert read_task(f"{folder}/").labels == ("mid", "neg", "pos")
 
 
-NO_LABEL = [{"text": "a", "tag": "x"}]
+NO_LABEL = [{"text": "a", "kind": "x", "id": "1"}]
 BAD = {
-    "no label column": ({"train": NO_LABEL}, "train", r"has no column 'label', only text, tag; a task has text, label"),
-    "no text column": ({"dev": [{"body": "a", "label": "pos"}]}, "dev", "has no column 'text', only body, label"),
-    "empty text": ({"train": [*TRAIN, ("", "pos")]}, "train", "row 4: text is empty; fill it in or take the row out"),
-    "blank text": ({"test": [(" \n", "pos")]}, "test", "row 0: text is empty"),
-    "missing text": ({"dev": [*TRAIN, (None, "pos")]}, "dev", "row 4: text is empty"),
-    "empty label": ({"train": [*TRAIN, ("a", "")]}, "train", "row 4: label is empty"),
-    "missing label": ({"test": [("a", "pos"), ("a", None)]}, "test", "row 1: label is empty"),
+    "no label column": ({"train": NO_LABEL}, "train", r"no column 'label', only text, kind, id; say .*--lab"),
+    "no text column": ({"dev": [{"body": "a", "label": "pos"}]}, "dev", "no column 'text', only body, label; .*--text"),
+    "empty text": ({"train": [*TRAIN, ("", "pos")]}, "train", "row 5: text is empty; fill it in or take the row out"),
+    "blank text": ({"test": [(" \n", "pos")]}, "test", "row 1: text is empty"),
+    "missing text": ({"dev": [*TRAIN, (None, "pos")]}, "dev", "row 5: text is empty"),
+    "empty label": ({"train": [*TRAIN, ("a", "")]}, "train", "row 5: label is empty"),
+    "missing label": ({"test": [("a", "pos"), ("a", None)]}, "test", "row 2: label is empty"),
     "empty pair": (
         {"train": [{"text": "a", "text_pair": " ", "label": "x"}]},
         "train",
-        "row 0: text_pair is empty",
+        "row 1: text_pair is empty",
     ),
     "unknown label in dev": (
         {"dev": [("a", "pos"), ("b", "new")]},
         "dev",
-        "row 1: label 'new' is not among the training file's mid, neg, pos; mend it or add training examples",
+        "row 2: label 'new' is not among the training file's mid, neg, pos; mend it or add training examples",
     ),
-    "unknown label in test": ({"test": [("a", "Pos")]}, "test", "row 0: label 'Pos' is not among"),
+    "unknown label in test": ({"test": [("a", "Pos")]}, "test", "row 1: label 'Pos' is not among"),
     "one class": ({"train": [("a", "pos"), ("b", "pos")]}, "train", "has one class only, 'pos'; .* needs two or more"),
     "no rows": ({"dev": []}, "dev", "has no rows; a task needs examples in train, dev and test"),
     "text of lists": ({"train": [{"text": ["a"], "label": "x"}]}, "train", "column 'text'"),
@@ -166,18 +166,11 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, case):
     assert repr(f"{folder}{split}.jsonl") in str(caught.value)
 
 
-@pytest.mark.parametrize("missing", ["train", "dev", "test"])
-def test_a_missing_split_is_named_with_the_folder(tmp_path, missing):
-    folder = write_folder(tmp_path / "part", **{missing: None})
-    with pytest.raises(FileNotFoundError, match=f"has no {missing} file; it needs train, dev and test") as caught:
+def test_a_missing_train_file_is_named_with_the_folder(tmp_path):
+    folder = write_folder(tmp_path / "part", train=None)
+    with pytest.raises(FileNotFoundError, match="has no train file; it needs train, and perhaps") as caught:
         read_task(folder)
     assert repr(folder) in str(caught.value)
-
-
-def test_all_missing_splits_are_named_at_once(tmp_path):
-    folder = write_folder(tmp_path / "part", dev=None, test=None)
-    with pytest.raises(FileNotFoundError, match="has no dev and no test file"):
-        read_task(folder)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
@@ -245,9 +238,9 @@ def test_one_shard_a_split_in_the_naming_of_the_hub_is_a_split(tmp_path, dev):
     assert contents(read_task(sharded)) == contents(read_task(plain))
 
 
-def test_several_shards_of_a_split_are_refused(tmp_path):
+def test_a_shard_without_its_others_is_refused(tmp_path):
     folder = write_folder(tmp_path / "mine", names=("train-00000-of-00002", "dev", "test"))
-    with pytest.raises(ValueError, match=r"train-00000-of-00002.jsonl' is one of 2 shards; .* one file") as caught:
+    with pytest.raises(ValueError, match=r"train-00000-of-00002.jsonl' is one of 2 shards, of which 1") as caught:
         read_task(folder)
     assert repr(folder) in str(caught.value)
 
@@ -261,17 +254,6 @@ def test_a_mistyped_name_lists_the_tasks_below_the_root(tmp_path):
         read_task("reveiws", task_root=str(tmp_path / "root"))
     with pytest.raises(FileNotFoundError, match=r"--task-root '.*nowhere' has no task"):
         read_task("reviews", task_root=str(tmp_path / "nowhere"))
-
-
-@pytest.mark.parametrize("first", ["good", "good, very good"])
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
-def test_a_csv_with_another_delimiter_says_so(tmp_path, delimiter, first):
-    folder = write_folder(tmp_path / "mine", train=None)
-    rows = [("text", "label"), (first, "pos"), ("bad", "neg")]
-    (tmp_path / "mine" / "train.csv").write_text("".join(delimiter.join(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match="looks like it is separated by ") as caught:
-        read_task(folder)
-    assert repr(delimiter) in str(caught.value) and "train.csv" in str(caught.value)
 
 
 # Bytes of the stage "task", version 1. If they change, raise its version in tlm_ray/runs/pipeline.py first.

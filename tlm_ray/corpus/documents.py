@@ -1,8 +1,8 @@
 """Readers of raw text: Parquet, JSONL, CSV and plain text, from any location, as batches of one text column."""
 
 import csv
-import io
 import json
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from tlm_ray import storage
+from tlm_ray.corpus.dialects import dialect_of
 
 FORMATS = {
     ".parquet": "parquet",
@@ -23,7 +24,6 @@ FORMATS = {
 }
 BATCH_ROWS = 8192
 SHOWN = 40  # characters of a text in a message
-DELIMITERS = (";", "\t", "|")  # of files that call themselves CSV
 CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's own 1 MB is less than a book
 
 
@@ -48,7 +48,13 @@ def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.Reco
         for batch in reader(uri, columns):
             yield _select(batch, columns, uri)
     except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
-        raise ValueError(f"file {uri!r} cannot be read ({error}); repair it or take it away") from error
+        raise ValueError(f"file {uri!r} cannot be read ({_counted(str(error))}); repair it or take it away") from error
+
+
+def _counted(message: str) -> str:
+    """Count the rows of pyarrow's message from the first below the header, as all messages here do."""
+    counted = re.sub(r"Row #(\d+)", lambda match: f"row {int(match[1]) - 1}", message)
+    return f"{counted}; a value that holds the delimiter stands in quotes" if "Expected" in counted else counted
 
 
 def _select(batch: pa.RecordBatch, columns: list[str] | None, uri: str) -> pa.RecordBatch:
@@ -100,26 +106,16 @@ def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    delimiter = "\t" if ".tsv" in storage.without_query(uri).lower() else ","
-    _check_delimiter(uri, delimiter, columns)
-    read = pacsv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES)  # in one thread errors have a row number
-    options = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    dialect = dialect_of(uri)
+    read = pacsv.ReadOptions(  # in one thread errors have a row number
+        use_threads=False, block_size=CSV_BLOCK_BYTES, encoding=dialect.encoding
+    )
+    options = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
     with storage.open_text(uri) as stream:
         header = pacsv.open_csv(stream, read_options=read, parse_options=options).schema.names
     types = pacsv.ConvertOptions(column_types={name: pa.string() for name in header}, strings_can_be_null=False)
     with storage.open_text(uri) as stream:
         yield from pacsv.open_csv(stream, read_options=read, parse_options=options, convert_options=types)
-
-
-def _check_delimiter(uri: str, delimiter: str, columns: list[str] | None) -> None:
-    """ValueError if the header is one name that holds another delimiter, unless that is the name of a column asked."""
-    with storage.open_text(uri) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as lines:
-        header = next(csv.reader(lines, delimiter=delimiter), [])
-    found = [other for other in DELIMITERS if len(header) == 1 and other in header[0]]
-    if found and header != columns:
-        raise ValueError(
-            f"file {uri!r} looks like it is separated by {found[0]!r}; write it with {delimiter!r} instead"
-        )
 
 
 def _jsonl(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,13 @@
 """Named tasks: where the tasks of the paper and of GLUE lie on the Hugging Face hub, and what they are called."""
 
+import re
 from dataclasses import dataclass
 
 from tlm_ray import storage
+from tlm_ray.corpus.task_columns import Columns
+
+USUAL = Columns(text="text", label="label")
+TABLE_ENDING = re.compile(r"\.(parquet|csv|tsv|jsonl|ndjson|json)(\.\w+)?$")  # of a task that is one file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,12 +18,8 @@ class HubTask:
     """the folder; "" where nothing is known of it"""
     metric: str = "macro_f1"
     """a name of `scores.METRICS`"""
-    text: str = "text"
-    """the column of texts"""
-    text_pair: str = ""
-    """the column of second texts, for tasks of pairs"""
-    label: str = "label"
-    """the column of labels"""
+    columns: Columns = USUAL
+    """what text, label and a pair's second text are called"""
     files: tuple[str, str, str] = ("train.csv", "dev.csv", "test.csv")
     """the files of train, dev and test"""
 
@@ -34,7 +35,8 @@ def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "va
         f"{dev}-00000-of-00001.parquet",
     )
     uri = f"hf://datasets/nyu-mll/glue/{name}"
-    return HubTask(uri=uri, metric=metric, text=text, text_pair=text_pair, files=files)
+    columns = Columns(text=text, label="label", text_pair=text_pair)
+    return HubTask(uri=uri, metric=metric, columns=columns, files=files)
 
 
 # The authors' published files (paper.md: README of the released code) and GLUE, whose test labels are secret: there the
@@ -77,5 +79,6 @@ def known_name(task: str) -> str:
 
 
 def short_name(task: str) -> str:
-    """Return a task's name: the last part of a folder's location, without slashes or a query string; else unchanged."""
-    return storage.without_query(task).rstrip("/").rpartition("/")[2]
+    """Return a task's name: the last part of its location, without slashes, query string or a file's ending."""
+    name = storage.without_query(task).rstrip("/").rpartition("/")[2]
+    return TABLE_ENDING.sub("", name)

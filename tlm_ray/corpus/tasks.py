@@ -1,26 +1,31 @@
-"""Labelled tasks: a folder (or hub dataset) with train, dev and test files of text, label and perhaps text_pair.
+"""Labelled tasks: files of texts and labels, as train, dev and test.
 
-Labels are found in the training file, never hard-coded; with a metric of regression they are numbers. Everything that
-can be wrong with a task is found here, before any expensive work starts.
+Labels are found in the training rows, never hard-coded; with a metric of regression they are numbers. Everything that
+can be wrong with a task is found here, before any expensive work starts, and whatever was not plain is noted.
 """
 
-import math
+import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from hashlib import sha256
+from typing import Any
 
 import pyarrow as pa
 
 from tlm_ray import storage
-from tlm_ray.corpus.documents import as_strings, file_format, read_columns
-from tlm_ray.corpus.hub import HUB_TASKS, HubTask, known_name, short_name
+from tlm_ray.corpus.dialects import dialect_of
+from tlm_ray.corpus.documents import file_format
+from tlm_ray.corpus.hub import HUB_TASKS, USUAL, HubTask, known_name, short_name
 from tlm_ray.corpus.scores import Metric, metric_named
-from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.corpus.task_columns import Columns
+from tlm_ray.corpus.task_files import SPLITS, Files, is_table, located, split_files
+from tlm_ray.corpus.task_rows import as_rows, check_labels, read_file
+from tlm_ray.corpus.task_splits import RULE, cut
 
-SPLITS = ("train", "dev", "test")
-SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid"), "test": ("test",)}
-SHARD = re.compile(r"(\w+)-\d+-of-(\d+)")  # a data set's files as the hub writes them
 TASK = "task.json"
+UNNAMED = Columns()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +39,14 @@ class Task:
     labels: tuple[str, ...]
     """the classes, in the order of their ids; empty in a regression"""
     digests: tuple[str, str, str]
-    """sha256 of the files of train, dev and test: the task's identity"""
+    """of the files of train, dev and test, and of what they were taken for: the task's identity"""
     splits: dict[str, pa.Table] = field(compare=False, repr=False)
     """train, dev and test: text and text_pair (strings, a pair's second is "" where there is none) and label (int64
     class ids, or float64 in a regression)"""
+    columns: Columns = field(default=USUAL, compare=False)
+    """what they were called in its files"""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """what was not plain in its files, and what it was taken for"""
 
     @cached_property
     def train_texts(self) -> list[str]:
@@ -50,50 +59,63 @@ class Task:
         return [f"{text} {pair}".rstrip() for text, pair in zip(*columns, strict=True)]
 
 
-def read_task(name: str, *, task_root: str = "", metric: str | Metric = "") -> Task:
-    """Read and check a task: a folder's location, a name below `task_root`, or a name of the paper's or GLUE's tasks.
+def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", columns: Columns = UNNAMED) -> Task:
+    """Read and check a task: a location, a name below `task_root`, or a name of the paper's or GLUE's tasks.
 
-    metric: a name or a Metric of your own, which also says whether labels are classes or numbers; "" for the task's.
-    ValueError or FileNotFoundError names the file, the row and the fix: missing column, empty text, a label in dev or
+    A location is a folder with files of train, dev and test, or one file; dev and test rows that are not there are cut
+    from train (`task_splits`). metric: a name or a Metric of your own, which also says whether labels are classes or
+    numbers; "" for the task's. columns: what text and label are called, where their names do not say it.
+    ValueError or FileNotFoundError names the file, the rows and the fix: missing column, empty text, a label in dev or
     test that train does not have, fewer than two classes, a label that is no number where `metric` is of regression.
     """
-    short = short_name(name)
-    hub = HUB_TASKS.get(known_name(short), HubTask(uri=""))
-    if task_root:
-        source = HubTask(uri=_below(task_root, name), metric=hub.metric)
-    elif "/" in name:
-        source = HubTask(uri=name, metric=hub.metric)
-    elif hub.uri:
-        source = hub
-    else:
-        raise ValueError(
-            f"task {name!r}: known names are {', '.join(HUB_TASKS)}; for your own give its folder or --task-root"
-        )
-    files = _split_files(source)
-    tables = {split: _read_split(uri, source) for split, uri in files.items()}
+    source = _source(name, task_root, columns)
+    files = split_files(source)
     scored_by = metric_named(metric or source.metric)
-    labels = () if scored_by.is_regression else _labels(tables["train"], files["train"])
-    _check_classes(scored_by, labels, files["train"])
+    by_label = not scored_by.is_regression
+    own, parts = _read(files, source.columns, numbers=not by_label)
+    splits = {split: pa.concat_tables(tables) for split, tables in parts.items()}
+    missing = [split for split in SPLITS if split not in splits]
+    splits |= cut(splits["train"], missing, by_label=by_label) if missing else {}
+    labels = _labels(splits["train"], files["train"][0]) if by_label else ()
+    _check_classes(scored_by, labels, files["train"][0])
+    for split, tables in parts.items():
+        for uri, table in zip(files[split], tables, strict=True) if by_label else ():
+            check_labels(table, labels, uri)
     return Task(
-        name=short,
+        name=short_name(name),
         metric=scored_by.name,
         labels=labels,
-        digests=tuple(storage.digest(uri) for uri in files.values()),  # type: ignore[arg-type]
-        splits={
-            split: _measured(table, files[split]) if scored_by.is_regression else _number(table, labels, files[split])
-            for split, table in tables.items()
-        },
+        digests=_digests(files, USUAL if source in HUB_TASKS.values() else own),
+        splits={split: _numbered(splits[split], labels) for split in SPLITS},
+        columns=own,
+        notes=tuple(_notes(files, own, source.columns, splits)),
     )
 
 
-def _below(root: str, name: str) -> str:
-    """Return the location of a task below the root; FileNotFoundError lists the tasks that are there."""
-    uri = storage.join(root, name)
-    if list_files(uri, missing_ok=True):
-        return uri
-    names = [name_below(base_of(root), file.uri) for file in list_files(root, missing_ok=True)]
-    tasks = sorted({name.rpartition("/")[0] for name in names if short_name(name).partition(".")[0] == "train"})
-    raise FileNotFoundError(f"task {name!r}: no file there; --task-root {root!r} has {', '.join(tasks) or 'no task'}")
+def _source(name: str, task_root: str, columns: Columns) -> HubTask:
+    """Return where a task is and what is known of it."""
+    hub = HUB_TASKS.get(known_name(short_name(name)), HubTask(uri=""))
+    if task_root:
+        return HubTask(uri=located(task_root, name), metric=hub.metric, columns=columns)
+    if "/" in name or is_table(name):
+        return HubTask(uri=name, metric=hub.metric, columns=columns)
+    if not hub.uri:
+        raise ValueError(
+            f"task {name!r}: known names are {', '.join(HUB_TASKS)}; for your own give its folder or file, or "
+            "--task-root"
+        )
+    return hub
+
+
+def _read(files: Files, columns: Columns, *, numbers: bool) -> tuple[Columns, dict[str, list[pa.Table]]]:
+    """Return the columns, as the first file of train has them, and the rows of each file of each split, as strings."""
+    first = read_file(files["train"][0])
+    own = columns.found(first, files["train"][0])
+    rows = {}
+    for split, uris in files.items():
+        read = [(uri, first if uri == files["train"][0] else read_file(uri)) for uri in uris]
+        rows[split] = [as_rows(table, own.found(table, uri), uri, numbers=numbers) for uri, table in read]
+    return own, rows
 
 
 def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
@@ -101,70 +123,8 @@ def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
         raise ValueError(f"metric 'accuracy_f1' is for 2 classes, file {uri!r} has {len(labels)}; use 'macro_f1'")
 
 
-def _split_files(source: HubTask) -> dict[str, str]:
-    """Find a task folder's train, dev (or validation, valid) and test file by name; a hub task says its own."""
-    if source in HUB_TASKS.values():
-        return {s: storage.join(source.uri, f) for s, f in zip(SPLITS, source.files, strict=True)}
-    found: dict[str, str] = {}
-    for file in list_files(source.uri):
-        split = _split_of(file.uri, source.uri)
-        if split in found:
-            raise ValueError(f"task folder {source.uri!r} has two {split} files: {found[split]}, {file.uri}; keep one")
-        if split:
-            found[split] = file.uri
-    missing = [split for split in SPLITS if split not in found]
-    if missing:
-        raise FileNotFoundError(
-            f"task folder {source.uri!r} has no {' and no '.join(missing)} file; "
-            "it needs train, dev and test, each .parquet, .csv or .jsonl"
-        )
-    return {split: found[split] for split in SPLITS}
-
-
-def _split_of(uri: str, folder: str) -> str:
-    """Return the split that a file's name says, "" for any other file; ValueError for a shard of several."""
-    stem = short_name(uri).partition(".")[0]
-    shard = SHARD.fullmatch(stem)
-    split = next((split for split, names in SPLIT_NAMES.items() if (shard[1] if shard else stem) in names), "")
-    if split and shard and int(shard[2]) != 1:
-        raise ValueError(
-            f"task folder {folder!r}: file {uri!r} is one of {int(shard[2])} shards; put a split's shards together "
-            "into one file"
-        )
-    return split
-
-
-def _read_split(uri: str, source: HubTask) -> pa.Table:
-    """Read one file as text, text_pair and label, all strings; empty text or label is an error with its row."""
-    table = _read_all(uri)
-    pair = source.text_pair or ("text_pair" if "text_pair" in table.column_names else "")
-    wanted = {"text": source.text, "label": source.label} | ({"text_pair": pair} if pair else {})
-    for column in wanted.values():
-        if column not in table.column_names:
-            raise ValueError(
-                f"file {uri!r} has no column {column!r}, only {', '.join(table.column_names)}; "
-                "a task has text, label and, for pairs, text_pair"
-            )
-    columns = {name: as_strings(table[column], column, uri) for name, column in wanted.items()}
-    for name, column in columns.items():
-        for row, value in enumerate(column.to_pylist()):
-            if value is None or not value.strip():
-                raise ValueError(f"file {uri!r}, row {row}: {name} is empty; fill it in or take the row out")
-    columns.setdefault("text_pair", pa.array([""] * len(table)))
-    return pa.table({name: columns[name] for name in ("text", "text_pair", "label")})
-
-
-def _read_all(uri: str) -> pa.Table:
-    if file_format(uri) == "text":
-        raise ValueError(f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label")
-    batches = list(read_columns(uri))
-    if not sum(len(batch) for batch in batches):
-        raise ValueError(f"file {uri!r} has no rows; a task needs examples in train, dev and test")
-    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
-
-
 def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
-    """Return the classes found in the training file: by value where all are integers, else by name."""
+    """Return the classes of the training rows: by value where all are integers, else by name."""
     found = set(train["label"].to_pylist())
     if len(found) < 2:
         raise ValueError(
@@ -175,30 +135,39 @@ def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _number(table: pa.Table, labels: tuple[str, ...], uri: str) -> pa.Table:
+def _digests(files: Files, columns: Columns) -> tuple[str, str, str]:
+    """Return what identifies each split: of one file with the usual columns, its sha256."""
+
+    def of(split: str) -> str:
+        found = [storage.digest(uri) for uri in files.get(split, files["train"])]
+        said: list[Any] = [] if columns.usual else [asdict(columns)]
+        said += [] if len(files) == len(SPLITS) else [RULE, sorted(files), split]
+        return found[0] if len(found) == 1 and not said else sha256(json.dumps([found, *said]).encode()).hexdigest()
+
+    train, dev, test = map(of, SPLITS)
+    return train, dev, test
+
+
+def _notes(files: Files, columns: Columns, asked: Columns, splits: Mapping[str, pa.Table]) -> Iterator[str]:
+    """Say what the files were taken for, where that is not plain."""
+    for uri in dict.fromkeys(uri for uris in files.values() for uri in uris):
+        if file_format(uri) == "csv" and (words := dialect_of(uri).words):
+            yield f"{uri.rpartition('/')[2]}: {words}"
+    if not columns.usual and columns != asked:
+        yield f"columns: {columns.words}"
+    missing = [split for split in SPLITS if split not in files]
+    if missing:
+        rows = ", ".join(f"{len(table):,} {split}" for split, table in splits.items())
+        yield f"no {' and no '.join(missing)} file: a tenth of the texts each, drawn by their hashes: {rows} rows"
+
+
+def _numbered(table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """Return rows with class ids for labels, or numbers where there are no classes."""
+    values = table["label"].to_pylist()
+    if not labels:
+        return table.set_column(2, "label", pa.array(map(float, values), pa.float64()))
     index = {label: i for i, label in enumerate(labels)}
-    numbers = []
-    for row, label in enumerate(table["label"].to_pylist()):
-        if label not in index:
-            raise ValueError(
-                f"file {uri!r}, row {row}: label {label!r} is not among the training file's "
-                f"{', '.join(labels)}; mend it or add training examples of it"
-            )
-        numbers.append(index[label])
-    return table.set_column(2, "label", pa.array(numbers, pa.int64()))
-
-
-def _measured(table: pa.Table, uri: str) -> pa.Table:
-    """Read the labels of a regression."""
-    numbers = []
-    for row, label in enumerate(table["label"].to_pylist()):
-        try:
-            numbers.append(float(label))
-        except ValueError:
-            numbers.append(math.nan)
-        if not math.isfinite(numbers[-1]):
-            raise ValueError(f"file {uri!r}, row {row}: label {label!r} is not a number, which a regression needs")
-    return table.set_column(2, "label", pa.array(numbers, pa.float64()))
+    return table.set_column(2, "label", pa.array([index[value] for value in values], pa.int64()))
 
 
 def write_task(folder: str, task: Task) -> dict[str, int]:

@@ -7,14 +7,11 @@ figure named after the experiment. `publish_sweep` does so for the trials of a s
 
 from tlm_ray.report.cells import Cell
 from tlm_ray.report.comparison import Comparison
-from tlm_ray.report.curves import curve_figure
 from tlm_ray.report.differences import Difference, Predictions, compare
-from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.flops import human
 from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
 from tlm_ray.report.publication import check_name, publish, publish_sweep
 from tlm_ray.report.results import Results, View
-from tlm_ray.report.sweep_figures import sweep_figure
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 from tlm_ray.report.terminal import print_table
 
@@ -31,14 +28,11 @@ __all__ = [
     "View",
     "check_name",
     "compare",
-    "curve_figure",
     "human",
     "pretraining_flops",
     "print_table",
     "publish",
     "publish_sweep",
-    "score_against_flops",
-    "sweep_figure",
     "table_csv",
     "table_json",
     "table_markdown",

@@ -131,7 +131,7 @@ def _cases(queries: Sequence[str], retrieved: Sequence[Retrieved], analyzer: Ana
 def _case(
     row: int, query: str, by_query: Sequence[tuple[Retrieved, Mapping[int, list[dict]]]], analyzer: Analyzer
 ) -> str:
-    parts = [f'<article><p class="dim">training row {row:,}</p><blockquote>{escape(query)}</blockquote>']
+    parts = [f'<article><p class="dim">training row {row + 1:,}</p><blockquote>{escape(query)}</blockquote>']
     for one, chosen in by_query:
         found = chosen.get(row, [])
         if not found:

@@ -4,10 +4,7 @@ import re
 from collections.abc import Sequence
 
 from tlm_ray import storage
-from tlm_ray.report.curves import curve_figure
-from tlm_ray.report.figures import score_against_flops
 from tlm_ray.report.results import Results
-from tlm_ray.report.sweep_figures import sweep_figure
 from tlm_ray.report.sweeps import Trial, sweep_csv, sweep_json, sweep_markdown
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 
@@ -18,12 +15,17 @@ def publish(name: str, results: Results, out: str) -> dict[str, str]:
     The figure has scores over the number that the rows vary, or over FLOPs. The files are called `name` and lie under
     the location `out`; what is there already is replaced. Returns file name to location.
     """
+    from tlm_ray.report.curves import curve_figure  # here, as matplotlib takes 0.4 s
+    from tlm_ray.report.figures import score_against_flops
+
     texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results)}
     return _publish(name, out, texts, (curve_figure if results.view.varied else score_against_flops)(results))
 
 
 def publish_sweep(name: str, trials: Sequence[Trial], out: str) -> dict[str, str]:
     """Write the trials of a sweep, the best first, as .md, .csv, .json and .png; else as `publish`."""
+    from tlm_ray.report.sweep_figures import sweep_figure
+
     texts = {"md": sweep_markdown(trials), "csv": sweep_csv(trials), "json": sweep_json(trials)}
     return _publish(name, out, texts, sweep_figure(trials))
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.runs.locks import StageLocked
-from tlm_ray.training.driver import TrainingStopped
+from tlm_ray.training.errors import TrainingStopped
 
 
 @contextlib.contextmanager

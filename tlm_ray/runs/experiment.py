@@ -19,7 +19,6 @@ from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
-from tlm_ray.runs.tracking import Tracker, default_uri
 from tlm_ray.runs.why import reasons
 
 Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
@@ -60,6 +59,11 @@ def run(
     over their seeds, and with the plain classifier of the row `beside`. What is complete under the root is found.
     Errors of data, recipe or cluster come before any work; if a training fails, the others finish first.
     """
+    from tlm_ray.runs.tracking import (  # here, because MLflow takes 0.7 s, which a dry run can spare
+        Tracker,
+        default_uri,
+    )
+
     started = time.monotonic()
     check_name(name)
     _check(trainings)

@@ -12,9 +12,13 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from tlm_ray import storage
+from tlm_ray.console import console
 from tlm_ray.corpus.manifest import Corpus, open_corpus
+from tlm_ray.corpus.task_columns import Columns
+from tlm_ray.corpus.task_files import is_table
+from tlm_ray.runs.data_flow import EMBEDDED
 from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.pipeline import EMBEDDED, Flow
+from tlm_ray.runs.pipeline import Flow
 from tlm_ray.training.settings import Compute
 
 Options = TypeVar("Options")
@@ -37,13 +41,19 @@ class Data:
     """Which tasks, and which general corpus."""
 
     tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
-    """names below --task-root, folders, or the paper's and GLUE's names; the default is embedded"""
+    """names below --task-root, folders or files, or the paper's and GLUE's names; the default is embedded"""
     corpus: str = ""
     """general corpus: file, folder, glob or URI of Parquet, JSONL, CSV or text; the default is embedded"""
     column: str = "text"
     """the corpus' text column"""
     task_root: str = ""
     """folder of named tasks, each with train, dev and test files; the default is the Hugging Face hub"""
+    text: str = ""
+    """the tasks' column of texts; the default is text, or one whose name says it"""
+    label: str = ""
+    """their column of labels, likewise"""
+    pair: str = ""
+    """their column of second texts, for tasks of pairs; the default is text_pair if there is one"""
     metric: str = ""
     """what scores are, instead of the task's own (macro_f1 for a task of yours); pearson_spearman makes a regression"""
 
@@ -54,9 +64,19 @@ class Data:
             raise ValueError(f"--metric {self.metric}: the embedded task has accuracy; name a task of yours")
         if self.column != "text" and not self.corpus:
             raise ValueError(f"--column {self.column}: is a column of --corpus; give that too")
-        tasks = [storage.absolute(task) if "/" in task and not self.task_root else task for task in self.tasks]
+        if self.columns != Columns() and EMBEDDED in self.tasks and not self.task_root:
+            raise ValueError(f"--tasks {EMBEDDED}: is embedded and has no columns to name; name a task of yours")
+        tasks = [
+            storage.absolute(task) if ("/" in task or is_table(task)) and not self.task_root else task
+            for task in self.tasks
+        ]
         object.__setattr__(self, "tasks", tasks)
         settle(self, storage.absolute, "corpus", "task_root")
+
+    @property
+    def columns(self) -> Columns:
+        """The tasks' columns that are named."""
+        return Columns(text=self.text, label=self.label, text_pair=self.pair)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +189,22 @@ class Cluster(Workers):
         return replace(super().execution(place), compute=compute, side_by_side=self.side_by_side)
 
 
-def open_flow(data: Data, place: Folders, workers: Workers) -> Flow:
-    """Open the corpus, which finds what is wrong with it, and return the flow that makes stages."""
+def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | None = None) -> Flow:
+    """Open the corpora, which finds what is wrong with them, and return the flow that makes stages."""
+    named = corpora.opened(place) if corpora else {}
     corpus = None
     if data.corpus:
         corpus = open_corpus(data.corpus, column=data.column, digests=storage.join(place.root, "corpora.json"))
-    return Flow(execution=workers.execution(place), corpus=corpus, task_root=data.task_root, metric=data.metric)
+    elif not named and (data.task_root or data.tasks != [EMBEDDED]):
+        console.print("corpus: the docstrings of installed packages; text of your tasks' own kind (--corpus) is better")
+    return Flow(
+        execution=workers.execution(place),
+        corpus=corpus,
+        corpora=named,
+        task_root=data.task_root,
+        metric=data.metric,
+        columns=data.columns,
+    )
 
 
 def _amounts(resources: list[str]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -19,7 +19,9 @@ from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
-from tlm_ray.runs.tracking import Tracker
+
+if TYPE_CHECKING:
+    from tlm_ray.runs.tracking import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class Outcome:
     """each training's"""
     root: str
     """location of all results"""
-    tracker: Tracker
+    tracker: "Tracker"
     """the experiment's MLflow run"""
     metric: str | Metric = ""
     """of the flow, "" for each task's own"""

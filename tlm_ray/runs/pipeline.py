@@ -7,50 +7,33 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus import packages
 from tlm_ray.corpus.hub import short_name
-from tlm_ray.corpus.manifest import Corpus, open_corpus
-from tlm_ray.corpus.passages import cut_passages
-from tlm_ray.corpus.scores import Metric
-from tlm_ray.corpus.tasks import Task, read_task, write_task
 from tlm_ray.digests import identity_of
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.statistics_job import collect_statistics
 from tlm_ray.runs import work
-from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.data_flow import DataFlow
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sources import FlowSources
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
 from tlm_ray.training.counts import Counts
-from tlm_ray.training.driver import train_stage
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
 
-EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
 MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # where a stage's classifier lies
 Callbacks = Callable[[Stage], list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow:
+class Flow(DataFlow):
     """Where the data comes from and how stages are made."""
 
-    execution: Execution
-    corpus: Corpus | None = None
-    """the general corpus, None for the embedded one"""
-    corpora: Mapping[str, Corpus] = field(default_factory=dict)
-    """others by name, for recipes that name one"""
-    task_root: str = ""
-    """the folder of named tasks, "" for the hub"""
-    metric: str | Metric = ""
-    """of the tasks, instead of their own: by name, or one of yours"""
     callbacks: Callbacks = lambda stage: []
     """given a training's stage, returns the Ray Train callbacks that follow it"""
 
@@ -81,85 +64,6 @@ class Flow:
                 recipe, blocks, stage_one=stage_one if recipe.one_stage else None, stage_two=stage_two
             ),
             before=before,
-        )
-
-    @cached_property
-    def documents(self) -> Stage:
-        """The embedded corpus and task, made of the docstrings of installed packages."""
-        return Stage(
-            name="documents",
-            version=2,
-            parameters={"packages": packages.installed_packages(), "seed": 0},
-            make=lambda folder, _: work.write_docstrings(folder, workers=self.execution.workers),
-            cost={"seconds": 60.0},
-        )
-
-    def passages(self, recipe: Recipe) -> Stage:
-        """The corpus cut into passages."""
-        corpus, share = self.corpus_of(recipe), recipe.corpus_share
-        parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
-        options: dict[str, Any] = parameters | {"workers": self.execution.workers}
-        if corpus is None:
-            return Stage(
-                name="passages",
-                version=2,
-                parameters=parameters,
-                inputs={"documents": self.documents},
-                make=lambda folder, inputs: cut_passages(
-                    folder,
-                    open_corpus(storage.join(inputs["documents"], "corpus"), column="text"),
-                    **options,
-                ),
-                cost={"seconds": 10.0},
-            )
-        return Stage(
-            name="passages",
-            version=2,
-            parameters=parameters | {"column": corpus.column, "corpus": corpus.digest},
-            parts={"corpus": {file.name: file.digest for file in corpus.files}},
-            make=lambda folder, _: cut_passages(folder, corpus, **options),
-            cost={"bytes": corpus.size, "seconds": 10.0},
-        )
-
-    @property
-    def all_corpora(self) -> list[Corpus]:
-        """The general corpora that are not embedded."""
-        return [*([] if self.corpus is None else [self.corpus]), *self.corpora.values()]
-
-    def corpus_of(self, recipe: Recipe) -> Corpus | None:
-        """Return the general corpus of a recipe, None for the embedded one."""
-        if not recipe.corpus:
-            return self.corpus
-        if recipe.corpus not in self.corpora:
-            raise ValueError(f"corpus {recipe.corpus!r}: the flow's corpora are {', '.join(self.corpora) or 'none'}")
-        return self.corpora[recipe.corpus]
-
-    def task(self, name: str) -> Stage:
-        """A task, read and checked. One of files is checked now; the embedded one when its documents are made."""
-        if name == EMBEDDED and not self.task_root:
-            return Stage(
-                name="task",
-                version=1,
-                parameters={"name": EMBEDDED, "metric": "accuracy"},
-                inputs={"documents": self.documents},
-                make=lambda folder, inputs: write_task(
-                    folder, read_task(storage.join(inputs["documents"], "task"), metric="accuracy")
-                ),
-                cost={"seconds": 1.0},
-            )
-        task = task_once(name, self.task_root, self.metric)
-        return Stage(
-            name="task",
-            version=1,
-            parameters={
-                "name": task.name,
-                "metric": task.metric,
-                "labels": task.labels,
-                "digests": task.digests,
-            },
-            parts={"digests": dict(zip(("train", "dev", "test"), task.digests, strict=True))},
-            make=lambda folder, _: write_task(folder, task),
-            cost={"seconds": 1.0},
         )
 
     def statistics(self, passages: Stage, analyzer: Analyzer) -> Stage:
@@ -277,6 +181,10 @@ class Flow:
         return stage
 
     def _train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
+        from tlm_ray.training.driver import (
+            train_stage,  # here, because Ray Train takes 0.5 s, which a dry run can spare
+        )
+
         read = {"blocks": inputs["blocks"], "counts": inputs.get("counts", ""), "taught": inputs.get("taught", "")}
         job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)
         return train_stage(job, callbacks=self.callbacks(stage))
@@ -306,12 +214,6 @@ class Flow:
             lane="train",
             cost={"seconds": 10.0},
         )
-
-
-@lru_cache(maxsize=64)
-def task_once(name: str, task_root: str, metric: str | Metric = "") -> Task:
-    """Read a task once a process: all trainings of an experiment see the same files."""
-    return read_task(name, task_root=task_root, metric=metric)
 
 
 def _present(**inputs: Stage | None) -> dict[str, Stage]:

@@ -10,9 +10,10 @@ from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cpu_recipes import WORTH
+from tlm_ray.runs.data_flow import EMBEDDED
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.options import Cluster, Data, Place, settle
-from tlm_ray.runs.pipeline import EMBEDDED, Flow, task_once
+from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plan import training_rate
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
@@ -25,12 +26,17 @@ from tlm_ray.training.starts import Architecture
 class Scale:
     """Which recipe."""
 
-    scale: str = "tiny"
-    """tiny, mini or midi (CPUs: embedded data, real text, more of it), small, medium or large (the paper's)"""
+    scale: str = ""
+    """tiny, mini or midi (CPUs: embedded data, real text, more of it), small, medium or large (the paper's); the
+    default is tiny for the embedded task, mini for others"""
+
+    def at(self, task: str, flow: Flow) -> str:
+        """Return the scale of a task's recipe."""
+        return self.scale or ("tiny" if _is_embedded(task, flow) else "mini")
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
         """Return a task's recipe at the scale."""
-        return recipe_for(short_name(task), self.scale, **_size(task, flow))
+        return recipe_for(short_name(task), self.at(task, flow), **_size(task, flow))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,15 +154,16 @@ class Budget:
 
     def at_best_scale(self, changes: Changes, task: str, flow: Flow) -> Changes:
         """Return the changes at the scale that the minutes are best spent at, and print it where it is another."""
-        if self.minutes is None or changes.scale not in WORTH or changes.architecture:
+        given = changes.at(task, flow)
+        if self.minutes is None or given not in WORTH or changes.architecture:
             return changes
         for scale, share in WORTH.items():
             found = replace(changes, scale=scale)
             recipe = found.recipe(task, flow)
             if self.minutes * _tokens_a_minute(recipe, flow.execution) >= share * recipe_tokens(recipe):
                 break
-        if scale != changes.scale:
-            _print_once(f"scale: {scale} instead of {changes.scale}")
+        if scale != given:
+            _print_once(f"scale: {scale} instead of {given}")
         return found
 
     def cut(self, recipe: Recipe, execution: Execution) -> Recipe:
@@ -223,11 +230,15 @@ def _tokens_a_minute(recipe: Recipe, execution: Execution) -> float:
     return 60 * rate / (6 * parameters)
 
 
+def _is_embedded(task: str, flow: Flow) -> bool:
+    return task == EMBEDDED and not flow.task_root
+
+
 def _size(task: str, flow: Flow) -> dict[str, int]:
     """Return the size of a task's training set, on which recipes of ours, and of tasks that the paper lacks, depend."""
-    if task == EMBEDDED and not flow.task_root:
+    if _is_embedded(task, flow):
         return {}
-    texts = task_once(task, flow.task_root, flow.metric).train_texts
+    texts = flow.read(task).train_texts
     words = sorted(len(text.split()) for text in texts)
     return {"train_rows": len(words), "row_words": words[3 * len(words) // 4]}
 

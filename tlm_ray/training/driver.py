@@ -15,16 +15,13 @@ from ray.train.v2.api.callback import UserCallback
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.process import tune_torch
+from tlm_ray.training.errors import TrainingStopped
 from tlm_ray.training.placement import free_orphans
 from tlm_ray.training.progress import shown
 from tlm_ray.training.settings import CHECKPOINTS, Job
 
 if TYPE_CHECKING:
     from tlm_ray.training.ray_trainer import RayTrainer
-
-
-class TrainingStopped(RuntimeError):
-    """A training that cannot go on, with the reason and the fix."""
 
 
 def train_stage(job: Job, *, callbacks: list[UserCallback]) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import Stemmer
-from bm25s.stopwords import STOPWORDS_EN
 
 WORD = re.compile(r"\w+")
-STOPWORDS = {"english": frozenset(STOPWORDS_EN)}
+STOPWORDS = ("english",)  # languages whose stop words are known
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,16 @@ class Analyzer:
 
     def fold(self, words: list[str]) -> list[str | None]:
         """Return the term of each lower-cased word, None for a stop word."""
-        dropped = STOPWORDS[self.stopwords] if self.stopwords is not None else frozenset()
         terms = self._snowball.stemWords(words) if self.stemmer is not None else words
-        return [None if word in dropped else term for word, term in zip(words, terms, strict=True)]
+        return [None if word in self._dropped else term for word, term in zip(words, terms, strict=True)]
+
+    @cached_property
+    def _dropped(self) -> frozenset[str]:
+        if self.stopwords is None:
+            return frozenset()
+        from bm25s.stopwords import STOPWORDS_EN  # here, because bm25s takes 0.3 s, which most analyzers can spare
+
+        return frozenset(STOPWORDS_EN)
 
     @cached_property
     def _snowball(self) -> Stemmer.Stemmer:

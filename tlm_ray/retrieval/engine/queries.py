@@ -64,7 +64,7 @@ def distinct_bags(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], 
     for row in range(len(texts)):
         mine = slice(start[row], start[row + 1])
         if mine.start == mine.stop:
-            raise ValueError(f"training row {row}: {texts[row]!r} has no word to search by; mend it or take it out")
+            raise ValueError(f"training row {row + 1}: {texts[row]!r} has no word to search by; mend it or take it out")
         order = np.argsort(bags.terms[mine])
         first.setdefault(bags.terms[mine][order].tobytes() + counts[mine][order].tobytes(), row)
     rows = np.array(list(first.values()), np.int64)

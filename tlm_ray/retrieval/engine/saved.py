@@ -10,7 +10,6 @@ folder/record.json      format, analyzer, size, idf_limit, rows, k1, b, the sha2
 from dataclasses import asdict
 from typing import Any
 
-import bm25s
 import numpy as np
 import pyarrow as pa
 
@@ -95,6 +94,8 @@ def _array(column: pa.ChunkedArray) -> np.ndarray:
 def export_bm25s(index: Index, folder: str) -> None:
     """Write a folder that `bm25s.BM25.load` opens and that gives the same scores (Lu 2024)."""
     passages, weights, start = index.as_lists()
+    import bm25s  # here, because it and SciPy take 0.4 s
+
     model = bm25s.BM25(k1=index.k1, b=index.b, method="lucene")
     model.scores = {"data": weights, "indices": passages, "indptr": start, "num_docs": index.size}
     model.nonoccurrence_array = None  # Lucene's variant has none

@@ -1,0 +1,198 @@
+"""Own files as people have them: what they were taken for is said; what cannot be read gets one line with the fix."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_jobs import script
+
+from tlm_ray.corpus.task_columns import Columns
+from tlm_ray.corpus.tasks import Task, read_task
+
+ROWS = [(f"Café no. {i}, “fine”; or\nnot? {i % 3}", ("good", "bad", "so so")[i % 3]) for i in range(60)]
+NO_DEV = "no dev and no test file: a tenth of the texts each, drawn by their hashes: 48 train, 6 dev, 6 test rows"
+
+
+def as_csv(rows=ROWS, header=("text", "label"), **options) -> str:
+    sink = io.StringIO(newline="")
+    csv.writer(sink, **options).writerows([header, *rows])
+    return sink.getvalue()
+
+
+PLAIN = as_csv()
+MESSY = {  # the file's bytes, and what is said of it beside NO_DEV
+    "plain.csv": (PLAIN.encode(), []),
+    "marked.csv": (f"\ufeff{PLAIN}".encode(), []),
+    "unix.csv": (as_csv(lineterminator="\n").encode(), []),
+    "blank_lines.csv": (as_csv(lineterminator="\r\n").encode() + b"\r\n\r\n", []),
+    "semicolons.csv": (as_csv(delimiter=";").encode(), ["semicolons.csv: separated by semicolons"]),
+    "tabs.csv": (as_csv(delimiter="\t").encode(), ["tabs.csv: separated by tabs"]),
+    "named.tsv": (as_csv(delimiter="\t").encode(), ["named.tsv: separated by tabs"]),
+    "bars.csv": (as_csv(delimiter="|").encode(), ["bars.csv: separated by bars"]),
+    "quoted.csv": (as_csv(quoting=csv.QUOTE_ALL, delimiter=";").encode(), ["quoted.csv: separated by semicolons"]),
+    "windows.csv": (PLAIN.encode("cp1252"), ["windows.csv: encoded in cp1252"]),
+    "excel.csv": (
+        as_csv(delimiter="\t").encode("utf-16"),
+        ["excel.csv: separated by tabs, encoded in utf-16"],
+    ),
+    "latin.csv": (
+        as_csv([(text.replace("“", "'").replace("”", "'"), label) for text, label in ROWS]).encode("latin-1"),
+        ["latin.csv: encoded in cp1252"],
+    ),
+    "capitals.csv": (
+        as_csv(header=("Text", "Label")).encode(),
+        ["columns: text is the column 'Text', label is the column 'Label'"],
+    ),
+    "review.csv": (
+        as_csv([(i, *row) for i, row in enumerate(ROWS)], header=("id", "review", "stars")).encode(),
+        ["columns: text is the column 'review', label is the column 'stars'"],
+    ),
+    "two.csv": (
+        as_csv([(label, text) for text, label in ROWS], header=("a", "b")).encode(),
+        ["columns: text is the column 'b', label is the column 'a'"],
+    ),
+}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> str:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return str(folder)
+
+
+def texts_of(task: Task) -> set[tuple[str, str]]:
+    return {
+        (row["text"], task.labels[row["label"]])
+        for table in task.splits.values()
+        for row in table.to_pylist()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MESSY)
+def test_one_messy_file_is_a_task(tmp_path, name):
+    data, said = MESSY[name]
+    folder = write(tmp_path, {name: data})
+    task = read_task(f"{folder}/{name}")
+    assert task.name == name.partition(".")[0] and task.labels == ("bad", "good", "so so")
+    assert list(task.notes) == [*said, NO_DEV]
+    expected = set(ROWS)
+    if name == "latin.csv":
+        expected = {(text.replace("“", "'").replace("”", "'"), label) for text, label in expected}
+    assert texts_of(task) == expected
+    alike = [read_task(folder, task_root=""), read_task(name.partition(".")[0], task_root=folder)]
+    assert alike == [Task(**vars(task) | {"name": other.name}) for other in alike]
+
+
+def test_columns_may_be_named_and_are_part_of_the_task(tmp_path):
+    rows = [(text, label, "x" if i % 2 else "y") for i, (text, label) in enumerate(ROWS)]
+    place = write(tmp_path, {"a.csv": as_csv(rows, header=("text", "label", "kind")).encode()}) + "/a.csv"
+    usual, other = read_task(place), read_task(place, columns=Columns(label="kind"))
+    assert other.labels == ("x", "y") and usual.digests != other.digests
+    assert read_task(place, columns=Columns(text="text")) == usual
+    with pytest.raises(ValueError, match=r"no column 'colour', only text, label, kind; .*--label"):
+        read_task(place, columns=Columns(label="colour"))
+    pairs = read_task(place, columns=Columns(text="kind", text_pair="text"))
+    assert pairs.train_texts[0][:4] in ("x Ca", "y Ca")
+
+
+def table(rows) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]}), sink)
+    return sink.getvalue()
+
+
+PARTS = [table(ROWS[:20]), table(ROWS[20:40]), table(ROWS[40:])]
+LAYOUTS = {
+    "one shard a split": {f"data/{name}-00000-of-00001.parquet": PARTS[0] for name in ("train", "validation", "test")},
+    "two shards": {f"train-0000{i}-of-00002.parquet": PARTS[i] for i in (0, 1)} | {"val.parquet": PARTS[2]},
+    "folders of parts": {f"train/{i}.parquet": PARTS[i] for i in (0, 1)} | {"test/0.parquet": PARTS[2]},
+    "converted by the hub": {f"default/{split}/0000.parquet": PARTS[0] for split in ("train", "validation", "test")},
+    "no dev": {"train.csv": PLAIN.encode(), "test.csv": PLAIN.encode()},
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_of_the_hub_open_as_they_are(tmp_path, name):
+    task = read_task(write(tmp_path / "mine", LAYOUTS[name]))
+    sizes = {split: len(rows) for split, rows in task.splits.items()}
+    assert (
+        sizes
+        == {
+            "one shard a split": {"train": 20, "dev": 20, "test": 20},
+            "two shards": {"train": 37, "dev": 20, "test": 3},
+            "folders of parts": {"train": 37, "dev": 3, "test": 20},
+            "converted by the hub": {"train": 20, "dev": 20, "test": 20},
+            "no dev": {"train": 54, "dev": 6, "test": 60},
+        }[name]
+    )
+    assert name != "two shards" or task.notes[0].startswith("no test file: a tenth of the texts each")
+
+
+def test_cut_splits_share_no_text_and_each_class_is_in_all(tmp_path):
+    rows = [*ROWS, *ROWS[:30], ("rare", "once")]
+    task = read_task(write(tmp_path, {"a.csv": as_csv(rows).encode()}))
+    texts = {split: set(task.texts(split)) for split in task.splits}
+    assert sum(map(len, texts.values())) == 61 and len(set.union(*texts.values())) == 61
+    for split, found in task.splits.items():
+        labels = {task.labels[i] for i in found["label"].to_pylist()}
+        assert labels == ({"bad", "good", "so so"} | ({"once"} if split == "train" else set()))
+    shuffled = read_task(write(tmp_path / "b", {"a.csv": as_csv(rows[::-1]).encode()}))
+    assert {split: set(shuffled.texts(split)) for split in shuffled.splits} == texts
+    numbers = [(text, i) for i, (text, _) in enumerate(ROWS)]
+    place = write(tmp_path / "c", {"a.csv": as_csv(numbers).encode()})
+    assert [len(rows) for rows in read_task(place, metric="pearson_spearman").splits.values()] == [48, 6, 6]
+
+
+WRONG = {
+    "three.csv": (as_csv([("a", "b", "c")], header=("x", "y", "z")), r"no column 'text', only x, y, z; .*--text"),
+    "unquoted.csv": ("text,label\na, b,x\nc,y\n", r"row 1: Expected 2 columns, got 3.* in quotes"),
+    "one_class.csv": (as_csv([("a", "x"), ("b", "x")]), "one class only, 'x'; classification needs two or more"),
+    "empty.csv": ("", "Empty CSV file"),
+    "header.csv": ("text,label\n", "has no rows"),
+    "gaps.csv": (
+        as_csv([("a", "x"), ("", "y"), ("b", ""), (" ", "x")] + [("", "y")] * 20),
+        r"rows 2, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 12 more: text is empty; .* And row 3: label is empty",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_no_one_can_read_gets_one_line_with_the_fix(tmp_path, name):
+    text, message = WRONG[name]
+    with pytest.raises(ValueError, match=message) as caught:
+        read_task(write(tmp_path, {name: text.encode()}) + f"/{name}")
+    assert "\n" not in str(caught.value) and name in str(caught.value)
+
+
+def test_all_bad_rows_of_a_file_are_told_at_once(tmp_path):
+    files = {"train.csv": as_csv().encode(), "dev.csv": as_csv([("a", "Good"), ("b", "bad"), ("c", "Good")]).encode()}
+    with pytest.raises(ValueError, match=r"dev.csv', rows 1, 3: label 'Good' is not among .* bad, good, so so"):
+        read_task(write(tmp_path, files))
+
+
+@pytest.mark.slow
+def test_from_one_csv_and_a_folder_of_text_to_predictions_by_two_commands(tmp_path, data):
+    rows = pq.read_table(data / "tasks" / "topics" / "train.parquet").to_pylist()
+    own = as_csv([(row["label"], row["text"]) for row in rows], header=("what", "said"), delimiter=";")
+    write(tmp_path, {"topics.csv": own.encode("utf-16")})
+    texts = [text for part in (data / "corpus").glob("*.parquet") for text in pq.read_table(part)["text"].to_pylist()]
+    write(tmp_path, {"texts/all.txt": "\n\n".join(texts).encode()})
+    places = {"--tasks": "topics.csv", "--corpus": "texts", "--root": "tlm", "--model": "model"}
+    small = ("--steps", "4", "--steps-two", "2", "--k", "5", "--seeds", "1", "--precision", "fp32")
+    done = script("train", *(word for flag, name in places.items() for word in (flag, f"{tmp_path}/{name}")), *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "topics: topics.csv: separated by semicolons, encoded in utf-16" in said
+    assert "topics: columns: text is the column 'said', label is the column 'what'" in said
+    assert "topics: no dev and no test file: a tenth of the texts each" in said
+    (command,) = re.findall(r"^python experiments/predict.py (.*)$", done.stdout, re.M)
+    words = command.replace("new.csv", f"{tmp_path}/topics.csv").replace("predictions", f"{tmp_path}/out").split()
+    found = script("predict", *words)
+    assert found.returncode == 0 and "60 rows in" in found.stdout, found.stdout + found.stderr
+    (part,) = (tmp_path / "out").glob("*.parquet")
+    assert set(pq.read_table(part)["predicted"].to_pylist()) <= {"sea", "sky", "kitchen"}

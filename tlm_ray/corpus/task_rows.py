@@ -1,0 +1,85 @@
+"""The rows of a task's file, as strings, and what can be wrong with them: all that is found is told at once.
+
+Rows are counted from 1, below the header if there is one.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.corpus.task_columns import Columns
+from tlm_ray.corpus.task_files import is_table
+
+MOST_ROWS = 10  # named in a message
+MOST_KINDS = 5  # of what is wrong
+EMPTY = "{} is empty; fill it in or take the row out"
+
+
+def read_file(uri: str) -> pa.Table:
+    """Read all of a task's file; ValueError if it has no rows, or is plain text."""
+    if not is_table(uri):
+        raise ValueError(f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label")
+    batches = list(read_columns(uri))
+    if not sum(len(batch) for batch in batches):
+        raise ValueError(f"file {uri!r} has no rows; a task needs examples in train, dev and test")
+    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
+
+
+def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa.Table:
+    """Return a file's rows as text, text_pair and label, all strings; ValueError for rows that are empty.
+
+    numbers: labels must be finite numbers.
+    """
+    names = {"text": columns.text, "label": columns.label, "text_pair": columns.text_pair}
+    found = {name: as_strings(table[column], column, uri) for name, column in names.items() if column}
+    wrong = [
+        (row, EMPTY.format(name))
+        for name, values in found.items()
+        for row, value in enumerate(values.to_pylist())
+        if value is None or not value.strip()
+    ]
+    if numbers:
+        wrong += [
+            (row, f"label {value!r} is not a number, which a regression needs")
+            for row, value in enumerate(found["label"].to_pylist())
+            if value and not _is_number(value)
+        ]
+    check(uri, wrong)
+    found.setdefault("text_pair", pa.array([""] * len(table)))
+    return pa.table({name: found[name] for name in ("text", "text_pair", "label")})
+
+
+def check_labels(rows: pa.Table, labels: Sequence[str], uri: str) -> None:
+    """ValueError names the rows of a file whose label is none of the training file's."""
+    known, words = set(labels), f"is not among the training file's {', '.join(labels)}"
+    wrong = [
+        (row, f"label {label!r} {words}; mend it or add training examples of it")
+        for row, label in enumerate(rows["label"].to_pylist())
+        if label not in known
+    ]
+    check(uri, wrong)
+
+
+def check(uri: str, wrong: Iterable[tuple[int, str]]) -> None:
+    """ValueError names the rows of a file that are wrong (row counted from 0, what is wrong), if there are any."""
+    rows: dict[str, list[int]] = {}
+    for row, what in wrong:
+        rows.setdefault(what, []).append(row + 1)
+    if rows:
+        said = [f"{_named(found)}: {what}" for what, found in list(rows.items())[:MOST_KINDS]]
+        raise ValueError(f"file {uri!r}, {'. And '.join(said)}")
+
+
+def _named(rows: Sequence[int]) -> str:
+    named = ", ".join(map(str, rows[:MOST_ROWS]))
+    more = f" and {len(rows) - MOST_ROWS:,} more" if len(rows) > MOST_ROWS else ""
+    return f"row{'s' if len(rows) > 1 else ''} {named}{more}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,37 @@
+"""Dev and test rows for a task that comes without them: a tenth of its training rows each, drawn by their texts."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+SHARE = 0.1  # of the rows, for each split that is missing
+RULE = 1  # its version; part of the identity of a task that it cuts
+LEAST = 3  # different texts of a class that is shared out at all
+
+
+def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, pa.Table]:
+    """Cut splits off a training table of text, text_pair and label; returns train and the splits, rows in their order.
+
+    Rows of one text stay together, whatever their number; which texts a split gets is decided by a hash of each, so the
+    order of the rows is nothing to it. by_label: each class gives a tenth of its texts, and one at least if it has
+    three; else all rows are one class.
+    """
+    texts = [f"{row['text']}\0{row['text_pair']}" for row in table.select(["text", "text_pair"]).to_pylist()]
+    labels = table["label"].to_pylist() if by_label else [""] * len(texts)
+    classes: dict[str, dict[str, None]] = {}
+    for text, label in dict(zip(reversed(texts), reversed(labels), strict=True)).items():
+        classes.setdefault(label, {})[text] = None
+    goes = {text: split for found in classes.values() for text, split in _shared_out(list(found), splits).items()}
+    where = np.array([goes.get(text, "train") for text in texts])
+    return {split: table.filter(pa.array(where == split)) for split in ("train", *splits)}
+
+
+def _shared_out(texts: Sequence[str], splits: Sequence[str]) -> dict[str, str]:
+    """Return the split of each text of a class that does not stay in train."""
+    if len(texts) < LEAST:
+        return {}
+    drawn = sorted(texts, key=lambda text: hashlib.sha256(f"{RULE}\0{text}".encode()).digest())
+    size = max(1, round(SHARE * len(texts)))
+    return {text: split for i, split in enumerate(splits) for text in drawn[i * size : (i + 1) * size]}
