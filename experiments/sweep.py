@@ -62,7 +62,7 @@ def recipes(options: Sweep, flow: Flow) -> list[Recipe]:
     methods = list(options.methods.chosen().values())
     space = Space(k=options.ks, rho1=options.rho1s, rho2=options.rho2s, method=methods, depth=options.depth)
     base = options.budget.at_best_scale(options.changes, options.data.task, flow).recipe(options.data.task, flow)
-    return [options.budget.cut(recipe, flow.execution) for recipe in space.recipes(base)]
+    return [options.budget.cut(recipe, options.data.task, flow) for recipe in space.recipes(base)]
 
 
 def main() -> None:

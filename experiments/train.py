@@ -91,7 +91,8 @@ def main() -> None:
     options = parse(Train, __doc__)
     flow = open_flow(options.data, options.place, options.cluster)
     if options.dry_run or options.why:
-        (show_plan if options.dry_run else show_reasons)(trainings(options, flow), flow)
+        wanted = trainings(options, flow)
+        show_plan(wanted, flow, price=options.price) if options.dry_run else show_reasons(wanted, flow)
         return
     model = storage.absolute(options.model)
     if options.ensemble:  # `model/*` would take what lies there for a part of it

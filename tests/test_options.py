@@ -5,15 +5,17 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, TrainingOptions, open_flow, parse
 from tlm_ray.runs import recipe_options
 from tlm_ray.runs.cpu_recipes import TINY_RECIPE
-from tlm_ray.runs.plan import CPU_FLOPS_PER_S
+from tlm_ray.runs.paces import PREDICTED, START_S, Paces
 from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
+from tlm_ray.runs.sizes import EMBEDDED_SIZES
 from tlm_ray.training.settings import Compute
 
 SCRIPTS = {
@@ -209,34 +211,50 @@ def test_a_recipe_takes_what_the_command_line_changes():
     assert recipe(mixture=Mixture(external_only=True)).rho1 is None
 
 
-def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_path, capsys):
+@pytest.fixture
+def pace(monkeypatch):
+    """Steps that take as long as they have parameters, instead of measured ones."""
+
+    def a_step(self, load):
+        return load.settings.start.parameters(vocabulary=load.vocabulary) * load.settings.schedule.batch_rows / 1e9
+
+    def seconds(recipe):
+        found = 0.0
+        for one in (recipe.stage_one, recipe.stage_two):
+            steps = one.steps * (1 + PREDICTED * EMBEDDED_SIZES.dev_rows / one.batch_rows / one.evaluate_every)
+            found += START_S + one.batch_rows * recipe_parameters(recipe) / 1e9 * steps
+        return found
+
+    monkeypatch.setattr(Paces, "a_step", a_step)
+    return SimpleNamespace(seconds=seconds)
+
+
+def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_path, capsys, pace):
     recipe_options._print_once.cache_clear()
     budget = Budget(tokens=2_000_000)
     assert recipe(budget=budget) == scaled(TINY_RECIPE, 2_000_000)[0] == recipe(budget=budget)
     told = [change for change in scaled(TINY_RECIPE, 2_000_000)[1] if "one" in change]
     assert capsys.readouterr().out.count("stage one: ") == len(told)
-    timed = recipe(tmp_path, budget=Budget(minutes=0.5), cluster=Cluster(train_workers=2))
-    flops = 6 * recipe_tokens(timed) * recipe_parameters(timed)
-    assert 0.9 * 30 <= flops / (2 * CPU_FLOPS_PER_S) <= 30
+    timed = recipe(tmp_path, budget=Budget(minutes=0.75))
+    assert 0.9 * 45 <= pace.seconds(timed) <= 1.01 * 45, "evaluations come at whole steps"
     with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is not known; give --tokens"):
         recipe(tmp_path, budget=Budget(minutes=1), changes=Changes(architecture="bert-base-uncased"))
 
 
 @pytest.mark.parametrize("asked", ["mini", "midi"])
-def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, capsys):
+def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, capsys, pace):
     recipe_options._print_once.cache_clear()
-    midi = recipe_for("docstrings", "midi")
-    whole = 6 * recipe_tokens(midi) * recipe_parameters(midi) / CPU_FLOPS_PER_S / 60
-    for share, scale in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.05, "mini")):
+    whole = pace.seconds(recipe_for("docstrings", "midi")) / 60
+    for share, scale in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.1, "mini")):
         found = recipe(tmp_path, budget=Budget(minutes=share * whole), changes=Changes(scale=asked))
         assert (found.scale, found.start) == (scale, recipe_for("docstrings", scale).start)
-        assert 6 * recipe_tokens(found) * recipe_parameters(found) <= share * whole * 60 * CPU_FLOPS_PER_S
+        assert pace.seconds(found) <= 1.05 * 60 * share * whole
     other = "mini" if asked == "midi" else "midi"
     assert capsys.readouterr().out.count(f"scale: {other} instead of {asked}") == 1
     assert recipe(tmp_path, budget=Budget(minutes=100 * whole)).scale == "tiny", "which is for the embedded task"
 
 
-def test_too_few_minutes_are_answered_in_minutes(tmp_path):
+def test_too_few_minutes_are_answered_in_minutes(tmp_path, pace):
     with pytest.raises(
         ValueError, match=r"--minutes 0\.01: this recipe can be cut to [\d.]+ minutes at least"
     ) as error:

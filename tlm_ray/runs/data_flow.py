@@ -88,9 +88,13 @@ class DataFlow:
             raise ValueError(f"corpus {recipe.corpus!r}: the flow's corpora are {', '.join(self.corpora) or 'none'}")
         return self.corpora[recipe.corpus]
 
+    def is_embedded(self, task: str) -> bool:
+        """Say whether a task is the embedded one."""
+        return task == EMBEDDED and not self.task_root
+
     def task(self, name: str) -> Stage:
         """A task, read and checked. One of files is checked now; the embedded one when its documents are made."""
-        if name == EMBEDDED and not self.task_root:
+        if self.is_embedded(name):
             return Stage(
                 name="task",
                 version=1,

@@ -10,8 +10,10 @@ from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import check_name
+from tlm_ray.runs.estimates import stage_seconds
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
+from tlm_ray.runs.paces import Paces
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.plan import Wanted, show
@@ -24,13 +26,23 @@ from tlm_ray.runs.why import reasons
 Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
 
 
-def show_plan(trainings: Sequence[Training], flow: Flow, *, last: Last = lambda stages: stages.metrics) -> None:
-    """Print what a run would make and what it would cost; needs no cluster."""
+def show_plan(
+    trainings: Sequence[Training],
+    flow: Flow,
+    *,
+    last: Last = lambda stages: stages.metrics,
+    price: float | None = None,
+) -> None:
+    """Print what a run would make and what it would cost; needs no cluster.
+
+    Where this machine has what trainings run on, some steps of each kind are timed. price: of an hour of a GPU, or CPU.
+    """
     _check(trainings)
     wanted = [
         Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=last(one.stages(flow))) for one in trainings
     ]
-    show(wanted, flow.execution)
+    seconds, at_once = stage_seconds(trainings, flow), Paces(execution=flow.execution).side_by_side
+    show(wanted, flow.execution, seconds=seconds, at_once=at_once, price=price)
 
 
 def show_reasons(trainings: Sequence[Training], flow: Flow, *, last: Last = lambda stages: stages.metrics) -> None:

@@ -1,8 +1,9 @@
 """What a run would do: each stage found or to make, who needs it and what it costs, before anything is spent."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,7 @@ from tlm_ray.runs.stages import RECORD, Stage, found, unique
 # one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
 CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 6e10, 3e14
 LANES = ("data", "train")
+NOTHING_KNOWN: Mapping[str, float] = MappingProxyType({})
 MOST_NAMES = 2  # named in a line of a plan
 
 
@@ -49,10 +51,13 @@ class Line:
     """estimated; 0 if found, None if it cannot be known"""
 
 
-def plan_lines(wanted: Sequence[Wanted], root: str, *, gpu: bool, workers: int) -> list[Line]:
-    """List all stages, inputs first; times of trainings are estimated from the records under `root` if there are any.
+def plan_lines(
+    wanted: Sequence[Wanted], root: str, *, gpu: bool, workers: int, seconds: Mapping[str, float] = NOTHING_KNOWN
+) -> list[Line]:
+    """List all stages, inputs first.
 
-    gpu, workers: what one training runs on.
+    gpu, workers: what one training runs on. seconds: of stages, by fingerprint, where they are known better than from
+    the records under `root`, or the stages' own costs.
     """
     stages = [one.stage for one in wanted]
     there = found(stages, root)
@@ -62,7 +67,9 @@ def plan_lines(wanted: Sequence[Wanted], root: str, *, gpu: bool, workers: int) 
             stage=stage,
             needed_by=_in_words(users[stage.fingerprint], wanted),
             found=stage.fingerprint in there,
-            seconds=0.0 if stage.fingerprint in there else _estimate(stage, root, gpu, workers),
+            seconds=0.0
+            if stage.fingerprint in there
+            else seconds.get(stage.fingerprint) or _estimate(stage, root, gpu, workers),
         )
         for stage in unique(stages)
     ]
@@ -115,13 +122,42 @@ def _measured(name: str, root: str) -> float | None:
     return statistics.median(rates) if rates else None
 
 
-def show(wanted: Sequence[Wanted], execution: Execution) -> None:
-    """Print the plan of making trainings, and its totals."""
+def show(
+    wanted: Sequence[Wanted],
+    execution: Execution,
+    *,
+    seconds: Mapping[str, float] = NOTHING_KNOWN,
+    at_once: int = 0,
+    price: float | None = None,
+) -> None:
+    """Print the plan of making trainings, and its totals.
+
+    seconds: of stages, see `plan_lines`. at_once: trainings side by side, 0 for what the
+    execution says. price: of an hour of a GPU, or a CPU.
+    """
     compute = execution.compute
-    lines = plan_lines(wanted, execution.root, gpu=compute.gpu, workers=compute.workers)
+    lines = plan_lines(wanted, execution.root, gpu=compute.gpu, workers=compute.workers, seconds=seconds)
     console.print(_table(lines))
-    for words in _totals(lines, execution):
+    for words in _totals(lines, execution, at_once or execution.side_by_side or 1, price):
         console.print(words)
+
+
+def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float:
+    """Return how long the stages to make take: data stages one by one, trainings side by side, each after its inputs.
+
+    overlap: trainings may run beside data stages, see `make`.
+    """
+    data = sum(line.seconds or 0.0 for line in lines if line.stage.lane == "data")
+    ends: dict[str, float] = {}
+    busy, clock = [0.0 if overlap else data] * at_once, 0.0
+    for line in lines:  # inputs first
+        ready = max((ends.get(source.fingerprint, 0.0) for source in line.stage.inputs.values()), default=0.0)
+        if line.stage.lane == "data":
+            clock = ends[line.stage.fingerprint] = max(ready, clock) + (line.seconds or 0.0)
+            continue
+        lane = busy.index(min(busy))
+        busy[lane] = ends[line.stage.fingerprint] = max(ready, busy[lane]) + (line.seconds or 0.0)
+    return max([clock, *ends.values()])
 
 
 def _table(lines: Sequence[Line]) -> Table:
@@ -141,20 +177,21 @@ def _table(lines: Sequence[Line]) -> Table:
     return table
 
 
-def _totals(lines: Sequence[Line], execution: Execution) -> list[str]:
+def _totals(lines: Sequence[Line], execution: Execution, at_once: int, price: float | None) -> list[str]:
     """Say what all stages that are to make cost, and what these sums leave out."""
     todo = [line for line in lines if not line.found]
     data, trainings = (sum(line.seconds or 0.0 for line in todo if line.stage.lane == lane) for lane in LANES)
     tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
-    compute, at_once = execution.compute, execution.side_by_side or 1
+    compute = execution.compute
     kind = "GPU" if compute.gpu else "CPU"
     hours = trainings / 3600 * compute.workers * compute.resources.get(kind, 1)
     words = [
         f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {tokens:.2e} tokens, "
         f"{human(flops)} FLOPs (6 x tokens x parameters)",
-        f"about {_clock(data + trainings / at_once)} with {at_once} training{'s' * (at_once > 1)} at a time"
+        f"about {_clock(wall_seconds(lines, at_once=at_once, overlap=compute.apart))} with {at_once} "
+        f"training{'s' * (at_once > 1)} at a time"
         f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(data)} of data stages and "
-        f"{hours:.2f} {kind} hours of training",
+        f"{hours:.2f} {kind} hours of training{'' if price is None else f', {hours * price:.2f} at {price:g} an hour'}",
     ]
     unknown = sum(line.seconds is None for line in todo)
     return words + ([f"not in these sums: {unknown} stages whose time is not known"] if unknown else [])

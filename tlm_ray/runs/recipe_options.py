@@ -10,11 +10,10 @@ from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cpu_recipes import WORTH
-from tlm_ray.runs.data_flow import EMBEDDED
-from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.estimates import training_seconds
 from tlm_ray.runs.options import Cluster, Data, Place, settle
+from tlm_ray.runs.paces import START_S
 from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.plan import training_rate
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.scaling import least_tokens, recipe_parameters, recipe_tokens, scaled
@@ -32,7 +31,7 @@ class Scale:
 
     def at(self, task: str, flow: Flow) -> str:
         """Return the scale of a task's recipe."""
-        return self.scale or ("tiny" if _is_embedded(task, flow) else "mini")
+        return self.scale or ("tiny" if flow.is_embedded(task) else "mini")
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
         """Return a task's recipe at the scale."""
@@ -160,15 +159,15 @@ class Budget:
         for scale, share in WORTH.items():
             found = replace(changes, scale=scale)
             recipe = found.recipe(task, flow)
-            if self.minutes * _tokens_a_minute(recipe, flow.execution) >= share * recipe_tokens(recipe):
+            if _tokens_in(self.minutes, recipe, task, flow) >= share * recipe_tokens(recipe):
                 break
         if scale != given:
             _print_once(f"scale: {scale} instead of {given}")
         return found
 
-    def cut(self, recipe: Recipe, execution: Execution) -> Recipe:
+    def cut(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
         """Return a recipe within the budget, and print what that changes."""
-        tokens = self.tokens if self.minutes is None else self._tokens_in(self.minutes, recipe, execution)
+        tokens = self.tokens if self.minutes is None else self._tokens(self.minutes, recipe, task, flow)
         if tokens is None:
             return recipe
         recipe, changes = scaled(recipe, tokens)
@@ -176,17 +175,18 @@ class Budget:
             _print_once(change)
         return recipe
 
-    def _tokens_in(self, minutes: float, recipe: Recipe, execution: Execution) -> int:
+    def _tokens(self, minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
         if recipe_parameters(recipe) is None:
             raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is not known; give --tokens")
-        tokens_a_minute = _tokens_a_minute(recipe, execution)
-        least = least_tokens(recipe) / tokens_a_minute
-        if minutes < least:
+        tokens = _tokens_in(minutes, recipe, task, flow)
+        if tokens < least_tokens(recipe):
+            whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe)
+            least = (fixed + (whole - fixed) * least_tokens(recipe) / recipe_tokens(recipe)) / 60
             raise ValueError(
                 f"--minutes {minutes:g}: this recipe can be cut to {math.ceil(100 * least) / 100:g} minutes at least "
-                f"(at {tokens_a_minute:.2E} tokens a minute); give that or more, or lower rho1 or the lengths of rows"
+                f"({fixed:.0f} s of it start its processes); give that or more, or lower rho1 or the lengths of rows"
             )
-        return int(minutes * tokens_a_minute)
+        return tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +203,8 @@ class TrainingOptions:
     """trainings per cell, seeds 0, 1, ..."""
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""
+    price: float | None = None
+    """price of an hour of a GPU, or of a CPU where there is none, for --dry-run"""
     why: bool = False
     """list every stage to make and how it differs from the nearest result, and stop"""
 
@@ -214,7 +216,7 @@ class TrainingOptions:
         """Return a task's recipe with the changes of the command line, within its budget."""
         changes = self.budget.at_best_scale(self.changes, task, flow)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
-        return self.budget.cut(recipe, flow.execution)
+        return self.budget.cut(recipe, task, flow)
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
@@ -222,21 +224,20 @@ def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
     return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
 
 
-def _tokens_a_minute(recipe: Recipe, execution: Execution) -> float:
-    """Return the tokens, as the paper counts them, that a recipe of a known encoder trains on in a minute."""
-    compute, parameters = execution.compute, recipe_parameters(recipe)
-    assert parameters is not None
-    rate = training_rate("stage_one", execution.root, gpu=compute.gpu, workers=compute.workers)
-    return 60 * rate / (6 * parameters)
+def _tokens_in(minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
+    """Return the tokens, as the paper counts them, that a recipe trains on in some minutes, by its pace here."""
+    whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe)
+    return int((60 * minutes - fixed) / (whole - fixed) * recipe_tokens(recipe))
 
 
-def _is_embedded(task: str, flow: Flow) -> bool:
-    return task == EMBEDDED and not flow.task_root
+def _fixed_seconds(recipe: Recipe) -> float:
+    """Return the seconds of a training's stages that do not grow with its tokens."""
+    return START_S * ((recipe.stage_one is not None) + (not recipe.one_stage))
 
 
 def _size(task: str, flow: Flow) -> dict[str, int]:
     """Return the size of a task's training set, on which recipes of ours, and of tasks that the paper lacks, depend."""
-    if _is_embedded(task, flow):
+    if flow.is_embedded(task):
         return {}
     texts = flow.read(task).train_texts
     words = sorted(len(text.split()) for text in texts)

@@ -97,7 +97,7 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
     flow = table.flow()
     trainings = table.trainings(flow)
     if table.dry_run or table.why:
-        (show_plan if table.dry_run else show_reasons)(trainings, flow)
+        show_plan(trainings, flow, price=table.price) if table.dry_run else show_reasons(trainings, flow)
         return None
     connect()
     outcome = run(

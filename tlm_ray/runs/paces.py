@@ -1,0 +1,103 @@
+"""The pace of trainings on the hardware at hand: measured once, then kept under the root."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tlm_ray import storage
+from tlm_ray.console import console
+from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.sizes import Sizes
+from tlm_ray.runs.stages import Stage, Stages
+from tlm_ray.training.calibration import Load, seconds_a_step
+from tlm_ray.training.settings import StageOne, StageSettings
+
+PACES = "paces.json"  # under the root, so that a budget of minutes is the same recipe again
+START_S = 8.0  # of a training's processes, and of writing its model
+PREDICTED = 0.12  # of the time that learning of a token takes, to predict its row's label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paces:
+    """Seconds of trainings on what they run on."""
+
+    execution: Execution
+
+    @property
+    def side_by_side(self) -> int:
+        """Trainings at once: as many as asked for, or as this machine has CPUs for if no cluster is named."""
+        compute = self.execution.compute
+        if self.execution.side_by_side or compute.gpu or os.environ.get("RAY_ADDRESS"):
+            return self.execution.side_by_side or 1
+        return max(1, int(machine_cpus() // (compute.resources.get("CPU", 1) * compute.workers)))
+
+    @property
+    def can_measure(self) -> bool:
+        """Whether this process has the hardware that trainings run on."""
+        if not self.execution.compute.gpu:
+            return True
+        import torch
+
+        return torch.cuda.is_available()
+
+    def seconds(self, recipe: Recipe, settings: StageSettings, sizes: Sizes, steps: int) -> float:
+        """Return the seconds of a stage of training, its evaluations among them."""
+        load = load_of(recipe, settings, sizes, self.execution)
+        pace, schedule = self.a_step(load), settings.schedule
+        evaluations = steps / schedule.evaluate_every * sizes.dev_rows / schedule.batch_rows
+        return START_S + pace * (steps + PREDICTED * (0 if load.settings.losses.keys() == {"general"} else evaluations))
+
+    def a_step(self, load: Load) -> float:
+        """Return the seconds of a step; measuring them where they are not known takes some seconds, which is said."""
+        uri, name = storage.join(self.execution.root, PACES), f"{load.key} {processor()} x {self.side_by_side}"
+        known = storage.read_json(uri) if storage.exists(uri) else {}
+        if name not in known:
+            stage = "stage one" if isinstance(load.settings, StageOne) else "stage two"
+            console.print(f"measuring the pace of {stage}, {self.side_by_side} side by side", style="dim")
+            known[name] = self._measured(load)
+            storage.write_json(uri, known)
+        return known[name]
+
+    def _measured(self, load: Load) -> float:
+        device, start = "cuda" if self.execution.compute.gpu else "cpu", load.settings.start
+        try:
+            return seconds_a_step(load, side_by_side=self.side_by_side, device=device)
+        except OSError as error:
+            source = getattr(start, "source", type(start).__name__)
+            raise ValueError(
+                f"encoder {source!r}: cannot be opened ({str(error).splitlines()[0]}); give the name of one on the "
+                "Hugging Face hub, or a local folder"
+            ) from error
+
+
+def load_of(recipe: Recipe, settings: StageSettings, sizes: Sizes, execution: Execution) -> Load:
+    """Return what a stage of training computes."""
+    return Load(
+        settings=settings,
+        lengths={"general": sizes.general_tokens, "task": sizes.task_tokens},
+        vocabulary=recipe.vocabulary,
+        classes=sizes.classes,
+        workers=execution.compute.workers,
+    )
+
+
+def trainings_of(recipe: Recipe, stages: Stages, seed: int) -> Iterator[tuple[Recipe, Stage, StageSettings]]:
+    """Yield what trains of a training, each with its recipe and settings, what it comes after first."""
+    if recipe.after is not None and stages.before is not None:
+        yield from trainings_of(recipe.after, stages.before, seed)
+    if stages.stage_one is not None:
+        yield recipe, stages.stage_one, recipe.settings_one(seed)
+    if stages.stage_two is not None:
+        yield recipe, stages.stage_two, recipe.settings_two(seed, recipe.start)
+
+
+def machine_cpus() -> int:
+    """Return the CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def processor(cpuinfo: str = "/proc/cpuinfo") -> str:
+    """Return the name of this machine's processor, "" where the system does not tell."""
+    lines = storage.read_bytes(cpuinfo).decode().splitlines() if storage.exists(cpuinfo) else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

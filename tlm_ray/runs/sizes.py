@@ -1,0 +1,94 @@
+"""What a training's stages will read, as far as it is known before anything is made: rows, words, bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tlm_ray import storage
+from tlm_ray.corpus.documents import as_strings, file_format, read_columns
+from tlm_ray.corpus.manifest import Corpus
+from tlm_ray.corpus.splitting import BYTES_PER_TOKEN, split_document
+from tlm_ray.corpus.tasks import Task
+from tlm_ray.runs.cpu_recipes import PIECES
+from tlm_ray.runs.data_flow import DataFlow
+from tlm_ray.runs.recipe import Recipe
+
+SAMPLED = 1_000  # documents of a corpus
+PACKED = {"parquet": 3.5, "jsonl": 1.1, "csv": 1.1, "text": 1.0}  # bytes of text a byte of a file, or the reverse
+DISTINCT = 0.75  # of what queries find, as some find the same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What a training's stages will read."""
+
+    text_bytes: float
+    """of the corpus"""
+    passages: float
+    """of the corpus"""
+    general_tokens: Sequence[int]
+    """of some passages"""
+    task_tokens: Sequence[int]
+    """of some training rows"""
+    queries: int
+    """training rows"""
+    dev_rows: int
+    test_rows: int
+    classes: int
+    """of the task, 0 for a regression"""
+
+    def selected_bytes(self, k: int) -> float:
+        """Return the bytes of text that k passages a query come to."""
+        return min(self.text_bytes, DISTINCT * k * self.queries * self.text_bytes / max(1.0, self.passages))
+
+
+# The embedded data's, which are not there before its docstrings are read.
+EMBEDDED_SIZES = Sizes(
+    text_bytes=24e6,
+    passages=178_000,
+    general_tokens=(14, 18, 22, 26, 30, 34, 40, 46, 56, 84),
+    task_tokens=(20, 26, 31, 35, 40, 44, 49, 55, 63, 77),
+    queries=504,
+    dev_rows=300,
+    test_rows=1_200,
+    classes=6,
+)
+
+
+def sizes_of(flow: DataFlow, recipe: Recipe, task_name: str) -> Sizes:
+    """Estimate from the task's rows and the beginning of the corpus."""
+    sizes = EMBEDDED_SIZES if flow.is_embedded(task_name) else _of_task(flow.read(task_name), recipe)
+    corpus, share = flow.corpus_of(recipe), recipe.corpus_share
+    if corpus is not None:
+        text, general = _of_corpus(corpus, recipe)
+        passages = text * len(general) / (BYTES_PER_TOKEN * sum(general))
+        sizes = replace(sizes, text_bytes=text, passages=passages, general_tokens=general)
+    return replace(sizes, text_bytes=share * sizes.text_bytes, passages=share * sizes.passages)
+
+
+def _of_task(task: Task, recipe: Recipe) -> Sizes:
+    """Return the embedded corpus' sizes with those of another task."""
+    words = [len(text.split()) for text in task.train_texts[:SAMPLED]]
+    return replace(
+        EMBEDDED_SIZES,
+        task_tokens=tuple(min(recipe.task_tokens, round(PIECES * count) + 2) for count in words),
+        queries=len(task.splits["train"]),
+        dev_rows=len(task.splits["dev"]),
+        test_rows=len(task.splits["test"]),
+        classes=len(task.labels),
+    )
+
+
+def _of_corpus(corpus: Corpus, recipe: Recipe) -> tuple[float, Sequence[int]]:
+    """Return the bytes of text of a corpus, and the tokens of the blocks of its first documents."""
+    first = corpus.files[0].uri
+    batches = read_columns(first, [corpus.column])
+    texts = (t for batch in batches for t in as_strings(batch.column(0), corpus.column, first).to_pylist() if t)
+    passages = [
+        passage
+        for text in islice(texts, SAMPLED)
+        for passage in split_document(text, passage_tokens=recipe.passage_tokens)
+    ]
+    tokens = [min(recipe.block_tokens, len(passage.encode()) // BYTES_PER_TOKEN + 2) for passage in passages]
+    packed = storage.without_query(first).lower().endswith((".gz", ".zst", ".bz2"))
+    return corpus.size * (PACKED[file_format(first)] if not packed else 3.5), tuple(tokens) or (recipe.block_tokens,)
