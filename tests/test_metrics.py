@@ -7,7 +7,7 @@ import pytest
 import ray.cloudpickle
 from sklearn.metrics import balanced_accuracy_score, r2_score
 
-from tlm_ray.corpus.scores import METRICS, Metric, metric_named, score
+from tlm_ray.corpus.scores import METRICS, OF_PAIRS, Metric, metric_named, score
 
 BALANCED = Metric(name="balanced", compute=balanced_accuracy_score)
 FIT = Metric(name="r2", compute=r2_score, lowest=-1000.0, is_regression=True)
@@ -64,3 +64,11 @@ def test_an_unknown_name_lists_the_known_ones():
 def test_a_result_that_is_no_share_is_refused(share):
     with pytest.raises(ValueError, match=f"metric 'mine' computed {share}; .* a share of 0 to 1"):
         score(Metric(name="mine", compute=lambda gold, predicted: share), [0, 1], [0, 1])
+
+
+@pytest.mark.parametrize("name", OF_PAIRS)
+def test_a_metric_of_a_pair_is_the_mean_of_both(name):
+    draws = np.random.default_rng(0)
+    drawn = draws.integers(0, 2, (2, 40)) if name == "accuracy_f1" else draws.random((2, 40))
+    parts = [score(part, *drawn) for part in OF_PAIRS[name]]
+    assert score(name, *drawn) == pytest.approx(np.mean(parts)) and parts[0] != parts[1]

@@ -22,6 +22,7 @@ SCRIPTS = {
     "attention_heads": "AttentionHeads",
     "main_table": "MainTable",
     "flops": "Flops",
+    "glue": "Glue",
     "k": "K",
     "paper": "Paper",
     "pretrained": "PretrainedTable",

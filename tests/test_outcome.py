@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import pearsonr, spearmanr
 from small import small_flow, small_recipe
 
 from tlm_ray import storage
@@ -12,7 +13,8 @@ from tlm_ray.corpus.predictions import shares, write_predictions
 from tlm_ray.plain import Bm25Neighbours, TfIdf
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
-from tlm_ray.report import View
+from tlm_ray.report import Results, View
+from tlm_ray.report.grids import make_grid
 from tlm_ray.runs import experiment
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.rows import Training
@@ -124,6 +126,17 @@ def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings
     assert together.scores == (75.0,) and together.dev_scores == (62.5,), "the surer one decides the last two of eight"
     assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
     assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
+
+
+def test_a_metric_that_is_the_mean_of_two_is_shown_with_both(two_rows):
+    group = two_rows.groups()[0]
+    cell = replace(group, facts=[facts | {"metric": "pearson_spearman"} for facts in group.facts]).cell()
+    predicted = [logits.argmax(axis=1) for logits in SAID[:2]]
+    expected = [np.mean([100 * kind(GOLD, run).statistic for run in predicted]) for kind in (pearsonr, spearmanr)]
+    assert cell.parts == pytest.approx(expected)
+    assert group.cell().parts == ()
+    shown = f"{np.mean(cell.scores):.2f} ± {np.std(cell.scores, ddof=1):.2f} ({expected[0]:.1f}/{expected[1]:.1f})"
+    assert make_grid(Results(cells=[cell])).lines[0].texts[0] == shown
 
 
 def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_gives_it(two_rows):

@@ -28,12 +28,9 @@ def _paper(name: str, metric: str = "macro_f1") -> HubTask:
     return HubTask(uri=f"hf://datasets/yxchar/{name}-tlm", metric=metric)
 
 
-def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation") -> HubTask:
-    files = (
-        "train-00000-of-00001.parquet",
-        f"{dev}-00000-of-00001.parquet",
-        f"{dev}-00000-of-00001.parquet",
-    )
+def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "validation", test: str = "") -> HubTask:
+    train, dev, test = (f"{split}-00000-of-00001.parquet" for split in ("train", dev, test or dev))
+    files = (train, dev, test)
     uri = f"hf://datasets/nyu-mll/glue/{name}"
     columns = Columns(text=text, label="label", text_pair=text_pair)
     return HubTask(uri=uri, metric=metric, columns=columns, files=files)
@@ -55,6 +52,9 @@ HUB_TASKS = {
     "mrpc": _glue("mrpc", "accuracy_f1", "sentence1", "sentence2"),
     "qqp": _glue("qqp", "accuracy_f1", "question1", "question2"),
     "mnli": _glue("mnli", "accuracy", "premise", "hypothesis", dev="validation_matched"),
+    "mnli-mm": _glue(
+        "mnli", "accuracy", "premise", "hypothesis", dev="validation_matched", test="validation_mismatched"
+    ),
     "qnli": _glue("qnli", "accuracy", "question", "sentence"),
     "rte": _glue("rte", "accuracy", "sentence1", "sentence2"),
     "stsb": _glue("stsb", "pearson_spearman", "sentence1", "sentence2"),

@@ -115,6 +115,11 @@ def _matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
     return float(_scikit().matthews_corrcoef(gold, predicted))
 
 
+def _f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """F1 of class 1."""
+    return float(_scikit().f1_score(gold, predicted, average="binary", zero_division=0))
+
+
 def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
     """Mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP)."""
     classes = np.union1d(gold, predicted)
@@ -123,27 +128,46 @@ def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
             f"metric 'accuracy_f1' got the class ids {classes.tolist()}; it allows 0 and 1 only; "
             "use 'macro_f1' for more classes"
         )
-    return (
-        _accuracy(gold, predicted) + float(_scikit().f1_score(gold, predicted, average="binary", zero_division=0))
-    ) / 2
+    return (_accuracy(gold, predicted) + _f1(gold, predicted)) / 2
+
+
+def _correlation(name: str, gold: np.ndarray, predicted: np.ndarray) -> float:
+    """A correlation by SciPy's name, 0 where all numbers are equal."""
+    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:  # a correlation with a constant is undefined
+        return 0.0
+    from scipy import stats  # here, because its import takes 0.4 s of every worker
+
+    return float(getattr(stats, name)(gold, predicted).statistic)
+
+
+def _pearson(gold: np.ndarray, predicted: np.ndarray) -> float:
+    return _correlation("pearsonr", gold, predicted)
+
+
+def _spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
+    return _correlation("spearmanr", gold, predicted)
 
 
 def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean of both correlations (GLUE's STS-B), 0 where all numbers are equal."""
-    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:  # a correlation with a constant is undefined
-        return 0.0
-    from scipy.stats import pearsonr, spearmanr  # here, because its import takes 0.4 s of every worker
-
-    return float(pearsonr(gold, predicted).statistic + spearmanr(gold, predicted).statistic) / 2
+    """Mean of both correlations (GLUE's STS-B)."""
+    return (_pearson(gold, predicted) + _spearman(gold, predicted)) / 2
 
 
+ACCURACY = Metric(name="accuracy", compute=_accuracy, of_confusions=confusions.accuracy)
+OF_PAIRS = {  # what is the mean of two
+    "accuracy_f1": (ACCURACY, Metric(name="f1", compute=_f1)),
+    "pearson_spearman": tuple(
+        Metric(name=name, compute=compute, lowest=-100.0, is_regression=True)
+        for name, compute in (("pearson", _pearson), ("spearman", _spearman))
+    ),
+}
 # functions of the module and no closures: a metric that has travelled to another process is equal to the one here
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(name="macro_f1", compute=_macro_f1, of_confusions=confusions.macro_f1),
         Metric(name="micro_f1", compute=_micro_f1, of_confusions=confusions.accuracy),
-        Metric(name="accuracy", compute=_accuracy, of_confusions=confusions.accuracy),
+        ACCURACY,
         Metric(name="matthews", compute=_matthews, lowest=-100.0, of_confusions=confusions.matthews),
         Metric(name="accuracy_f1", compute=_accuracy_f1, of_confusions=confusions.accuracy_f1),
         Metric(name="pearson_spearman", compute=_pearson_spearman, lowest=-100.0, is_regression=True),

@@ -36,6 +36,8 @@ class Cell:
     """what the scores are of: test or dev"""
     dev_scores: tuple[float, ...] = ()
     """beside test scores: development scores of the same seeds"""
+    parts: tuple[float, ...] = ()
+    """of a metric that is the mean of two: each of them, mean over seeds, in percent"""
     x: float | None = None
     """the number that the experiment varies, None for a row that has none"""
     flops_counted: float = 0.0

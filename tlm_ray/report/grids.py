@@ -1,7 +1,7 @@
 """A results table as strings, before any file format: what the Markdown and the terminal show."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tlm_ray.report.cells import Cell
@@ -51,7 +51,7 @@ def make_grid(results: Results) -> Grid:
 
 def _own_line(row: str, results: Results) -> Line:
     own, tasks = results.of_row(row), results.tasks
-    scores = [score_text(own[task].scores) if task in own else ABSENT for task in tasks]
+    scores = [_score_text(own[task]) if task in own else ABSENT for task in tasks]
     mark = f" {MARK}" if any(cell.pretrained for cell in own.values()) else ""
     return Line(
         name=row,
@@ -66,6 +66,15 @@ def _own_line(row: str, results: Results) -> Line:
         best=(*(results.comparison.is_best(row, task) for task in tasks), *[False] * 5),
         is_reported=False,
     )
+
+
+def _score_text(cell: Cell) -> str:
+    """Return the mean and its spread, and of a metric that is the mean of two, each of them."""
+    return score_text(cell.scores) + (f" ({_of_two(cell.parts)})" if cell.parts else "")
+
+
+def _of_two(parts: Sequence[float]) -> str:
+    return "/".join(f"{part:.1f}" for part in parts)
 
 
 def _reported_lines(results: Results) -> list[Line]:
@@ -87,7 +96,7 @@ def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -
 
 def _reported_score(row: ReportedRow) -> str:
     if row.pair:
-        return "/".join(f"{value:.1f}" for value in row.pair)
+        return f"{row.mean:.2f} ({_of_two(row.pair)})"
     return f"{row.mean:.2f}" if row.std is None else pair_text(row.mean, row.std)
 
 

@@ -71,12 +71,11 @@ def table_csv(results: Results) -> str:
 def table_json(results: Results) -> str:
     """Return `{"cells": [...], "differences": [...], "verdicts": [...], "reported": [...]}` as JSON.
 
-    A cell has row, task, split, metric, x (the number that rows vary, or null), mean, std, scores, dev_scores
-    (percent), flops, flops_counted (null where not known), data_bytes, wall_s, pretrained (its costs leave the
-    pretraining out) and pretraining_flops (as published, null where not known). A difference has row, other, tasks,
-    mean, low, high, p and smallest, see `Comparison.records`. `verdicts` says what became
-    of what was expected.
-    `reported` has the paper's rows for the tasks of the table, if it has them.
+    A cell has row, task, split, metric, x (the number that rows vary, or null), mean, std, scores, parts (of a metric
+    that is the mean of two: each), dev_scores (percent), flops, flops_counted (null where not known), data_bytes,
+    wall_s, pretrained (its costs leave the pretraining out) and pretraining_flops (as published, null where not known).
+    A difference has row, other, tasks, mean, low, high, p and smallest, see `Comparison.records`. `verdicts` says what
+    became of what was expected. `reported` has the paper's rows for the tasks of the table, if it has them.
     """
     published = [asdict(row) for task in results.tasks for row in results.reported(task)]
     document = {
@@ -106,6 +105,7 @@ def _record(cell: Cell) -> dict[str, Any]:
         "mean": float(cell.mean),
         "std": float(cell.std),
         "scores": [float(score) for score in cell.scores],
+        "parts": [float(part) for part in cell.parts],
         "dev_scores": [float(score) for score in cell.dev_scores],
         "flops": float(cell.flops),
         "flops_counted": float(cell.flops_counted) or None,

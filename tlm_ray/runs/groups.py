@@ -10,7 +10,7 @@ import numpy as np
 
 from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
-from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.corpus.scores import OF_PAIRS, Metric, score
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
 from tlm_ray.runs.recipe import Recipe
@@ -46,12 +46,19 @@ class Group:
             flops_counted=fmean(own["flops_counted"] for own in self.facts),
             data_bytes=round(fmean(own["data_bytes"] for own in self.facts)),
             wall_s=fmean(own["seconds"] for own in self.facts),
+            parts=self._parts(split),
             pretrained=bool(self._pretrained),
             pretraining_flops=pretraining_flops(self._pretrained),
         )
 
     def _scores(self, split: str) -> tuple[float, ...]:
         return tuple(own[split] for own in self.facts)
+
+    def _parts(self, split: str) -> tuple[float, ...]:
+        """Return the means over runs of the two metrics that the metric is the mean of, if it is."""
+        pair = OF_PAIRS.get(self.facts[0]["metric"], ())
+        found = self.predictions(split) if pair else None
+        return tuple(fmean(score(part, found.gold, run) for run in found.predicted) for part in pair) if found else ()
 
     @property
     def _pretrained(self) -> str:

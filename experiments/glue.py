@@ -1,0 +1,48 @@
+"""GLUE: TLM against pretrained encoders (Yao et al. 2022, table 10); its dev sets stand for its secret test sets.
+
+    python experiments/glue.py --scale small --corpus s3://... --baseline google-bert/bert-base-uncased
+    python experiments/glue.py --tasks cola rte stsb mrpc --task-root data/tasks --corpus data/corpus     # a laptop
+    python experiments/glue.py --dry-run
+
+A metric that is the mean of two is shown with both: accuracy and F1 (MRPC, QQP), Pearson's and Spearman's correlation
+(STS-B). mnli is scored on matched text, mnli-mm on mismatched.
+Expected before running: TLM within a point of BERT-Base on average; above TF-IDF where the order of words decides.
+"""
+
+from dataclasses import dataclass, field
+
+import ray
+
+from tlm_ray import Data, Recipe, Table, TfIdf, baseline, parse, plain_errors, present, ray_options
+from tlm_ray.report.paper import TABLE_10
+
+TLM = "TLM"
+GLUE = ["cola", "rte", "stsb", "mrpc", "qqp", "sst2", "qnli", "mnli", "mnli-mm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(Table):
+    """Options of the GLUE table."""
+
+    name, split, paper, ensembles, beside = "glue", "test", TABLE_10, (TLM,), TfIdf.name
+
+    data: Data = field(default_factory=lambda: Data(tasks=GLUE))
+    baseline: list[str] = field(default_factory=list)
+    """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """One recipe, beside pretrained encoders."""
+        return {TLM: recipe} | {start: baseline(recipe, start) for start in self.baseline}
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Nothing is expected above a pretrained encoder here."""
+        return []
+
+    def against(self, rows: list[str]) -> str:
+        """Ours."""
+        return TLM
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        present(parse(Glue, __doc__), connect=lambda: ray.init(**ray_options()))
