@@ -15,8 +15,22 @@ from typing import Literal
 
 import ray
 
-from tlm_ray import Recipe, Table, Training, View, baseline, parse, plain_errors, present, pretraining, ray_options
+from tlm_ray import (
+    Flow,
+    Recipe,
+    Table,
+    Training,
+    View,
+    baseline,
+    parse,
+    plain_errors,
+    present,
+    pretraining,
+    ray_options,
+)  # fmt: skip
 from tlm_ray.report.paper import TABLE_8, TABLE_A2
+from tlm_ray.runs.gururangan import with_gururangans_settings
+from tlm_ray.runs.sizes import sizes_of
 
 NAMES = {"plain": "PLM", "mlm": "PLM + MLM", "dapt": "DAPT", "tapt": "TAPT", "dapt+tapt": "DAPT + TAPT"}
 OURS = "TLM"
@@ -31,6 +45,8 @@ class PretrainedTable(Table):
 
     start: str = ""
     """hub name or local folder of the encoder, instead of one that is pretrained here"""
+    gururangan: bool = False
+    """adapt and fine-tune it with the steps and rates of Gururangan et al. (2020) instead of the recipe's"""
     kinds: list[Kind] = field(default_factory=lambda: ["plain", "mlm"])
     """what comes before its fine-tuning, a row each: plain (nothing), mlm (with labels), dapt, tapt, or one by one"""
 
@@ -38,6 +54,20 @@ class PretrainedTable(Table):
         super().__post_init__()
         if self.start and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
+
+        if self.gururangan and not self.start:
+            raise ValueError("--gururangan: their settings adapt a pretrained encoder; give --start too")
+
+    def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
+        """Adapt the encoder as others did, if that is wanted."""
+        found = dict(super().recipes(task, flow))
+        if not self.gururangan:
+            return found
+        rows = sizes_of(flow, found[OURS], task).queries
+        return {
+            row: recipe if row == OURS else with_gururangans_settings(recipe, train_rows=rows)
+            for row, recipe in found.items()
+        }
 
     def view(self, trainings: Sequence[Training]) -> View:
         """Beneath adaptive pretraining stands the paper's table of it."""

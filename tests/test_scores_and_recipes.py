@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tlm_ray.corpus.hub import ALIASES
 from tlm_ray.corpus.scores import METRICS, score
 from tlm_ray.runs.cpu_recipes import OWN_RECIPES, TINY_RECIPE
+from tlm_ray.runs.gururangan import with_gururangans_settings
 from tlm_ray.runs.recipes import baseline, recipe_for
 from tlm_ray.runs.scaling import recipe_tokens
 from tlm_ray.training.cost import stage_one_cost
@@ -264,6 +265,13 @@ def test_baselines_differ_in_what_comes_before_stage_two():
     assert (made["tapt"].weighting, made["mlm"].weighting) == ("mlm", recipe.weighting)
     assert (made["dapt"].method.name, made["dapt"].rho1) == ("random", None)
     assert (made["tlm"].k, made["tlm"].rho1, made["tlm"].method) == (recipe.k, recipe.rho1, recipe.method)
+    theirs = with_gururangans_settings(baseline(recipe, "x", "dapt+tapt"), train_rows=1_000)
+    stages = (theirs.after.stage_one, theirs.stage_one, theirs.stage_two)
+    assert [(s.steps, s.batch_rows, s.learning_rate, s.weight_decay) for s in stages] == [
+        (12_500, 2_048, 5e-4, 0.01), (391, 256, 1e-4, 0.01), (625, 16, 2e-5, 0.1)
+    ]  # fmt: skip
+    plain = with_gururangans_settings(baseline(recipe, "x"), train_rows=10_000)
+    assert plain.stage_one is None and plain.stage_two.steps == 1_875
     with pytest.raises(ValueError, match="baseline 'x': allowed are plain, mlm, tapt, dapt, tlm"):
         baseline(recipe, "google-bert/bert-base-uncased", "x")
 

@@ -1,0 +1,44 @@
+"""The settings of Gururangan et al. (2020) for adapting a pretrained encoder to a task: steps, rates and decay."""
+
+from dataclasses import replace
+
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.training.optimizers import AdamW
+from tlm_ray.training.schedules import Schedule
+
+OPTIMIZER = AdamW(betas=(0.9, 0.98))
+WARMUP = 0.06  # of the steps
+DAPT_STEPS, TAPT_PASSES, TUNED_PASSES = 12_500, 100, 10  # of tuning, 3 for tasks of many rows
+MANY = 5_000  # rows
+
+
+def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
+    """Return the recipe of an adapted encoder (`recipes.baseline`) with the settings of Gururangan et al. (2020).
+
+    Adaptation to a domain takes 12,500 steps of 2,048 rows, adaptation to a task 100 passes over its training text in
+    steps of 256; tuning takes 10 passes, or 3 over more than 5,000 rows, in steps of 16, and keeps the best of them.
+    """
+    passes = 3 if train_rows > MANY else TUNED_PASSES
+    tuned = _schedule(passes * train_rows, rows=16, rate=2e-5, decay=0.1, evaluations=passes)
+    after = None if recipe.after is None else with_gururangans_settings(recipe.after, train_rows=train_rows)
+    recipe = replace(recipe, after=after, stage_two=tuned, optimizer=OPTIMIZER)
+    if recipe.stage_one is None:
+        return recipe
+    if recipe.rho1 is None:
+        adapted = _schedule(DAPT_STEPS * 2_048, rows=2_048, rate=5e-4, decay=0.01, evaluations=5)
+    else:
+        adapted = _schedule(TAPT_PASSES * train_rows, rows=256, rate=1e-4, decay=0.01, evaluations=5)
+    return replace(recipe, stage_one=adapted)
+
+
+def _schedule(shown: int, *, rows: int, rate: float, decay: float, evaluations: int) -> Schedule:
+    """Return a schedule that shows so many rows."""
+    steps = -(-shown // rows)
+    return Schedule(
+        steps=steps,
+        batch_rows=rows,
+        learning_rate=rate,
+        warmup_steps=round(WARMUP * steps),
+        weight_decay=decay,
+        evaluate_every=-(-steps // evaluations),
+    )
