@@ -58,7 +58,7 @@ def main() -> None:
     options = parse(RetrievedCases, __doc__)
     flow = open_flow(options.data, options.place, options.workers)
     ray.init(**ray_options())
-    check_cluster(flow.execution, [corpus.uri for corpus in flow.all_corpora])
+    check_cluster(flow.execution, [place for corpus in flow.all_corpora for place in corpus.locations])
     flow = replace(flow, execution=fitted(flow.execution))
     name, methods = options.data.task, options.methods.chosen()
     recipe = options.passages.change(options.scale.recipe(name, flow))

@@ -34,7 +34,7 @@ def test_data_stages_go_one_by_one_and_trainings_side_by_side_after_their_inputs
 
 @pytest.fixture
 def flow(data, tmp_path):
-    own = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=str(data / "corpus"))
+    own = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
     return open_flow(own, Place(root=str(tmp_path / "root")), Workers())
 
 

@@ -14,7 +14,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from tlm_ray import storage
-from tlm_ray.corpus.manifest import check_unchanged, open_corpus
+from tlm_ray.corpus.manifest import check_unchanged, open_corpus, united
 
 LINES = {"a.jsonl": "one", "b c/d.jsonl": "two", "é?.jsonl": "three"}
 
@@ -181,6 +181,20 @@ def test_files_of_several_formats_are_one_corpus(tmp_path):
     (tmp_path / "b.csv").write_text("text\nthree\n")
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text": "four"}\n'))
     assert len(open_corpus(str(tmp_path), column="text").files) == 3
+
+
+def test_several_locations_are_one_corpus_in_their_order(tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(f"text of {name}")
+    parts = [open_corpus(str(tmp_path / name), column="text") for name in ("here", "there")]
+    both = united(parts)
+    assert [file.name for file in both.files] == ["0/a.txt", "1/a.txt"]
+    assert both.locations == (str(tmp_path / "here"), str(tmp_path / "there"))
+    assert len({both.digest, united(parts[::-1]).digest, *(part.digest for part in parts)}) == 4
+    assert united(parts[:1]) is parts[0]
+    with pytest.raises(ValueError, match=r"corpus file '.*here/a.txt': is in two of the corpora; name it once"):
+        united([parts[0], parts[0]])
 
 
 def test_files_of_the_hub_are_told_apart_by_the_hashes_it_keeps(tmp_path, monkeypatch, counted):

@@ -75,7 +75,9 @@ def test_the_main_table_takes_the_flags_of_its_contract(parsed, tmp_path, monkey
         *("--root", "r", "--seeds", "5", "--dry-run", "--train-resources", "CPU=4", "GPU=1", "--k", "7"),
     )
     assert options.changes.scale == "mini" and options.passages.k == 7
-    assert options.data.tasks == ["sciie", f"{tmp_path}/own/task"] and options.data.corpus == "hf://datasets/some/text"
+    assert options.data.tasks == ["sciie", f"{tmp_path}/own/task"] and options.data.corpus == [
+        "hf://datasets/some/text"
+    ]
     assert (options.place.root, options.place.out) == (f"{tmp_path}/r", f"{tmp_path}/results")
     assert options.seeds == 5 and options.dry_run
     assert options.cluster.execution(options.place).compute.resources == {"CPU": 4.0, "GPU": 1.0}

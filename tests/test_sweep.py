@@ -70,7 +70,7 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
 
 def flow_of(data: Path, root: Path) -> Flow:
     """Return the flow that the command line of `arguments` comes to."""
-    found = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=str(data / "corpus"))
+    found = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
     return open_flow(found, Place(root=str(root / "tlm")), Cluster())
 
 

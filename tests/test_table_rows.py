@@ -132,7 +132,7 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, scri
     monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
     kind, values, rows = TABLES[script]
     place = Place(root=f"{tmp_path}/root", out=f"{tmp_path}/out", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    source = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=str(data / "corpus"))
+    source = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
     short = Changes(steps=4, steps_two=4, precision="fp32")
     table = getattr(importlib.import_module(script), kind)(
         data=source, place=place, changes=short, passages=Passages(k=5), seeds=1, **values

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tlm_ray import storage
 from tlm_ray.corpus.documents import as_strings, read_columns
@@ -30,11 +32,14 @@ class Corpus:
     """A general corpus: files of one text column."""
 
     uri: str
-    """a file, folder or glob"""
+    """a file, folder or glob; of a corpus of several, all of them, in words"""
     column: str
     """the column of texts"""
     files: tuple[CorpusFile, ...]
     """in the order of their names"""
+
+    locations: tuple[str, ...]
+    """all files, folders and globs that it is"""
 
     @property
     def digest(self) -> str:
@@ -76,7 +81,19 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
         files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
     if digests:
         storage.write_json(digests, known)
-    return Corpus(uri=uri, column=column, files=tuple(files))
+    return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,))
+
+
+def united(corpora: Sequence[Corpus]) -> Corpus:
+    """Return corpora of one column as one, in their order; ValueError if two hold the same file."""
+    if len(corpora) == 1:
+        return corpora[0]
+    files = [replace(file, name=f"{i}/{file.name}") for i, corpus in enumerate(corpora) for file in corpus.files]
+    twice = [uri for uri, count in Counter(file.uri for file in files).items() if count > 1]
+    if twice:
+        raise ValueError(f"corpus file {twice[0]!r}: is in two of the corpora; name it once")
+    locations = tuple(location for corpus in corpora for location in corpus.locations)
+    return Corpus(uri=" and ".join(locations), column=corpora[0].column, files=tuple(files), locations=locations)
 
 
 def _kept(uri: str) -> dict[str, list[str]]:

@@ -81,7 +81,7 @@ def run(
     _check(trainings)
     _check_beside(beside, trainings)
     execution = fitted(flow.execution)
-    check_cluster(execution, [corpus.uri for corpus in flow.all_corpora])
+    check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
     followed = flow.callbacks
     flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])

@@ -13,7 +13,7 @@ import tyro
 
 from tlm_ray import storage
 from tlm_ray.console import console
-from tlm_ray.corpus.manifest import Corpus, open_corpus
+from tlm_ray.corpus.manifest import Corpus, open_corpus, united
 from tlm_ray.corpus.task_columns import Columns
 from tlm_ray.corpus.task_files import is_table
 from tlm_ray.runs.data_flow import EMBEDDED
@@ -42,8 +42,8 @@ class Data:
 
     tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
     """names below --task-root, folders or files, or the paper's and GLUE's names; the default is embedded"""
-    corpus: str = ""
-    """general corpus: file, folder, glob or URI of Parquet, JSONL, CSV or text; the default is embedded"""
+    corpus: Annotated[list[str], tyro.conf.arg(metavar="LOCATION ...")] = field(default_factory=list)
+    """general corpus: files, folders, globs or URIs of Parquet, JSONL, CSV or text; the default is embedded"""
     column: str = "text"
     """the corpus' text column"""
     task_root: str = ""
@@ -71,7 +71,8 @@ class Data:
             for task in self.tasks
         ]
         object.__setattr__(self, "tasks", tasks)
-        settle(self, storage.absolute, "corpus", "task_root")
+        object.__setattr__(self, "corpus", [storage.absolute(location) for location in self.corpus])
+        settle(self, storage.absolute, "task_root")
 
     @property
     def columns(self) -> Columns:
@@ -194,7 +195,8 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
     named = corpora.opened(place) if corpora else {}
     corpus = None
     if data.corpus:
-        corpus = open_corpus(data.corpus, column=data.column, digests=storage.join(place.root, "corpora.json"))
+        digests = storage.join(place.root, "corpora.json")
+        corpus = united([open_corpus(uri, column=data.column, digests=digests) for uri in data.corpus])
     elif not named and (data.task_root or data.tasks != [EMBEDDED]):
         console.print("corpus: the docstrings of installed packages; text of your tasks' own kind (--corpus) is better")
     return Flow(

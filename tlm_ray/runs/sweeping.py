@@ -86,7 +86,7 @@ def sweep(
     if any(recipe.one_stage for recipe in tried):
         raise ValueError("one_stage True: a sweep follows stage two; tables and `run` take recipes without one")
     execution = fitted(flow.execution)
-    check_cluster(execution, [corpus.uri for corpus in flow.all_corpora])
+    check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
     flow = replace(flow, execution=execution)
     trials = trial_stages(flow, tried, task)
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
