@@ -24,6 +24,8 @@ import pyarrow.parquet as pq
 REMOTE_CHUNK_BYTES = 8 << 20
 MAKE_ANEW = "delete its folder to make it anew"  # the fix for a damaged file of a stage
 URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
+# the names of a URI's options that hold credentials
+SECRETS = r"sig|[^=&\s]*(?:key|token|secret|signature|password|credential)[^=&\s]*"
 
 
 def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -83,7 +85,8 @@ def sibling(uri: str, path: str) -> str:
 
 def shown(text: str) -> str:
     """Return a text fit for a screen or a log: without the credentials that URIs in it may hold."""
-    return re.sub(r"(?<=://)[^/@\s'\"]+@", "***@", text)
+    without_user = re.sub(r"(?<=://)[^/\s'\"]+@", "***@", text)  # up to the last @: a password may hold one
+    return re.sub(rf"([?&](?:{SECRETS})=)[^&\s'\"]+", r"\1***", without_user, flags=re.IGNORECASE)
 
 
 def exists(uri: str) -> bool:
