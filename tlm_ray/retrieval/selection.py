@@ -1,5 +1,6 @@
 """The selection: each retrieved passage once, with its text, its best rank and the query that gave it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from tlm_ray.retrieval.shards import Shards
 SELECTION = "selection.arrow"
 DROPPED = "dropped.arrow"
 PIECE_BYTES = 1 << 28  # of text taken at once
+SOURCES = 20  # whose passages a record counts: those with most
 
 
 def write_selection(folder: str, store: PassageStore, selection: Selection, run: Search) -> dict[str, Any]:
@@ -49,6 +51,7 @@ def _write(folder: str, table: pa.Table) -> dict[str, Any]:
         "selected": len(table),
         "text_bytes": int(sizes.sum()),
         "rank_bytes": np.bincount(table["rank"].to_numpy(), sizes).astype(int).tolist(),
+        "sources": dict(Counter(map(str, table["source"].to_pylist())).most_common(SOURCES)),
     }
 
 
