@@ -13,10 +13,12 @@ from tlm_ray import report, storage
 def test_publish_writes_what_it_names(tmp_path):
     cells = make_cells(["sciie", "docstrings"])
     uris = report.publish("main_table", of(cells, notes=["a note"]), str(tmp_path / "results"))
-    assert sorted(uris) == [f"main_table.{kind}" for kind in ("csv", "json", "md", "png")]
+    assert sorted(uris) == [f"main_table.{kind}" for kind in ("csv", "html", "json", "md", "png", "tex")]
     assert storage.read_bytes(uris["main_table.md"]).decode() == report.table_markdown(of(cells, notes=["a note"]))
     assert storage.read_bytes(uris["main_table.csv"]).decode() == report.table_csv(of(cells))
     assert len(json.loads(storage.read_bytes(uris["main_table.json"]))["cells"]) == len(cells)
+    assert storage.read_bytes(uris["main_table.tex"]).decode() == report.table_latex(of(cells, notes=["a note"]))
+    assert "<li>a note</li>" in storage.read_bytes(uris["main_table.html"]).decode()
     assert pixels(storage.read_bytes(uris["main_table.png"])).std() > 0
 
 
@@ -24,11 +26,12 @@ def test_publish_sweep_writes_the_best_trial_first(tmp_path):
     failed = {"k": np.int64(7), "rho1": 1, "rho2": 1, "method": "bm25", "dev": math.nan, "seed": 3}
     trials = [failed, *make_trials()]
     uris = report.publish_sweep("sweep", trials, f"file://{tmp_path}/sweep")
-    assert sorted(uris) == [f"sweep.{kind}" for kind in ("csv", "json", "md", "png")]
+    assert sorted(uris) == [f"sweep.{kind}" for kind in ("csv", "html", "json", "md", "png")]
     written = json.loads(storage.read_bytes(uris["sweep.json"]))["trials"]
     scores = [trial["dev"] for trial in written]
     assert scores[:-1] == sorted((trial["dev"] for trial in trials[1:]), reverse=True)
     assert written[-1] == failed | {"k": 7, "dev": None}
+    assert f"{max(scores[:-1]):.2f}" in storage.read_bytes(uris["sweep.html"]).decode()
     assert pixels(storage.read_bytes(uris["sweep.png"])).std() > 0
 
 
@@ -44,7 +47,7 @@ def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
     first = report.publish("main_table", of(make_cells(["sciie"])), str(tmp_path))
     before = {uri: storage.read_bytes(uri) for uri in first.values()}
     other = report.publish("my_table", of(make_cells(["docstrings"])), str(tmp_path))
-    assert sorted(other) == [f"my_table.{kind}" for kind in ("csv", "json", "md", "png")]
+    assert sorted(other) == [f"my_table.{kind}" for kind in ("csv", "html", "json", "md", "png", "tex")]
     assert {uri: storage.read_bytes(uri) for uri in first.values()} == before
     report.publish_sweep("sweep_sciie", make_trials(), str(tmp_path))
     report.publish_sweep("sweep_ag", make_trials()[:3], str(tmp_path))

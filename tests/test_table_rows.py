@@ -141,7 +141,7 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, scri
     assert results is not None and [row for row in results.rows if row not in PLAIN_NAMES] == rows
     assert [verdict.above for verdict in results.verdicts] == [results.view.against]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        f"{script}.{k}" for k in ("md", "csv", "json", "png")
+        f"{script}.{k}" for k in ("md", "csv", "json", "tex", "png", "html")
     }
     costs = {cell.row: (cell.flops, cell.data_bytes) for cell in results.cells}
     if script == "pretrained":

@@ -1,17 +1,20 @@
 """From class ids and costs to a table: scores, FLOPs, tables, figures, files.
 
 A `Cell` is one row of a table (a recipe) on one task, over its seeds; `Results` are an experiment's cells, how its rows
-differ, and the paper's table to print beneath, marked as reported. `publish` writes them as Markdown, CSV, JSON and a
-figure named after the experiment. `publish_sweep` does so for the trials of a sweep, with development scores only.
+differ, and the paper's table to print beneath, marked as reported. `publish` writes them as Markdown, CSV, JSON, LaTeX,
+a figure and a page, named after the experiment; the page has the `Story` of how they came about too. `publish_sweep`
+does so for the trials of a sweep, with development scores only.
 """
 
 from tlm_ray.report.cells import Cell
 from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.differences import Difference, Predictions, compare
 from tlm_ray.report.flops import human
+from tlm_ray.report.latex import table_latex
 from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
 from tlm_ray.report.publication import check_name, publish, publish_sweep
 from tlm_ray.report.results import Results, View
+from tlm_ray.report.story import Story
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 from tlm_ray.report.terminal import print_table
 
@@ -25,6 +28,7 @@ __all__ = [
     "Predictions",
     "ReportedRow",
     "Results",
+    "Story",
     "View",
     "check_name",
     "compare",
@@ -35,5 +39,6 @@ __all__ = [
     "publish_sweep",
     "table_csv",
     "table_json",
+    "table_latex",
     "table_markdown",
 ]

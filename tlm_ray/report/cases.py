@@ -10,25 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tlm_ray.report.page.template import stylesheet
 from tlm_ray.retrieval.engine.analyzer import WORD, Analyzer
 
 SHOWN = 5  # passages of a case
 SOURCES = 8
-
-STYLE = """
-:root{color-scheme:light dark;--ink:#1d2127;--dim:#667;--line:#dcdfe4;--back:#fff;--mark:#ffe9a8;--bar:#2a78c2}
-@media(prefers-color-scheme:dark){
-:root{--ink:#e4e6ea;--dim:#9aa2ad;--line:#383d45;--back:#15181c;--mark:#6b5510;--bar:#5aa2e0}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back)}
-body{max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem;margin:0 0 .2rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}p{margin:.3rem 0}
-.dim,th{color:var(--dim);font-weight:400}.scroll{overflow-x:auto}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25rem .9rem .25rem 0;text-align:right}
-td:first-child,th:first-child{text-align:left}tr{border-bottom:1px solid var(--line)}
-.bar{display:inline-block;height:.6rem;background:var(--bar);vertical-align:middle;margin-right:.4rem;border-radius:2px}
-article{border-top:1px solid var(--line);padding:.9rem 0}blockquote{margin:0 0 .6rem;font-weight:600}
-li{margin:.4rem 0}mark{background:var(--mark);color:inherit;border-radius:2px;padding:0 1px}
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +49,7 @@ def cases_page(
     ]
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(task)}: retrieved</title>'
     view = '<meta name="viewport" content="width=device-width">'
-    return f"{head}{view}<style>{STYLE}</style><body>{''.join(parts)}</body></html>"
+    return f"{head}{view}<style>{stylesheet()}</style><body>{''.join(parts)}</body></html>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -50,9 +50,18 @@ class Comparison:
         """Return the lines of a GitHub Markdown table, a line per other row; none if there is nothing to compare."""
         if not self.leads:
             return []
-        columns = self.tasks + (["all"] if len(self.tasks) > 1 else [])
-        body = [[other, *map(_bold, self._line(found))] for other, found in self.leads.items()]
-        return markdown_rows([f"{self.row} less", *columns], body, right=range(1, len(columns) + 1))
+        body = [[other, *map(_bold, found)] for other, found in self.lines]
+        return markdown_rows([f"{self.row} less", *self.columns], body, right=range(1, len(self.columns) + 1))
+
+    @property
+    def columns(self) -> list[str]:
+        """What the differences are of: each task and, of several, their mean."""
+        return self.tasks + (["all"] if len(self.tasks) > 1 else [])
+
+    @property
+    def lines(self) -> list[tuple[str, list[Difference | None]]]:
+        """Each other row and how far the chosen row lies above it, a difference a column; None where it lacks one."""
+        return [(other, self._line(found)) for other, found in self.leads.items()]
 
     @property
     def meaning(self) -> str:
@@ -62,7 +71,7 @@ class Comparison:
 
     def records(self) -> list[dict[str, Any]]:
         """Return every difference of the chosen row for programs, those over all tasks of the table included."""
-        found = [each for leads in self.leads.values() for each in self._line(leads) if each is not None]
+        found = [each for _, line in self.lines for each in line if each is not None]
         return [
             {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
             | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "smallest": each.smallest}

@@ -21,12 +21,11 @@ def curve_figure(results: Results) -> bytes:
     as a number may be 0.
     """
     figure, panels = drawing.make_panels(len(results.tasks), width_in=5.2 if len(results.tasks) == 1 else 4.0)
-    flat = [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
+    flat = flat_rows(results)
     has_paper = False
     for panel, task in zip(panels, results.tasks, strict=True):
         drawing.set_title(panel, f"{task}  ({metric_text(results.metric(task))})")
-        own = [_point(OWN, c.x, c.mean, c.std) for c in results.cells if c.task == task and c.x is not None]
-        paper = [_point(PAPER, row.x, row.mean, row.std) for row in results.reported(task) if row.x is not None]
+        own, paper = curve_points(results, task)
         has_paper = has_paper or bool(paper)
         _draw_curves(panel, own, paper)
         for index, row in enumerate(flat):
@@ -38,6 +37,18 @@ def curve_figure(results: Results) -> bytes:
     drawing.set_axis_titles(figure, x=title, y=f"{SPLIT_NAMES[results.split].lower()} score, %")
     drawing.add_legend(figure, {OWN: (drawing.colour_of(0), drawing.marker_of(0))}, _dotted(flat))
     return drawing.to_png(figure)
+
+
+def flat_rows(results: Results) -> list[str]:
+    """Return the rows without the number that the others vary."""
+    return [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
+
+
+def curve_points(results: Results, task: str) -> tuple[list[Point], list[Point]]:
+    """Return a task's curve and the paper's, which is hollow; x is log10(1 + number)."""
+    own = [_point(OWN, c.x, c.mean, c.std) for c in results.cells if c.task == task and c.x is not None]
+    paper = [_point(PAPER, row.x, row.mean, row.std) for row in results.reported(task) if row.x is not None]
+    return own, paper
 
 
 def _dotted(rows: Sequence[str]) -> dict[str, str]:
@@ -69,8 +80,13 @@ def _draw_curves(panel: Axes, *curves: Sequence[Point]) -> None:
             [point.x for point in ordered], [point.y for point in ordered], color=colour, linewidth=1.2, zorder=1
         )
     ticks = sorted({point.x for curve in curves for point in curve})
-    panel.set_xticks(ticks, [f"{10**x - 1:.6g}" for x in ticks])
+    panel.set_xticks(ticks, [tick_text(x) for x in ticks])
     panel.margins(x=0.12, y=0.15)
+
+
+def tick_text(position: float) -> str:
+    """Return the number that stands at a position of the scale."""
+    return f"{10**position - 1:.6g}"
 
 
 def _position(value: float) -> float:

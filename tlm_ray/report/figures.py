@@ -33,7 +33,7 @@ def score_against_flops(results: Results) -> bytes:
     """
     tasks = results.tasks
     figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(tasks) == 1 else 4.0)
-    points = [_own_points(results, task) + _paper_points(results, task) for task in tasks]
+    points = [flops_points(results, task) for task in tasks]
     for panel, task, found in zip(panels, tasks, points, strict=True):
         drawing.set_title(panel, f"{task}  ({metric_text(results.metric(task))})")
         _draw_panel(panel, found)
@@ -50,6 +50,11 @@ def score_against_flops(results: Results) -> bytes:
 def _lacks_pretraining(cell: Cell) -> bool:
     """Say whether a row stands at the FLOPs of its fine-tuning alone, as nobody says what came before."""
     return cell.pretrained and not cell.pretraining_flops
+
+
+def flops_points(results: Results, task: str) -> list[Point]:
+    """Return the points of a task's panel, in percent over FLOPs: our rows, then the paper's, which are hollow."""
+    return _own_points(results, task) + _paper_points(results, task)
 
 
 def _own_points(results: Results, task: str) -> list[Point]:

@@ -4,29 +4,48 @@ import re
 from collections.abc import Sequence
 
 from tlm_ray import storage
+from tlm_ray.report.latex import table_latex
 from tlm_ray.report.results import Results
-from tlm_ray.report.sweeps import Trial, sweep_csv, sweep_json, sweep_markdown
+from tlm_ray.report.story import Story
+from tlm_ray.report.sweeps import Trial, sort_trials, sweep_csv, sweep_json, sweep_markdown
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 
+PARAMETERS = ("k", "rho1", "rho2", "method")
 
-def publish(name: str, results: Results, out: str) -> dict[str, str]:
-    """Write an experiment's results as .md, .csv, .json and .png.
 
-    The figure has scores over the number that the rows vary, or over FLOPs. The files are called `name` and lie under
-    the location `out`; what is there already is replaced. Returns file name to location.
+def publish(name: str, results: Results, out: str, story: Story | None = None) -> dict[str, str]:
+    """Write an experiment's results as .md, .csv, .json, .tex, .png and .html.
+
+    The figure has scores over the number that the rows vary, or over FLOPs; the page has all of it, and the story of
+    how it came about where there is one. The files are called `name` and lie under the location `out`; what is there
+    already is replaced. Returns file name to location.
     """
     from tlm_ray.report.curves import curve_figure  # here, as matplotlib takes 0.4 s
     from tlm_ray.report.figures import score_against_flops
+    from tlm_ray.report.page import experiment_page
 
     texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results)}
+    texts |= {"tex": table_latex(results), "html": experiment_page(name, results, story)}
     return _publish(name, out, texts, (curve_figure if results.view.varied else score_against_flops)(results))
 
 
-def publish_sweep(name: str, trials: Sequence[Trial], out: str) -> dict[str, str]:
-    """Write the trials of a sweep, the best first, as .md, .csv, .json and .png; else as `publish`."""
+def publish_sweep(
+    name: str,
+    trials: Sequence[Trial],
+    out: str,
+    *,
+    parameters: Sequence[str] = PARAMETERS,
+    story: Story | None = None,
+) -> dict[str, str]:
+    """Write the trials of a sweep, the best first, as .md, .csv, .json, .png and .html; else as `publish`.
+
+    parameters: what the trials vary, by name.
+    """
+    from tlm_ray.report.page import sweep_page
     from tlm_ray.report.sweep_figures import sweep_figure
 
     texts = {"md": sweep_markdown(trials), "csv": sweep_csv(trials), "json": sweep_json(trials)}
+    texts |= {"html": sweep_page(name, sort_trials(trials), parameters, story)}
     return _publish(name, out, texts, sweep_figure(trials))
 
 

@@ -1,0 +1,177 @@
+"""Pages of experiments and sweeps: what stands in them, that no data of theirs runs, that they need no other file."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from page_reading import Page
+from report_cells import make_cells, make_differences, make_trials, of
+
+from tlm_ray.report.comparison import difference_text
+from tlm_ray.report.grids import make_grid
+from tlm_ray.report.page import experiment_page, sweep_page
+from tlm_ray.report.page.importance import importances
+from tlm_ray.report.page.learning import ALL_POINTS, MOST_POINTS, learning_charts, thinned
+from tlm_ray.report.paper import TABLE_6
+from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
+
+ATTACK = "</script><script>alert('1')</script>\"'&"
+PARAMETERS = ["k", "rho1", "rho2", "method"]
+SHARES = {"task data only": 0.5, "TLM, random text": 0.6, "TLM, BM25 text": 0.9}
+
+
+def history(steps=600):
+    return [{"step": s, "general_mlm": 7 - s / 600, "task": 1.0, "tokens_per_s": 9.0} for s in range(1, steps + 1)]
+
+
+def make_story(row="TLM, BM25 text", task="sciie", **changes):
+    learned = [Learned(row=row, task=task, seed=seed, stage="stage one", history=history()) for seed in range(2)]
+    story = Story(
+        learned=[replace(each, history=[*each.history[:-1], each.history[-1] | {"dev": 61.25}]) for each in learned],
+        settings=[
+            Settings(row=name, task=task, kind="Recipe", values={"k": k, "scale": "mini"})
+            for name, k in ((row, 50), ("other", 5))
+        ],
+        selected=[
+            Selected(row=row, task=task, method="bm25", k=50, passages=1234, text_bytes=10**6, sources={row: 0.75})
+        ],
+        tasks=[TaskData(task=task, rows={"train": 3219}, train_bytes=1000, test_in_train=4)],
+        made=[
+            Made(name="stage_one", fingerprint="ab" * 32, seconds=120.0, flops=2e14, estimated_s=60.0),
+            Made(name="stage_one", fingerprint="cd" * 32, seconds=60.0, flops=1e14, estimated_s=30.0),
+            Made(name="metrics", fingerprint="ef" * 32, seconds=5.0),
+        ],
+        provenance=Provenance(
+            command=f"python x.py --rows '{row}'", when="now", commit="c0ffee", root="/r", versions={}, hardware={}
+        ),
+    )
+    return replace(story, **changes)
+
+
+def test_the_page_has_the_tables_of_the_results():
+    results = of(make_cells(["sciie"]), make_differences(["sciie"], SHARES), against="TLM, BM25 text", notes=["a note"])
+    page = Page(experiment_page("main_table", results))
+    table, differences = page.tables["table"]
+    grid = make_grid(results)
+    assert [row[1:] for row in table[1:]] == [list(line.texts) for line in grid.lines]
+    assert [row[0] for row in table[1:]] == [line.name for line in grid.lines]
+    expected = [[other, *map(difference_text, line)] for other, line in results.comparison.lines]
+    assert differences[1:] == expected and len(expected) == 2
+    assert [*results.claims(), "a note"] == [text for text in page.text("li") if text in [*results.claims(), "a note"]]
+
+
+def test_what_is_not_there_is_left_out():
+    results = of(make_cells(["sciie"]))
+    assert Page(experiment_page("x", results)).sections == ["table", "scores"]
+    assert Page(experiment_page("x", results, Story())).sections == ["table", "scores"]
+    whole = Page(experiment_page("x", results, make_story()))
+    assert whole.sections == ["table", "scores", "learning", "recipes", "data", "cost", "provenance"]
+    assert Page(experiment_page("x", results, make_story(learned=(), made=()))).sections[2:] == [
+        "recipes", "data", "provenance",
+    ]  # fmt: skip
+
+
+def test_the_story_is_told():
+    page = Page(experiment_page("x", of(make_cells(["sciie"])), make_story()))
+    assert page.tables["recipes"] == [[["", "TLM, BM25 text", "other"], ["k", "50", "5"]]]
+    assert [*page.text("dt")[:1], *page.text("dd")[:1]] == ["scale", "mini"]
+    selected, tasks = page.tables["data"]
+    assert selected[1] == ["sciie", "bm25", "50", "1,234", "1 MB", "TLM, BM25 text 75 %, others 25 %", "TLM, BM25 text"]
+    assert tasks[1] == ["sciie", "3,219", "–", "–", "1 kB", "4"]
+    costs = page.tables["cost"][0]
+    assert costs[1:] == [
+        ["stage_one", "2", "3.0 min", "1.5 min", "3.00E14", "–"],
+        ["metrics", "1", "5.0 s", "–", "–", "–"],
+        ["all", "3", "3.1 min", "–", "3.00E14", "–"],
+    ]
+
+
+def test_losses_and_the_dev_score_are_drawn_apart_a_line_a_seed():
+    (chart,) = learning_charts(make_story().learned)
+    assert [title.partition(": ")[2] for title, _ in chart.panels] == ["general MLM loss", "task loss", "dev score, %"]
+    assert all(drawing.count('class="c0 series s0"') == 2 for _, drawing in chart.panels)
+    assert "seed 1: 61.25 at step 600" in chart.panels[-1][1]
+
+
+def test_a_long_history_is_thinned_to_means():
+    line = thinned(history(), "general_mlm", 60)
+    assert len(line) == 60 and line[-1][0] == 600
+    assert line[0] == (10, pytest.approx(sum(7 - s / 600 for s in range(1, 11)) / 10))
+    assert thinned(history(7), "general_mlm", 60) == [(s, 7 - s / 600) for s in range(1, 8)]
+    many = [Learned(row=f"row {i}", task="t", seed=0, stage="stage one", history=history()) for i in range(900)]
+    (chart,) = learning_charts(many)
+    drawn = sum(len(path.split()) // 2 for _, panel in chart.panels for path in re.findall(r'd="M([^"HV]*)"', panel))
+    assert 900 * 2 * 10 < drawn <= ALL_POINTS < 900 * 2 * MOST_POINTS
+
+
+@pytest.mark.parametrize("kind", ["experiment", "sweep"])
+def test_no_text_of_the_data_becomes_a_part_of_the_page(kind):
+    story = make_story(row=ATTACK, task=ATTACK)
+    trials = [trial | {"method": ATTACK, ATTACK: ATTACK} for trial in make_trials()]
+    clean = make_trials()
+    if kind == "experiment":
+        rows = ("a", "b", ATTACK)
+        attacked = experiment_page(ATTACK, of(make_cells([ATTACK], rows=rows), notes=[ATTACK], varied=""), story)
+        harmless = experiment_page("n", of(make_cells(["t"], rows=("a", "b", "c")), notes=["n"]), make_story("c", "t"))
+    else:
+        attacked = sweep_page(ATTACK, trials, [*PARAMETERS, ATTACK], story)
+        harmless = sweep_page("n", [t | {"method": "m", "n": "n"} for t in clean], [*PARAMETERS, "n"], make_story("c"))
+    assert [(tag, name) for tag, name, _ in Page(attacked).attributes] == [
+        (tag, name) for tag, name, _ in Page(harmless).attributes
+    ]
+    assert attacked.count("<script") == attacked.count("</script") == 1
+    assert ATTACK in "".join(Page(attacked).texts["td"] + Page(attacked).texts["th"])
+
+
+@pytest.mark.parametrize("kind", ["experiment", "sweep"])
+def test_a_page_needs_no_other_file(kind):
+    results = of(make_cells(["sciie"]), varied="rho2", paper=TABLE_6)
+    page = experiment_page("x", results, make_story()) if kind == "experiment" else sweep_page(
+        "x", make_trials(), PARAMETERS, make_story()
+    )  # fmt: skip
+    names = {name for _, name, _ in Page(page).attributes}
+    assert not names & {"src", "href", "srcset", "action", "data", "xlink:href"}
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|fetch\(|XMLHttp|import\(|WebSocket", page)
+
+
+def test_a_sweeps_page_has_every_trial_the_best_first():
+    trials = [*make_trials(), {"k": 7, "rho1": 1, "rho2": 1, "method": "bm25", "dev": None, "state": "failed"}]
+    page = Page(sweep_page("sweep", trials, PARAMETERS))
+    (table,) = page.tables["trials"]
+    assert table[0] == ["trial", *PARAMETERS, "dev", "state"]
+    scores = sorted((trial["dev"] for trial in trials if trial["dev"] is not None), reverse=True)
+    assert [row[5] for row in table[1:]] == [*(f"{score:.2f}" for score in scores), "–"]
+    assert f"dev score of {scores[0]:.2f}." in page.text("strong")[0]
+    assert page.sections == ["importance", "scatter", "parallel", "trials"]
+
+
+def test_a_sweep_without_a_score_has_its_table_alone():
+    assert Page(sweep_page("s", [t | {"dev": None} for t in make_trials()], PARAMETERS)).sections == ["trials"]
+    assert Page(sweep_page("s", make_trials()[:1], PARAMETERS)).sections == ["trials"]
+
+
+def test_the_parameter_that_decides_has_the_variance():
+    trials = [((a, b, 1), 50.0 + 4 * a + 0.1 * ((a + b) % 2)) for a in range(4) for b in range(6)]
+    first, second = importances(trials, ["a", "b", "constant"])
+    assert (first.parameter, second.parameter) == ("a", "b")
+    assert first.share > 0.99 and first.p < 1e-6 and second.share == 0 and second.p > 0.5
+    assert importances([((a, b), 50.0 + a) for a in range(4) for b in range(6)], ["a", "b"])[0].share == 1
+    drawn = [((a / 100, (a * 37) % 100), float(a)) for a in range(100)]
+    assert [each.share > 0.9 for each in importances(drawn, ["a", "b"])] == [True, False]
+    assert importances(trials[:7], ["a", "b", "constant"]) == []
+
+
+def test_648_trials_are_under_two_megabytes():
+    trials = [
+        {"k": k, "rho1": rho1, "rho2": rho2, "method": method, "dev": 40 + (k * 7 + rho1 * 3 + rho2) % 17 + i / 7}
+        for i, method in enumerate(("bm25", "random", "dense"))
+        for k in (1, 5, 10, 50, 500, 5000)
+        for rho1 in (0, 1, 3, 19, 99, 999)
+        for rho2 in (0, 1, 20, 100, 300, 1000)
+    ]
+    learned = [
+        Learned(row=f"trial {i}", task="sciie", seed=0, stage="stage one", history=history(150)) for i in range(648)
+    ]
+    page = sweep_page("sweep", trials, PARAMETERS, make_story(learned=learned))
+    assert len(trials) == 648 and len(page.encode()) < 2e6
+    assert page.count("<tr>") > 648

@@ -1,0 +1,70 @@
+"""The results table as LaTeX, to be put into a paper: two tabulars that need the package booktabs."""
+
+from collections.abc import Sequence
+
+from tlm_ray.report.comparison import difference_text
+from tlm_ray.report.formats import ABSENT
+from tlm_ray.report.grids import make_grid
+from tlm_ray.report.results import Results
+from tlm_ray.report.tables import remarks
+
+CHARACTERS = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "†": r"\dag{}",
+        "–": "--",
+        "²": "$^2$",
+        "\n": " ",
+        "\r": " ",
+    }
+)
+
+
+def table_latex(results: Results) -> str:
+    r"""Return the table, then how far the view's row lies above the others, bold as in `table_markdown`.
+
+    It asks for \usepackage{booktabs}; what the numbers are stands before it as comments.
+    """
+    grid, comparison = make_grid(results), results.comparison
+    own = [[line.name, *map(_cell, line.texts, line.best)] for line in grid.lines if not line.is_reported]
+    reported = [[line.name, *map(escaped, line.texts)] for line in grid.lines if line.is_reported]
+    comments = [f"% {' '.join(note.split())}" for note in (*results.claims(), *remarks(results), *results.notes)]
+    parts = ["% \\usepackage{booktabs}", *comments, *_tabular(["", *grid.columns], [own, reported])]
+    if comparison.leads:
+        lines = [
+            [other, *(ABSENT if each is None else _cell(difference_text(each), each.is_shown) for each in found)]
+            for other, found in comparison.lines
+        ]
+        parts += ["", *_tabular([f"{comparison.row} less", *comparison.columns], [lines])]
+    return "\n".join(parts) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return a text as LaTeX shows it."""
+    return text.translate(CHARACTERS)
+
+
+def _cell(text: str, is_bold: bool) -> str:
+    return f"\\textbf{{{escaped(text)}}}" if is_bold else escaped(text)
+
+
+def _tabular(columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]]) -> list[str]:
+    """Return a tabular; the first cell of a row is text, the others are LaTeX, and a rule parts the groups of rows."""
+    begin = f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
+    lines = [begin, "\\toprule", _row(columns[0], [escaped(column) for column in columns[1:]])]
+    for group in filter(None, groups):
+        lines += ["\\midrule", *(_row(name, cells) for name, *cells in group)]
+    return [*lines, "\\bottomrule", "\\end{tabular}"]
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    # {} because a name that begins with [ or * would be an option of the line's end or of the rule before it
+    return " & ".join([f"{{}}{escaped(name)}", *cells]) + r" \\"

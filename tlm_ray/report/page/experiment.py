@@ -1,0 +1,42 @@
+"""The page of an experiment: its table, what it shows, how it was learned, of what, and at what cost."""
+
+from tlm_ray.report.comparison import difference_text
+from tlm_ray.report.formats import ABSENT
+from tlm_ray.report.grids import make_grid
+from tlm_ray.report.page.scores import score_chart
+from tlm_ray.report.page.sections import told
+from tlm_ray.report.page.template import render
+from tlm_ray.report.results import Results
+from tlm_ray.report.story import Story
+from tlm_ray.report.tables import SPLIT_NAMES, remarks
+
+
+def experiment_page(name: str, results: Results, story: Story | None = None) -> str:
+    """Return an HTML page that needs no other file: the table of `table_markdown`, drawings, and the story."""
+    comparison = results.comparison
+    lines = [
+        (other, [("", ABSENT) if each is None else ("best" * each.is_shown, difference_text(each)) for each in line])
+        for other, line in comparison.lines
+    ]
+    return render(
+        "experiment.html",
+        title=name,
+        what=_what(results),
+        grid=make_grid(results),
+        against=comparison.row,
+        columns=comparison.columns,
+        differences=lines,
+        claims=results.claims(),
+        notes=[*remarks(results), *results.notes],
+        chart=score_chart(results),
+        **told(story),
+    )
+
+
+def _what(results: Results) -> str:
+    """Say in a line what the table is of."""
+    seeds = max(len(cell.scores) for cell in results.cells)
+    over = f", over {seeds} seeds" if seeds > 1 else ""
+    varied = f", {results.view.varied} varied" if results.view.varied else ""
+    rows = f"{len(results.rows)} rows on {', '.join(results.tasks)}"
+    return f"{SPLIT_NAMES[results.split]} scores of {rows}{over}{varied}"

@@ -1,0 +1,61 @@
+"use strict";
+// All of the page is there without this script; it sorts and filters trials, and picks out the lines of one row.
+const cells = row => [...row.cells].map(cell => cell.textContent);
+const order = (a, b) => {
+  const [x, y] = [Number(a), Number(b)];
+  if (isNaN(x) !== isNaN(y)) return isNaN(x) ? 1 : -1;
+  return isNaN(x) ? a.localeCompare(b) : x - y;
+};
+const press = (element, action) => {
+  element.tabIndex = 0;
+  element.setAttribute("role", "button");
+  element.addEventListener("click", action);
+  element.addEventListener("keydown", event => {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); action(); }
+  });
+};
+
+function sorts(table) {
+  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  heads.forEach((head, column) => press(head, () => {
+    const up = head.getAttribute("aria-sort") !== "ascending", sign = up ? 1 : -1;
+    heads.forEach(other => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const known = [...body.rows].map(row => [cells(row)[column], row]);
+    const rank = ([a], [b]) => (a === "–") - (b === "–") || sign * order(a, b);
+    body.append(...known.sort(rank).map(pair => pair[1]));
+  }));
+}
+
+function keeps(terms, heads, texts) {
+  return terms.every(term => {
+    const [, name, sign, value] = term.match(/^(.+?)([=<>])(.*)$/) || [];
+    const column = heads.indexOf(name);
+    if (column < 0) return texts.some(text => text.toLowerCase().includes(term.toLowerCase()));
+    const text = texts[column], difference = Number(text) - Number(value);
+    return sign === "=" ? text === value || difference === 0 : sign === "<" ? difference < 0 : difference > 0;
+  });
+}
+
+function filters(field, table) {
+  const heads = [...table.tHead.rows[0].cells].map(cell => cell.textContent);
+  field.parentElement.hidden = false;
+  field.addEventListener("input", () => {
+    const terms = field.value.split(/\s+/).filter(Boolean);
+    for (const row of table.tBodies[0].rows) row.hidden = !keeps(terms, heads, cells(row));
+  });
+}
+
+function picks(section) {
+  const entries = [...section.querySelectorAll("[data-series]")];
+  entries.forEach(entry => press(entry, () => {
+    const on = entry.getAttribute("aria-pressed") !== "true", series = entry.dataset.series;
+    for (const other of entries) other.setAttribute("aria-pressed", on && other.dataset.series === series);
+    section.classList.toggle("picked", on);
+    for (const line of section.querySelectorAll(".series")) line.classList.toggle("on", line.classList.contains(series));
+  }));
+}
+
+document.querySelectorAll("table.sorts").forEach(sorts);
+document.querySelectorAll(".filter input").forEach(field => filters(field, document.querySelector("table.sorts")));
+document.querySelectorAll("#learning").forEach(picks);

@@ -1,0 +1,81 @@
+"""Learning curves: each loss apart, and the dev score, by steps; a panel a loss, a colour a row, a line a seed."""
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from tlm_ray.report.page import svg
+from tlm_ray.report.page.charts import Chart, Entry, colour_class
+from tlm_ray.report.story import Learned
+from tlm_ray.training.progress import NOT_LOSSES
+
+MOST_POINTS = 75  # of a line: more would show the noise of single batches, and a panel is 318 pixels wide
+ALL_POINTS = 80_000  # of a page: about 0.8 MB
+FEWEST_POINTS = 12
+MOST_DOTS = 20  # evaluations that are marked each
+WORDS = {"general_mlm": "general MLM loss", "task_mlm": "task MLM loss", "task": "task loss", "dev": "dev score, %"}
+ORDER = list(WORDS)
+Line = list[tuple[float, float]]
+
+
+def learning_charts(learned: Sequence[Learned]) -> list[Chart]:
+    """Return a chart a task, none without a history."""
+    lines = [(each, measure) for each in learned for measure in measures(each.history)]
+    if not lines:
+        return []
+    most = max(FEWEST_POINTS, min(MOST_POINTS, ALL_POINTS // len(lines)))
+    rows = list(dict.fromkeys(each.row for each in learned))
+    tasks = list(dict.fromkeys(each.task for each, _ in lines))
+    return [_chart(task, [each for each in learned if each.task == task], rows, most) for task in tasks]
+
+
+def measures(history: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return what a history is of: the losses that are known first, then others, then the dev score."""
+    names = list(dict.fromkeys(name for entry in history for name in entry if name not in NOT_LOSSES - {"dev"}))
+    known = [name for name in ORDER if name in names and name != "dev"]
+    return [*known, *(name for name in names if name not in WORDS), *(["dev"] if "dev" in names else [])]
+
+
+def thinned(history: Sequence[Mapping[str, float]], measure: str, most: int) -> Line:
+    """Return a measure by steps in at most so many points, each the mean of as many neighbouring entries."""
+    found = [(entry["step"], entry[measure]) for entry in history if measure in entry]
+    size = -(-len(found) // most)
+    parts = [found[start : start + size] for start in range(0, len(found), size or 1)]
+    return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]
+
+
+def _chart(task: str, learned: Sequence[Learned], rows: Sequence[str], most: int) -> Chart:
+    kinds = [(each.stage, measure) for each in learned for measure in measures(each.history)]
+    places = sorted(dict.fromkeys(kinds), key=lambda kind: kind[0])  # stable: stage one before stage two
+    panels = [
+        (f"{stage}: {WORDS.get(measure, f'{measure} loss')}", _panel(learned, rows, stage, measure, most))
+        for stage, measure in places
+    ]
+    shown = [row for row in rows if any(each.row == row and each.history for each in learned)]
+    legend = [
+        Entry(name=row, swatch=svg.swatch("-", colour_class(rows.index(row))), series=rows.index(row)) for row in shown
+    ]
+    longest = max(len(each.history) for each in learned)
+    mean = f" A point is the mean of up to {-(-longest // most)} logged entries." if longest > most else ""
+    note = f"Over steps; a line is a seed. A stage that rows share is drawn once, for the first of them.{mean}"
+    return Chart(heading=task, panels=panels, legend=legend, notes=[note])
+
+
+def _panel(learned: Sequence[Learned], rows: Sequence[str], stage: str, measure: str, most: int) -> Markup:
+    found = [(each, thinned(each.history, measure, most)) for each in learned if each.stage == stage]
+    lines = [(each, line) for each, line in found if line]
+    points = [point for _, line in lines for point in line]
+    panel = svg.Panel(
+        x=svg.linear_axis([0.0, *(x for x, _ in points)], margin=0.0), y=svg.linear_axis([y for _, y in points])
+    )
+    drawn = [_line(panel, each, line, rows.index(each.row), measure) for each, line in lines]
+    return panel.draw(f"{stage}: {measure} by steps", drawn)
+
+
+def _line(panel: svg.Panel, learned: Learned, line: Line, series: int, measure: str) -> Markup:
+    step, value = line[-1]
+    said = f"{learned.row}, seed {learned.seed}: {value:.2f} at step {step:g}"
+    dots = [svg.tag("circle", cx=x, cy=y, r=2) for x, y in (panel.at(*p) for p in line)] if measure == "dev" else []
+    few = dots if len(dots) <= MOST_DOTS else []
+    drawn = panel.line(line)
+    return svg.tag("g", svg.title(said), drawn, *few, class_=f"{colour_class(series)} series s{series}")

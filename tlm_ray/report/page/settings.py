@@ -1,0 +1,58 @@
+"""The rows of a table as recipes: what differs between them, and what they have in common."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tlm_ray.report.formats import ABSENT
+from tlm_ray.report.story import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Rows that have settings of one kind."""
+
+    kind: str
+    rows: Sequence[str]
+    differing: Sequence[tuple[str, Sequence[str]]]
+    """settings by name, a value a row"""
+    common: Sequence[tuple[str, str]]
+    """settings that all rows have alike"""
+
+
+def compared(settings: Sequence[Settings]) -> list[Compared]:
+    """Return what differs between the rows of each kind, in order of first appearance."""
+    return [_compared([each for each in settings if each.kind == kind]) for kind in _unique(settings, "kind")]
+
+
+def _compared(settings: Sequence[Settings]) -> Compared:
+    rows = _unique(settings, "row")
+    names = dict.fromkeys(name for each in settings for name in each.values)
+    lines = {name: [_value([each for each in settings if each.row == row], name) for row in rows] for name in names}
+    return Compared(
+        kind=settings[0].kind,
+        rows=rows,
+        differing=[(name, values) for name, values in lines.items() if len(set(values)) > 1],
+        common=[(name, values[0]) for name, values in lines.items() if len(set(values)) == 1],
+    )
+
+
+def _value(settings: Sequence[Settings], name: str) -> str:
+    """Return a row's setting in words; where its tasks have different ones, each with its tasks."""
+    tasks: dict[str, list[str]] = {}
+    for each in settings:
+        tasks.setdefault(_text(each.values, name), []).append(each.task)
+    if len(tasks) == 1:
+        return next(iter(tasks))
+    return "; ".join(f"{text} ({', '.join(own)})" for text, own in tasks.items())
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    if name not in values:
+        return ABSENT
+    value = values[name]
+    return f"{value:g}" if isinstance(value, float) else "none" if value in (None, "") else str(value)
+
+
+def _unique(settings: Sequence[Settings], field: str) -> list[str]:
+    return list(dict.fromkeys(getattr(each, field) for each in settings))

@@ -1,0 +1,48 @@
+"""The page's files: templates, which escape all that they are given, one style sheet and one script."""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tlm_ray.report.flops import human
+from tlm_ray.report.formats import ABSENT
+from tlm_ray.report.grids import size_text, time_text
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a template's text, with the style sheet and the script in it; it needs no other file."""
+    return _environment().get_template(template).render(values | {"style": stylesheet(), "script": _raw("page.js")})
+
+
+def stylesheet() -> Markup:
+    """Return the style sheet that all pages share."""
+    return _raw("page.css")
+
+
+def _raw(name: str) -> Markup:
+    loader = _environment().loader
+    assert loader is not None, "templates come from this package"
+    return Markup(loader.get_source(_environment(), name)[0])
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("tlm_ray.report.page", "files"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"size": size_text, "time": time_text, "flops": _flops, "count": _count}
+    return made
+
+
+def _flops(value: float) -> str:
+    return human(value) if value else ABSENT
+
+
+def _count(value: int | None) -> str:
+    return ABSENT if value is None else f"{value:,}"
