@@ -111,6 +111,7 @@ def run(
         metric=flow.metric,
         ensembles=tuple(ensembles),
         beside=beside,
+        compute=execution.compute,
     )
     tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
     return outcome

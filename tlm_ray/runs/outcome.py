@@ -19,6 +19,8 @@ from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
+from tlm_ray.runs.telling import Teller
+from tlm_ray.training.settings import Compute
 
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking import Tracker
@@ -42,6 +44,8 @@ class Outcome:
     """rows below which the table has the means of what they predict: over seeds, and with `beside`"""
     beside: str = ""
     """the row of a plain classifier for those means, "" for none"""
+    compute: Compute | None = None
+    """what each training ran on, None where that is not known"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
@@ -145,7 +149,8 @@ class Outcome:
 
     def publish(self, results: Results, out: str) -> dict[str, str]:
         """Write the results under `out`, named after the experiment, track the files, and return their locations."""
-        files = publish(self.name, results, out)
+        story = Teller.of(self.stages, self.root).story(self.root, self.compute)
+        files = publish(self.name, results, out, story)
         self.tracker.attach(files.values())
         return files
 

@@ -1,0 +1,143 @@
+"""How an experiment's scores came about, read from the records of its stages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.report.story import Learned, Made, Selected, Settings, Story, TaskData
+from tlm_ray.runs.plain_rows import PlainStages
+from tlm_ray.runs.provenance import describe_run
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.rows import Training
+from tlm_ray.runs.stages import Stage, Stages, found, unique
+from tlm_ray.training.settings import Compute
+
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teller:
+    """Reads the records of all stages, each once."""
+
+    stages: Mapping[Training, Stages | PlainStages]
+    """each training's"""
+    records: Mapping[str, Mapping[str, Any]]
+    """by fingerprint"""
+
+    @classmethod
+    def of(cls, stages: Mapping[Training, Stages | PlainStages], root: str) -> "Teller":
+        """Read what was made under a root."""
+        return cls(stages=stages, records=found([own.metrics for own in stages.values()], root))
+
+    def story(self, root: str, compute: Compute | None) -> Story:
+        """Return the whole; compute: what each training runs on, None where that is not known."""
+        made = [self._made(stage) for stage in unique([own.metrics for own in self.stages.values()])]
+        return Story(
+            learned=list(self._learned()),
+            settings=list(self._settings()),
+            selected=list(self._selected()),
+            tasks=self._tasks(),
+            made=made,
+            hours=_hours(sum(each.seconds for each in made if each.flops), compute) if compute else {},
+            provenance=describe_run(root),
+        )
+
+    def _facts(self, stage: Stage) -> Mapping[str, Any]:
+        return self.records.get(stage.fingerprint, {}).get("facts", {})
+
+    def _learned(self) -> Iterator[Learned]:
+        """Yield each training stage once, for the first row that has it."""
+        seen: set[str] = set()
+        for one, own in self.stages.items():
+            for number, stage in enumerate(own.trained, start=1):
+                if stage.fingerprint in seen:
+                    continue
+                seen.add(stage.fingerprint)
+                again = f" ({number})" if stage.name == "stage_one" and number > 1 else ""
+                yield Learned(
+                    row=one.row,
+                    task=short_name(one.task),
+                    seed=one.seed,
+                    stage=stage.name.replace("_", " ") + again,
+                    history=self._facts(stage).get("history", ()),
+                )
+
+    def _settings(self) -> Iterator[Settings]:
+        """Yield the settings of each row and task once: seeds have the same."""
+        seen: set[tuple[str, str]] = set()
+        for one in self.stages:
+            if (one.row, one.task) not in seen:
+                seen.add((one.row, one.task))
+                values = dict(flat(one.recipe)) | ({"teachers": len(one.teachers)} if one.teachers else {})
+                kind = type(one.recipe).__name__
+                yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
+
+    def _selected(self) -> Iterator[Selected]:
+        """Yield what each row and task learns from: seeds share it."""
+        seen: set[tuple[str, str]] = set()
+        for one, own in self.stages.items():
+            neighbours = own.neighbours if isinstance(own, Stages) else None
+            if neighbours is None or not isinstance(one.recipe, Recipe) or (one.row, one.task) in seen:
+                continue
+            seen.add((one.row, one.task))
+            facts, k = self._facts(neighbours), one.recipe.k
+            ranks = facts.get("rank_bytes", [])
+            yield Selected(
+                row=one.row,
+                task=short_name(one.task),
+                method=one.recipe.method.name,
+                k=k,
+                passages=facts.get("selected") if k >= len(ranks) else None,
+                text_bytes=sum(ranks[:k]),
+                sources={name: count / facts["selected"] for name, count in facts.get("sources", {}).items()},
+            )
+
+    def _tasks(self) -> list[TaskData]:
+        facts = {short_name(one.task): self._facts(own.task) for one, own in self.stages.items()}
+        return [
+            TaskData(
+                task=task,
+                rows={split: own[f"{split}_rows"] for split in SPLITS if f"{split}_rows" in own},
+                train_bytes=own.get("train_bytes", 0),
+                test_in_train=own.get("test_in_train"),
+            )
+            for task, own in facts.items()
+        ]
+
+    def _made(self, stage: Stage) -> Made:
+        facts = self._facts(stage)
+        return Made(
+            name=stage.name,
+            fingerprint=stage.fingerprint,
+            seconds=self.records.get(stage.fingerprint, {}).get("seconds", 0.0),
+            flops=6.0 * stage.cost["tokens"] * facts["parameters"] if _is_training(stage, facts) else 0.0,
+            flops_counted=facts.get("flops_counted", 0.0),
+        )
+
+
+def _is_training(stage: Stage, facts: Mapping[str, Any]) -> bool:
+    return "tokens" in stage.cost and "parameters" in facts
+
+
+def _hours(seconds: float, compute: Compute) -> dict[str, float]:
+    """Return how long processors are busy with trainings that take so long together."""
+    kind = "GPU" if compute.gpu else "CPU"
+    each = compute.workers * compute.resources.get(kind, 1)
+    return {f"{kind} hours of training, if all of them ran as this run asks": seconds / 3600 * each}
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a recipe's numbers and words by the names that lead to them; a part is named by its class."""
+    if is_dataclass(value) and not isinstance(value, type):
+        yield from [(name, type(value).__name__)] if name else []
+        for each in fields(value):
+            yield from flat(getattr(value, each.name), f"{name}.{each.name}" if name else each.name)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flat(inner, f"{name}.{key}")
+    elif isinstance(value, Sequence) and not isinstance(value, str) and any(map(is_dataclass, value)):
+        for place, inner in enumerate(value):
+            yield from flat(inner, f"{name}[{place}]")
+    else:
+        yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
