@@ -12,6 +12,7 @@ from tlm_ray.report.grids import make_grid
 from tlm_ray.report.page import experiment_page, sweep_page
 from tlm_ray.report.page.importance import importances
 from tlm_ray.report.page.learning import ALL_POINTS, MOST_POINTS, learning_charts, thinned
+from tlm_ray.report.page.settings import compared
 from tlm_ray.report.paper import TABLE_6
 from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
 
@@ -84,6 +85,17 @@ def test_the_story_is_told():
         ["metrics", "1", "5.0 s", "–", "–", "–"],
         ["all", "3", "3.1 min", "–", "3.00E14", "–"],
     ]
+
+
+def test_a_part_that_a_row_lacks_is_told_by_its_name_alone():
+    values = ({"k": 5, "method": "Bm25", "method.b": 0.75, "after": None}, {"k": 5, "method": "Random", "after.k": 9})
+    both = [Settings(row=row, task="t", kind="Recipe", values=own) for row, own in zip("ab", values, strict=True)]
+    other_task = Settings(row="b", task="u", kind="Recipe", values=values[1] | {"after.k": 1})
+    (found,) = compared([*both, other_task])
+    assert found.differing == [
+        ("method", ["Bm25", "Random"]), ("after", ["none", "–"]), ("after.k", ["–", "9 (t); 1 (u)"]),
+    ]  # fmt: skip
+    assert found.common == [("k", "5"), ("method.b", "0.75")]
 
 
 def test_losses_and_the_dev_score_are_drawn_apart_a_line_a_seed():

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+AFTER = "after"  # what the settings of an earlier training begin with, which are told where they are other ones
+
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from tlm_ray.corpus.hub import short_name
-from tlm_ray.report.story import Learned, Made, Selected, Settings, Story, TaskData
+from tlm_ray.plain import PlainClassifier
+from tlm_ray.report.story import AFTER, Learned, Made, Selected, Settings, Story, TaskData
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.provenance import describe_run
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages, found, unique
+from tlm_ray.storage import shown
 from tlm_ray.training.settings import Compute
 
 SPLITS = ("train", "dev", "test")
@@ -69,29 +71,31 @@ class Teller:
         for one in self.stages:
             if (one.row, one.task) not in seen:
                 seen.add((one.row, one.task))
-                values = dict(flat(one.recipe)) | ({"teachers": len(one.teachers)} if one.teachers else {})
+                values = settings_of(one.recipe) | ({"teachers": len(one.teachers)} if one.teachers else {})
                 kind = type(one.recipe).__name__
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
 
     def _selected(self) -> Iterator[Selected]:
-        """Yield what each row and task learns from: seeds share it."""
+        """Yield what each row and task learns from, and what the recipes before it did: seeds share it."""
         seen: set[tuple[str, str]] = set()
         for one, own in self.stages.items():
-            neighbours = own.neighbours if isinstance(own, Stages) else None
-            if neighbours is None or not isinstance(one.recipe, Recipe) or (one.row, one.task) in seen:
+            if (one.row, one.task) in seen:
                 continue
             seen.add((one.row, one.task))
-            facts, k = self._facts(neighbours), one.recipe.k
-            ranks = facts.get("rank_bytes", [])
-            yield Selected(
-                row=one.row,
-                task=short_name(one.task),
-                method=one.recipe.method.name,
-                k=k,
-                passages=facts.get("selected") if k >= len(ranks) else None,
-                text_bytes=sum(ranks[:k]),
-                sources={name: count / facts["selected"] for name, count in facts.get("sources", {}).items()},
-            )
+            for recipe, neighbours in _sources(one.recipe, own):
+                yield self._selection(one, recipe, self._facts(neighbours))
+
+    def _selection(self, one: Training, recipe: Recipe, facts: Mapping[str, Any]) -> Selected:
+        ranks = facts.get("rank_bytes", [])
+        return Selected(
+            row=one.row,
+            task=short_name(one.task),
+            method=recipe.method.name,
+            k=recipe.k,
+            passages=facts.get("selected") if recipe.k >= len(ranks) else None,
+            text_bytes=sum(ranks[: recipe.k]),
+            sources={shown(name): n / facts["selected"] for name, n in facts.get("sources", {}).items()},
+        )
 
     def _tasks(self) -> list[TaskData]:
         facts = {short_name(one.task): self._facts(own.task) for one, own in self.stages.items()}
@@ -116,6 +120,16 @@ class Teller:
         )
 
 
+def _sources(
+    recipe: Recipe | PlainClassifier | None, own: Stages | PlainStages | None
+) -> Iterator[tuple[Recipe, Stage]]:
+    """Yield a recipe and the stage that chose its general text, then those of the recipes that it comes after."""
+    while isinstance(recipe, Recipe) and isinstance(own, Stages):
+        if own.neighbours is not None:
+            yield recipe, own.neighbours
+        recipe, own = recipe.after, own.before
+
+
 def _is_training(stage: Stage, facts: Mapping[str, Any]) -> bool:
     return "tokens" in stage.cost and "parameters" in facts
 
@@ -125,6 +139,16 @@ def _hours(seconds: float, compute: Compute) -> dict[str, float]:
     kind = "GPU" if compute.gpu else "CPU"
     each = compute.workers * compute.resources.get(kind, 1)
     return {f"{kind} hours of training, if all of them ran as this run asks": seconds / 3600 * each}
+
+
+def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
+    """Return a recipe's settings; of the one that it comes after, those that differ from its own."""
+    values, prefix = dict(flat(recipe)), f"{AFTER}."
+    return {
+        name: value
+        for name, value in values.items()
+        if not name.startswith(prefix) or value != values.get(name.removeprefix(prefix), ())
+    }
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

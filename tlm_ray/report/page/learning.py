@@ -75,7 +75,7 @@ def _panel(learned: Sequence[Learned], rows: Sequence[str], stage: str, measure:
 def _line(panel: svg.Panel, learned: Learned, line: Line, series: int, measure: str) -> Markup:
     step, value = line[-1]
     said = f"{learned.row}, seed {learned.seed}: {value:.2f} at step {step:g}"
-    dots = [svg.tag("circle", cx=x, cy=y, r=2) for x, y in (panel.at(*p) for p in line)] if measure == "dev" else []
-    few = dots if len(dots) <= MOST_DOTS else []
+    marked = line if len(line) == 1 or (measure == "dev" and len(line) <= MOST_DOTS) else []
+    dots = [svg.tag("circle", cx=x, cy=y, r=2) for x, y in (panel.at(*point) for point in marked)]
     drawn = panel.line(line)
-    return svg.tag("g", svg.title(said), drawn, *few, class_=f"{colour_class(series)} series s{series}")
+    return svg.tag("g", svg.title(said), drawn, *dots, class_=f"{colour_class(series)} series s{series}")

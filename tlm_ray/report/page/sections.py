@@ -9,6 +9,7 @@ from tlm_ray.report.page.settings import compared
 from tlm_ray.report.story import Made, Selected, Story
 
 SOURCES = 4  # of a selection, named
+LONGEST = 32  # characters of a source's name, which may be a location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,5 +83,9 @@ def _sources(selected: Selected) -> str:
     """Name the sources of most passages, with their shares."""
     named = list(selected.sources.items())[:SOURCES]
     rest = 1 - sum(share for _, share in named)
-    words = [f"{name} {100 * share:.0f} %" for name, share in named]
+    words = [f"{_end(name)} {100 * share:.0f} %" for name, share in named]
     return ", ".join(words + ([f"others {100 * rest:.0f} %"] if named and rest > 0.005 else []))
+
+
+def _end(name: str) -> str:
+    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"

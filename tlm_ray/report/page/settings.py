@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlm_ray.report.formats import ABSENT
-from tlm_ray.report.story import Settings
+from tlm_ray.report.story import AFTER, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Compared:
     differing: Sequence[tuple[str, Sequence[str]]]
     """settings by name, a value a row"""
     common: Sequence[tuple[str, str]]
-    """settings that all rows have alike"""
+    """settings that all rows have alike, or all whose part, such as a schedule, has such a setting"""
 
 
 def compared(settings: Sequence[Settings]) -> list[Compared]:
@@ -29,12 +29,20 @@ def _compared(settings: Sequence[Settings]) -> Compared:
     rows = _unique(settings, "row")
     names = dict.fromkeys(name for each in settings for name in each.values)
     lines = {name: [_value([each for each in settings if each.row == row], name) for row in rows] for name in names}
+    common = {name: _in_common(name, values) for name, values in lines.items()}
     return Compared(
         kind=settings[0].kind,
         rows=rows,
-        differing=[(name, values) for name, values in lines.items() if len(set(values)) > 1],
-        common=[(name, values[0]) for name, values in lines.items() if len(set(values)) == 1],
+        differing=[(name, values) for name, values in lines.items() if common[name] is None],
+        common=[(name, value) for name, value in common.items() if value is not None],
     )
+
+
+def _in_common(name: str, values: Sequence[str]) -> str | None:
+    """Return the one value of a setting, None where rows differ; those without the part it is of are told by that."""
+    is_of_part = "." in name.removeprefix(f"{AFTER}.")
+    known = set(values) - ({ABSENT} if is_of_part else set())
+    return known.pop() if len(known) == 1 else None
 
 
 def _value(settings: Sequence[Settings], name: str) -> str:
