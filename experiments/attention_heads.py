@@ -68,7 +68,7 @@ def main() -> None:
         (show_plan if options.dry_run else show_reasons)(trainings, flow, last=partial(watched, flow, options.rows))
         return
     ray.init(**ray_options())
-    outcome = run(trainings, flow, name=options.name, tracking_uri=place.tracking_uri)
+    outcome = run(trainings, flow, name=options.name, tracking_uri=place.tracking_uri, log_models=options.log_models)
     stages = {training: watched(flow, options.rows, own) for training, own in outcome.stages.items()}
     make(list(stages.values()), outcome.root)
     models = [

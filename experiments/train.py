@@ -5,6 +5,7 @@
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
     python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models and TF-IDF's: better together
     python experiments/train.py ... --seeds 5 --student          # one model that has learned from all of them
+    python experiments/train.py ... --register reviews           # into MLflow's registry too
 
 The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed. Beside the
 seeds stand the classifiers that one would pick instead of training an encoder.
@@ -57,6 +58,8 @@ class Train(TrainingOptions):
     """keep the models of all seeds, and TF-IDF's, as `seed-0`, ..., `tf-idf` of the folder, to predict together"""
     student: bool = False
     """keep one model that learns what all seeds together say of the training texts"""
+    register: str = ""
+    """a name to register the kept model under in MLflow"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: str = "plain"
@@ -69,6 +72,8 @@ class Train(TrainingOptions):
         for name in ("ensemble", "student"):
             if getattr(self, name) and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is no ensemble; give --seeds 2 or more")
+        if self.register and self.ensemble:
+            raise ValueError(f"--register {self.register}: is for one model; leave out --ensemble, or take --student")
         if self.ensemble and self.student:
             raise ValueError("--ensemble and --student: keep several models or one; give one of them")
         if self.start and self.budget.minutes is not None:
@@ -103,6 +108,7 @@ def main() -> None:
         flow,
         name="train",
         tracking_uri=options.place.tracking_uri,
+        log_models=options.log_models,
         ensembles=[ROW],
         beside=TfIdf.name,
     )
@@ -122,8 +128,10 @@ def main() -> None:
     if options.ensemble:
         kept = outcome.keep_ensemble(ROW, model)
     else:
-        kept = [model]
-        storage.copy_folder(outcome.model(next((one for one in facts if one.row == STUDENT), best)), model)
+        kept, chosen = [model], next((one for one in facts if one.row == STUDENT), best)
+        storage.copy_folder(outcome.model(chosen), model)
+        if options.register:
+            outcome.log_model(chosen, register=options.register)
     print(*kept, sep="\n")
     if options.data.task != EMBEDDED or flow.task_root:
         print(f"\n{predict_command(flow.read(options.data.task), kept if options.ensemble else [model])}")

@@ -34,7 +34,7 @@ MAY_IMPORT = {
         "training",
     },  # for a type checker alone: the door imports by name, when asked
 }
-ONLY_IN = {"mlflow": "tlm_ray.runs.tracking"}
+ONLY_IN = {"mlflow": "tlm_ray.runs.mlflow_store"}
 COMMAND_LINE = {
     "tlm_ray.runs.options",
     "tlm_ray.runs.recipe_options",
@@ -234,7 +234,7 @@ def test_pure_parts_load_neither_ray_nor_mlflow(room):
 BAD_HOUSE = {
     "corpus/reader.py": "def f():\n    from tlm_ray.training import loop\n",
     "storage.py": "import tlm_ray.corpus\nopen('here, and only here')\n",
-    "runs/tracking.py": "import mlflow.entities\n",
+    "runs/mlflow_store.py": "import mlflow.entities\n",
     "runs/other.py": "from mlflow import log_metric\nfrom experiments import main_table\n",
     "runs/sweeping.py": "from tlm_ray.runs.options import Data\n",
     "report/flags.py": "import tyro\n",

@@ -25,7 +25,7 @@ from tlm_ray.training.starts import Pretrained
 FACTS = {
     "task": {"train_bytes": 1000},
     "neighbours": {"rank_bytes": [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]},
-    "stage_one": {"parameters": 7, "flops_counted": 11, "seconds": 3.0, "history": [{"dev": 41.0}]},
+    "stage_one": {"parameters": 7, "flops_counted": 11, "seconds": 3.0, "history": [{"step": 1, "dev": 41.0}]},
     "stage_two": {"parameters": 7, "flops_counted": 13, "seconds": 2.0},
     "metrics": {"dev": 60.0, "test": 50.0, "metric": "accuracy", "seconds": 1.0},
 }
@@ -68,14 +68,15 @@ def test_facts_are_those_of_the_trainings_own_stages(outcome):
 
 def test_a_flows_own_callbacks_follow_its_trainings(outcome, data, tmp_path, monkeypatch):
     flow, used = replace(small_flow(data, tmp_path), callbacks=lambda stage: [f"own of {stage.name}"]), []
-    lay_out = Training.stages
+    lay_out, scratch = Training.stages, next(iter(outcome.stages))
+    followed = lambda *_, **__: followers.extend(used[-1].callbacks(outcome.stages[scratch].stage_two))  # noqa: E731
+    followers = []
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
-    monkeypatch.setattr(experiment, "make", lambda *_, **__: None)  # the fixture has recorded all of it
+    monkeypatch.setattr(experiment, "make", followed)  # the fixture has recorded all of it
     monkeypatch.setattr(Training, "stages", lambda one, flow: used.append(flow) or lay_out(one, flow))
-    scratch, _ = outcome.stages
     experiment.run([scratch], flow, name="x", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    logger, own = used[-1].callbacks(outcome.stages[scratch].stage_two)
+    logger, own = followers
     assert own == "own of stage_two" and isinstance(logger, StepLogger)
 
 

@@ -1,11 +1,6 @@
-"""Tracking watches: a server that is away or talks nonsense costs one line, an error of ours is raised."""
+"""What MLflow holds of an experiment: a run per training with its recipe, curves, scores and data."""
 
-import json
 import pickle
-import threading
-import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import huggingface_hub
@@ -13,106 +8,11 @@ import mlflow
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
+from mlflow.entities import Run
+from tracked_trainings import HISTORY, recorded, stage, trained
 
 from tlm_ray.runs.stages import Stage
-from tlm_ray.runs.tracking import StepLogger, Tracker
-
-HISTORY = [{"step": step, "learning_rate": 0.1 / step, "task": 1.0 / step} for step in range(1, 251)]
-
-
-def training(name: str = "stage_one", **parameters: int) -> Stage:
-    return Stage(name=name, version=1, parameters=parameters, make=lambda folder, inputs: {}, lane="train")
-
-
-def record(stage: Stage) -> dict:
-    return {"recipe": stage.recipe, "facts": {"steps": 250, "history": HISTORY}}
-
-
-class Server(ThreadingHTTPServer):
-    """Answers every request in one way; a status of 0 closes the connection after two seconds without an answer."""
-
-    status, body, location = 200, b"", ""
-
-
-class Answer(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if not self.server.status:
-            time.sleep(2)
-            return
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        if self.server.location:
-            self.send_header("Location", self.server.location)
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    do_GET = do_POST
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch) -> Iterator[Server]:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with Server(("127.0.0.1", 0), Answer) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
-
-
-HOSTILE = json.dumps({"experiment": {"creation_time": "soon"}, "run": {"info": {"run_id": 7}}}).encode()
-ANSWERS = {
-    "HTML": (200, b"<html>Sign in</html>", ""),
-    "half a JSON": (200, b'{"experiment": {', ""),
-    "null": (200, b"null", ""),
-    "a list": (200, b"[]", ""),
-    "a string": (200, b'"yes"', ""),
-    "other bytes": (200, b"\x80\x81", ""),
-    "a number for an object": (200, b'{"experiment": 5, "run": 5}', ""),
-    "other types": (200, HOSTILE, ""),
-    "nested without end": (200, b"[" * 100_000, ""),
-    "500": (500, b"broken", ""),
-    "500 as a list": (500, b"[]", ""),
-    "500 with an odd code": (500, b'{"error_code": [1], "message": {}}', ""),
-    "401": (401, b"who are you?", ""),
-    "a redirect to itself": (302, b"", "/api/2.0/mlflow/experiments/get-by-name"),
-    "nothing in time": (0, b"", ""),
-}
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys, answer):
-    server.status, server.body, server.location = ANSWERS[answer]
-    uri, stage = f"http://user:secret@127.0.0.1:{server.server_port}", training()
-    tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
-    assert tracker.callbacks(stage) == []
-    tracker.close(stage, record(stage))
-    tracker.attach([str(tmp_path / "absent")])
-    tracker.finish({})
-    tracker.fail()
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "going on without it" in line and "secret" not in line
-
-
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "file:./mlruns", "ftp://127.0.0.1/runs"])
-def test_a_store_that_is_away_or_that_mlflow_refuses_costs_one_line(tmp_path, capsys, monkeypatch, uri):
-    monkeypatch.chdir(tmp_path)
-    tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
-    assert tracker.callbacks(training()) == []
-    assert capsys.readouterr().out.count("going on without it") == 1
-
-
-def test_a_file_that_is_no_database_costs_one_line(tmp_path, capsys):
-    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
-    Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=str(tmp_path))
-    assert "file is not a database; going on without it" in capsys.readouterr().out
+from tlm_ray.runs.tracking import Tracker
 
 
 @pytest.fixture(scope="module")
@@ -126,27 +26,71 @@ def tracker(uri, tmp_path) -> Tracker:
     return Tracker.start("test", uri=uri, root=str(tmp_path))
 
 
-def steps(tracker: Tracker, run: str) -> list[int]:
-    return [metric.step for metric in tracker.client.get_metric_history(run, "learning_rate")]
+def again(tracker: Tracker, *labelled: Stage) -> Tracker:
+    """The tracker of the experiment's next run."""
+    later = Tracker.start(tracker.name, uri=tracker.uri, root=tracker.root)
+    for seed, last in enumerate(labelled):
+        later.label(last, {"k": 50}, row="ours", task="topics", seed=seed)
+    return later
 
 
-def test_steps_that_the_controller_could_not_log_are_logged_when_the_training_ends(tracker, server):
-    stage = training(seed=1)
-    (logger,) = tracker.callbacks(stage)
+def steps(tracker: Tracker, run: str, prefix: str = "stage_one") -> list[int]:
+    return [metric.step for metric in tracker.store.client.get_metric_history(run, f"{prefix}/learning_rate")]
+
+
+def children(tracker: Tracker) -> dict[str, Run]:
+    return {run.info.run_name: run for run in tracker.store.runs(**{"mlflow.parentRunId": tracker.parent})}
+
+
+def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
+    last = trained(seed=0)
+    tracker = again(tracker, last)
+    one, two = last.inputs["stage_two"].inputs["stage_one"], last.inputs["stage_two"]
+    (logger,) = tracker.callbacks(one)
     logger.after_report(None, [{"history": HISTORY[:120]}], None)
-    server.status, server.body = 500, b"broken"
-    away = StepLogger(f"http://127.0.0.1:{server.server_port}", logger.run, logger.logged)
-    away.after_report(None, [{"history": HISTORY}], None)
-    server.status = 200
-    away.after_report(None, [{"history": HISTORY}], None)
-    assert steps(tracker, logger.run) == list(range(1, 121))
-    tracker.close(stage, record(stage))
-    assert steps(tracker, logger.run) == list(range(1, 251))
-    assert tracker.client.get_run(logger.run).info.status == "FINISHED"
+    recorded(last, tracker.root)
+    assert tracker.callbacks(two)[0].run == logger.run, "both stages are one training"
+    tracker.close(last, {})
+    tracker.finish({"test topics/a, b + rho2 = 20": 60.0})
+    (child,) = children(tracker).values()
+    assert (child.info.run_name, child.info.status) == ("ours · topics · seed 0", "FINISHED")
+    assert child.data.params == {"k": "50", "row": "ours", "task": "topics", "seed": "0"}
+    assert child.data.tags["fingerprint stage_one"] == one.fingerprint[:20]
+    assert [child.data.metrics[name] for name in ("dev", "test", "seconds")] == [70.0, 60.0, 5.0]
+    for prefix in ("stage_one", "stage_two"):
+        assert steps(tracker, child.info.run_id, prefix) == list(range(1, 251))
+    parent = tracker.store.client.get_run(tracker.parent)
+    assert parent.data.metrics == {"test topics/a b rho2 20": 60.0}
+    assert parent.data.params == {"k": "50", "rows": "ours", "tasks": "topics", "seeds": "0"}
+    for run in (child, parent):
+        found = {(i.tags[0].value, i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs}
+        assert found == {
+            ("train", "topics train", "a1"),
+            ("dev", "topics dev", "b2"),
+            ("test", "topics test", "c3"),
+            ("corpus", "docstrings", "d4"),
+        }
 
 
-def test_an_error_of_ours_is_raised(tracker, monkeypatch):
-    (logger,) = tracker.callbacks(training(seed=2))
+def test_trainings_that_are_found_are_on_the_page_of_each_experiment_and_sent_once(tracker):
+    """Two that share stage one, in an experiment that trains neither, and again."""
+    lasts = [trained(seed=1, shared=7), trained(seed=2, shared=7)]
+    for last in lasts:
+        recorded(last, tracker.root)
+    first, second = again(tracker, *lasts), again(tracker, *lasts)
+    for each in (first, second):
+        for last in lasts:
+            each.close(last, {})
+        each.finish({})
+    assert second.parent == first.parent
+    runs = children(second)
+    assert set(runs) == {"ours · topics · seed 0", "ours · topics · seed 1"}
+    for run in runs.values():
+        assert steps(second, run.info.run_id) == steps(second, run.info.run_id, "stage_two") == list(range(1, 251))
+
+
+def test_an_error_of_ours_is_raised(tracker):
+    (logger,) = tracker.callbacks(stage(seed=2))
     with pytest.raises(TypeError):
         logger.after_report(None, [{"history": [{"step": 1, "task": None}]}], None)
     with pytest.raises(TypeError):
@@ -154,37 +98,32 @@ def test_an_error_of_ours_is_raised(tracker, monkeypatch):
     assert tracker.alive
 
 
-def test_a_child_says_which_row_task_and_seed_it_is_in_every_process(tracker):
-    stage = training(seed=3)
-    tracker.label(stage, row="TLM, BM25 text", task="sciie", seed=3)
-    tracker.label(stage, row="the same training in another row")
-    (logger,) = pickle.loads(pickle.dumps(tracker)).callbacks(stage)
-    run = tracker.client.get_run(logger.run)
-    assert run.info.run_name == f"stage_one {stage.fingerprint[:8]} row TLM, BM25 text, task sciie, seed 3"
-    assert {name: run.data.tags[name] for name in ("row", "task", "seed", "stage", "mlflow.parentRunId")} == {
-        "row": "TLM, BM25 text", "task": "sciie", "seed": "3", "stage": "stage_one",
-        "mlflow.parentRunId": tracker.parent,
-    }  # fmt: skip
+def test_what_a_sweep_varies_names_a_trial_in_every_process(tracker):
+    last = stage("stage_two", seed=4)
+    tracker.label(last, task="sciie", k=50, method="bm25")
+    (logger,) = pickle.loads(pickle.dumps(tracker)).callbacks(last)
+    run = tracker.store.client.get_run(logger.run)
+    assert run.info.run_name == "k 50, method bm25 · sciie"
+    assert run.data.tags["mlflow.parentRunId"] == tracker.parent
 
 
-def test_a_child_that_another_process_left_is_ended_and_taken_up_again(tracker, uri):
-    stage = training("stage_two", seed=4)
-    (logger,) = pickle.loads(pickle.dumps(tracker)).callbacks(stage)
+def test_a_child_that_another_process_left_is_ended_and_taken_up_again(tracker):
+    last = trained(seed=5)
+    tracker, stage_two = again(tracker, last), last.inputs["stage_two"]
+    (logger,) = pickle.loads(pickle.dumps(tracker)).callbacks(stage_two)
     logger.after_report(None, [{"history": HISTORY[:5]}], None)
-    tracker.end(stage, "KILLED")
-    assert tracker.client.get_run(logger.run).info.status == "KILLED"
-    tracker.end(training("stage_two", seed=5), "KILLED")  # which never began
-    later = Tracker.start("test", uri=uri, root=tracker.root)
-    (again,) = later.callbacks(stage)
-    assert (again.run, again.logged) == (logger.run, 5)
-    assert tracker.client.get_run(logger.run).info.status == "RUNNING"
+    tracker.end(last, "KILLED")
+    assert tracker.store.client.get_run(logger.run).info.status == "KILLED"
+    tracker.end(stage("stage_two", seed=6), "KILLED")  # which never began
+    (followed,) = again(tracker, last).callbacks(stage_two)
+    assert (followed.run, followed.logged) == (logger.run, 5)
+    assert tracker.store.client.get_run(logger.run).info.status == "RUNNING"
 
 
 def test_a_deleted_child_is_opened_anew(tracker):
-    stage = training(seed=6)
-    (logger,) = tracker.callbacks(stage)
-    tracker.client.delete_run(logger.run)
-    (again,) = tracker.callbacks(stage)
+    (logger,) = tracker.callbacks(stage(seed=6))
+    tracker.store.client.delete_run(logger.run)
+    (again,) = tracker.callbacks(stage(seed=6))
     assert again.run != logger.run and tracker.alive
 
 
@@ -208,7 +147,9 @@ def test_attaching_files_reads_these_alone(tracker, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfFileSystem", lambda: DirFileSystem(str(tmp_path / "hub"), there))
     tracker.attach(["hf://out/b.md", "hf://out/d.md", str(tmp_path / "hub" / "out" / "a.md")])
     assert there.read == ["b.md", "d.md"]
-    run = tracker.client.get_run(tracker.parent)
-    names = [file.path for file in tracker.client.list_artifacts(tracker.parent)]
+    client = tracker.store.client
+    run = client.get_run(tracker.parent)
+    names = [file.path for file in client.list_artifacts(tracker.parent)]
     assert names == ["a.md", "b.md", "d.md"]
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/d.md") == "d"
+    assert run.data.tags["mlflow.note.content"] == "a"

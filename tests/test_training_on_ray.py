@@ -143,10 +143,11 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path / "root"))
     flow = replace(small_flow(data, tmp_path / "root"), callbacks=tracker.callbacks)
     stages = flow.stages(small_recipe(), "topics", 0)
+    tracker.label(stages.metrics, row="ours", task="topics", seed=0)
     stage, two = stages.metrics, stages.stage_two
     root = flow.execution.root
     records = make([stage], root, watch=tracker.close)
-    tracker.finish({"topics/a, b + rho2 = 20": 1.0})
+    tracker.finish({"test topics/a, b + rho2 = 20": 1.0})
     storage.write_bytes(f"{tmp_path}/out/table.md", b"| |")
     tracker.attach([f"{tmp_path}/out/table.md"])
 
@@ -161,16 +162,16 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
 
     client = mlflow.MlflowClient(uri)
     assert [file.path for file in client.list_artifacts(tracker.parent)] == ["table.md"]
-    assert client.get_run(tracker.parent).data.metrics == {"topics/a b  rho2  20": 1.0}
-    runs = client.search_runs([tracker.experiment])
-    children = {run.data.tags["stage"]: run for run in runs if "stage" in run.data.tags}
-    assert set(children) == {"stage_one", "stage_two"} and len(runs) == 3
-    assert {run.info.status for run in runs} == {"FINISHED"}
-    one = children["stage_one"]
-    assert one.data.tags["fingerprint"] == stages.stage_one.fingerprint[:20]
-    steps = [m.step for m in client.get_metric_history(one.info.run_id, "learning_rate")]
-    assert steps == [entry["step"] for entry in records[stages.stage_one.fingerprint]["facts"]["history"]]
-    assert {"general_mlm", "task_mlm", "task", "tokens_per_s", "dev"} <= set(one.data.metrics)
+    assert client.get_run(tracker.parent).data.metrics == {"test topics/a b rho2 20": 1.0}
+    child, parent = client.search_runs([tracker.store.experiment])
+    assert (child.info.run_name, parent.info.run_id) == ("ours · topics · seed 0", tracker.parent)
+    assert child.info.status == parent.info.status == "FINISHED"
+    assert child.data.tags["fingerprint stage_one"] == stages.stage_one.fingerprint[:20]
+    for name, trained in (("stage_one", stages.stage_one), ("stage_two", two)):
+        steps = [m.step for m in client.get_metric_history(child.info.run_id, f"{name}/learning_rate")]
+        assert steps == [entry["step"] for entry in records[trained.fingerprint]["facts"]["history"]]
+    names = ("general_mlm", "task_mlm", "task", "tokens_per_s", "dev")
+    assert {"dev", "test", *(f"stage_one/{name}" for name in names)} <= set(child.data.metrics)
 
 
 def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):

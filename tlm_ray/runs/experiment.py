@@ -18,7 +18,6 @@ from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
-from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.why import reasons
@@ -61,20 +60,20 @@ def run(
     *,
     name: str,
     tracking_uri: str = "",
+    log_models: bool = False,
     ensembles: Sequence[str] = (),
     beside: str = "",
 ) -> Outcome:
     """Make all trainings and return what they reached; the script has called `ray.init()`.
 
     name: the experiment's, which its tables and its tracking carry. tracking_uri: MLflow server or store, "" for
-    `tracking.default_uri`. ensembles: rows below which the table has means of what they predict, which train nothing:
-    over their seeds, and with the plain classifier of the row `beside`. What is complete under the root is found.
-    Errors of data, recipe or cluster come before any work; if a training fails, the others finish first.
+    `tracking.default_uri`. log_models: hand it the encoders too. ensembles: rows below which the table has means of
+    what they predict, which train nothing: over their seeds, and with the plain classifier of the row `beside`. What is
+    complete under the root is found. Errors of data, recipe or cluster come before any work; if a training fails, the
+    others finish first.
     """
-    from tlm_ray.runs.tracking import (  # here, because MLflow takes 0.7 s, which a dry run can spare
-        Tracker,
-        default_uri,
-    )
+    from tlm_ray.runs.tracked import recipe_words  # here, because MLflow takes 0.7 s, which a dry run can spare
+    from tlm_ray.runs.tracking import Tracker, default_uri
 
     started = time.monotonic()
     check_name(name)
@@ -86,11 +85,9 @@ def run(
     followed = flow.callbacks
     flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])
     stages = {training: training.stages(flow) for training in trainings}
-
     for training, own in stages.items():
-        method = {"method": training.recipe.method.name} if isinstance(training.recipe, Recipe) else {}
         words = {"row": training.row, "task": short_name(training.task), "seed": training.seed}
-        tracker.label(own.metrics, **words, **method)
+        tracker.label(own.metrics, recipe_words(training.recipe), **words)
     try:
         make(
             [own.metrics for own in stages.values()],
@@ -113,8 +110,22 @@ def run(
         beside=beside,
         compute=execution.compute,
     )
-    tracker.finish({f"{cell.task}/{cell.row}": cell.mean for cell in outcome.cells()})
+    tracker.finish(_scores(outcome))
+    for training, own in stages.items() if log_models else ():
+        if isinstance(own, Stages):
+            outcome.log_model(training)
     return outcome
+
+
+def _scores(outcome: Outcome) -> dict[str, float]:
+    """Return each row's mean test score, and that of its best seed on dev, by names that MLflow puts side by side."""
+    scores: dict[str, float] = {}
+    for cell in outcome.cells():
+        scores[f"test {cell.task}/{cell.row}"] = cell.mean
+        if len(cell.scores) > 1:
+            best = max(range(len(cell.scores)), key=cell.dev_scores.__getitem__)
+            scores[f"test of the best on dev {cell.task}/{cell.row}"] = cell.scores[best]
+    return scores
 
 
 def _check_beside(row: str, trainings: Sequence[Training]) -> None:

@@ -93,6 +93,10 @@ class Outcome:
             raise ValueError(f"row {training.row!r}: keeps no model")
         return folder
 
+    def log_model(self, training: Training, *, register: str = "") -> None:
+        """Hand a training's encoder to MLflow, and register it under a name if one is given."""
+        self.tracker.log_model(self.stages[training].metrics, self.model(training), register=register)
+
     def keep_ensemble(self, row: str, folder: str) -> list[str]:
         """Write the models of a row's seeds and of the plain classifier beside them, of one task; return their folders.
 

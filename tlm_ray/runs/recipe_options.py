@@ -201,6 +201,8 @@ class TrainingOptions:
     cluster: Cluster = field(default_factory=Cluster)
     seeds: int = 2
     """trainings per cell, seeds 0, 1, ..."""
+    log_models: bool = False
+    """put the trained encoders into MLflow too"""
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""
     price: float | None = None

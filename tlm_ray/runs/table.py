@@ -105,6 +105,7 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
         flow,
         name=table.name,
         tracking_uri=table.place.tracking_uri,
+        log_models=table.log_models,
         ensembles=table.ensembles,
         beside=table.beside,
     )

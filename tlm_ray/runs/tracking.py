@@ -1,42 +1,28 @@
-"""MLflow: one parent run per experiment, one child run per training. The only module that imports mlflow.
+"""What MLflow is told, and when: a parent run per experiment, a child run per training.
 
 Tracking only watches. If the server is away, one line says so and the work goes on; every number is in the records.
+What a server lacks is sent from them when the experiment ends, or by its next run, which goes on with the same parent.
 """
 
-import hashlib
-import logging
 import os
-import re
+import shlex
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property
 from typing import Any
 
-import mlflow
-from google.protobuf.json_format import ParseError
-from mlflow.entities import Metric, Param
-from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
 from ray.train.v2.api.callback import UserCallback
-from sqlalchemy.exc import SQLAlchemyError
 
 from tlm_ray import storage
 from tlm_ray.console import console
-from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.mlflow_store import AWAY, FINISHED, Run, Store, SystemMetricsMonitor
+from tlm_ray.runs.stages import Stage, fingerprint_of
+from tlm_ray.runs.tracked import Tracked, history, is_complete, shared_parameters, totals
 
-CHILD = "tracking.json"
-ENTRIES = 100  # of a history per request: MLflow takes 1,000 metrics, an entry has at most 9
-QUIET = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-# What MLflow's client raises for a server or a database that is away, refuses or answers nonsense. The errors of
-# `requests` are OSErrors; a JSON answer of other types than MLflow's is a ParseError.
-AWAY = (MlflowException, OSError, ParseError, SQLAlchemyError)
-DELETED = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # a run: for good, or until it is restored
+PARENT, KEY = "mlflow.parentRunId", "training_key"  # tags of a training's run
+TRAININGS = "trainings_key"  # of an experiment's: the same trainings under the same root are one run
 
 
 def default_uri() -> str:
@@ -45,172 +31,215 @@ def default_uri() -> str:
 
 
 class Tracker:
-    """An experiment's parent run and the children opened under it; travels to the processes of a sweep's trials.
+    """An experiment's run and those of its trainings; travels to the processes of a sweep's trials.
 
-    root: the location of the stages. labels: what is said of a training beside its stage, by the stage's fingerprint.
+    root: the location of the stages. trainings: what is tracked; the same ones are one run, whenever they are made.
     """
 
     def __init__(
-        self,
-        uri: str,
-        root: str,
-        experiment: str = "",
-        parent: str = "",
-        alive: bool = True,
-        labels: Mapping[str, Mapping[str, Any]] | None = None,
+        self, name: str, uri: str, root: str, parent: str = "", alive: bool = True, trainings: Iterable[Tracked] = ()
     ):
-        for name, value in QUIET.items():
-            os.environ.setdefault(name, value)
-        for name in ("mlflow", "alembic"):  # they report each table of a fresh store
-            logging.getLogger(name).setLevel(logging.WARNING)
-        self.uri, self.root, self.experiment, self.parent, self.alive = _absolute(uri), root, experiment, parent, alive
-        self.labels: dict[str, Mapping[str, Any]] = dict(labels or {})
-        self.children: dict[str, str] = {}  # runs by fingerprint
-        self.lock = threading.Lock()
+        self.name, self.uri, self.root, self.parent, self.alive = name, _absolute(uri), root, parent, alive
+        self.trainings = {one.key: one for one in trainings}
+        self.complete: set[str] = set()  # trainings of which the store has all, by their keys
+        self.followed: dict[str, str] = {}  # open runs of trainings in this process, by their keys
+        self.monitor: SystemMetricsMonitor | None = None
+        self.said = False
+        self.lock = threading.RLock()
 
     def __reduce__(self):
-        return Tracker, (self.uri, self.root, self.experiment, self.parent, self.alive, self.labels)
+        self._try(self._begin)
+        return Tracker, (self.name, self.uri, self.root, self.parent, self.alive, tuple(self.trainings.values()))
 
     @cached_property
-    def client(self) -> MlflowClient:
-        """MLflow's client; opening it makes a database where there is none, and refuses a store of files."""
-        return MlflowClient(self.uri)
+    def store(self) -> Store:
+        """Where it is tracked."""
+        return Store(self.uri, self.name)
 
     @classmethod
-    def start(cls, experiment: str, *, uri: str, root: str) -> "Tracker":
-        """Make the store and the experiment once, before anything runs in parallel, and open the parent run."""
-        tracker = cls(uri, root)
-        tracker._try(tracker._open, experiment)
+    def start(cls, name: str, *, uri: str, root: str) -> "Tracker":
+        """Make the store and the experiment once, before anything runs in parallel."""
+        tracker = cls(name, uri, root)
+        tracker._try(lambda: tracker.store.experiment)
         return tracker
 
-    def _open(self, experiment: str) -> None:
-        found = self.client.get_experiment_by_name(experiment)
-        self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
-        self.parent = self.client.create_run(self.experiment, run_name=experiment, tags=_commit()).info.run_id
-
     def _try(self, action: Callable[..., Any], *arguments: Any) -> Any:
-        """Do something with the server; when it is away, say so once and track no more."""
-        if not self.alive:
-            return None
-        try:
-            return action(*arguments)
-        except AWAY as error:
-            self.alive = False
-            console.print(
-                f"[yellow]tracking[/] {storage.shown(f'{self.uri}: {_first_line(error)}')}; "
-                "going on without it, all numbers are in the records"
-            )
-            return None
+        """Do something with the server, one thread at a time; when it is away, say so once and track no more."""
+        with self.lock:
+            if not self.alive:
+                return None
+            try:
+                return action(*arguments)
+            except AWAY as error:
+                self.alive = False
+                self._say(error)
+                return None
 
-    def label(self, last: Stage, **words: Any) -> None:
-        """Name a stage's trainings by words of a reader's, such as row, task and seed; what is named keeps its name."""
-        for stage in last.upstream():
-            self.labels.setdefault(stage.fingerprint, words)
+    def _say(self, error: Exception) -> None:
+        if not self.said:
+            console.print(
+                f"[yellow]tracking[/] {storage.shown(f'{self.uri}: {_first_line(error)}')}; going on without it: all "
+                "numbers are in the records, and the next run of this experiment sends what is missing"
+            )
+        self.said = True
+
+    def label(self, last: Stage, parameters: Mapping[str, Any] | None = None, **words: Any) -> None:
+        """Name a training, by its last stage, in a reader's words: row, task, seed; all before the first is made.
+
+        parameters: what else its run says of it. Without a row the other words name it.
+        """
+        one = Tracked.of(last, words, parameters or {})
+        self.trainings[one.key] = one
+
+    def _of(self, last: Stage) -> list[Tracked]:
+        """List the trainings whose last stage this is; one that nobody named is named after it."""
+        named = [one for one in self.trainings.values() if one.last == last.fingerprint]
+        return named or [Tracked.of(last, {}, {})]
+
+    def _begin(self) -> None:
+        """Open the experiment's run: the one that the same trainings had before, or a new one."""
+        if self.parent:
+            return
+        key = fingerprint_of({"root": self.root, "trainings": sorted(self.trainings)})
+        before = self.store.runs(**{TRAININGS: key}) if self.trainings else []
+        run = before[0] if before else self.store.run(self.name, _origin() | {TRAININGS: key})
+        self.parent = run.info.run_id
+        if run.info.status != FINISHED:
+            self.store.reopen(run)
+            self.monitor = self.store.monitor(run)
+        if before:
+            self._learn()
+        if self.trainings:
+            self.store.log_parameters(run, shared_parameters(list(self.trainings.values())))
+
+    def _learn(self) -> None:
+        """Note which trainings the store has all of."""
+        self.complete |= {run.data.tags[KEY] for run in self._children() if run.info.status == FINISHED}
+
+    def _children(self, key: str = "") -> list[Run]:
+        """Find the runs of a training, the newest first, or of all."""
+        return self.store.runs(**{PARENT: self.parent, KEY: key})
 
     def callbacks(self, stage: Stage) -> list[UserCallback]:
-        """Open the child run of a training (again, if it was interrupted) and return what follows it step by step."""
-        with self.lock:
-            child = self._try(self._child, stage)
-        return [StepLogger(self.uri, *child)] if child else []
+        """Open the run of a training (again, if it was interrupted) and return what follows a stage of it.
 
-    def _child(self, stage: Stage) -> tuple[str, int]:
-        """Return the training's run and the last step that it has."""
-        child, logged = self._reopened(self._noted(stage))
-        if not child:
-            labels = {name: str(value) for name, value in self.labels.get(stage.fingerprint, {}).items()}
-            tags = {"mlflow.parentRunId": self.parent, "stage": stage.name, "fingerprint": stage.fingerprint[:20]}
-            name = f"{stage.name} {stage.fingerprint[:8]} {', '.join(f'{k} {v}' for k, v in labels.items())}".strip()
-            run = self.client.create_run(self.experiment, run_name=name, tags=labels | tags | _commit())
-            child = run.info.run_id
-            storage.write_json(self._note(stage), {"store": self._store, "run": child})
-        self.children[stage.fingerprint] = child
-        return child, logged
+        A stage that several trainings share is followed in one of them; the others get its history when they end.
+        """
+        logger = self._try(self._follow, stage)
+        return [logger] if logger else []
 
-    def _note(self, stage: Stage) -> str:
-        return storage.join(stage.folder(self.root), CHILD)
+    def _follow(self, stage: Stage) -> "StepLogger | None":
+        self._begin()
+        sharing = [one for one in self.trainings.values() if stage.fingerprint in one.prefixes] or self._of(stage)
+        one = next((one for one in sharing if one.key not in self.complete), None)
+        if one is None:
+            return None
+        run, prefix = self._open(one), one.prefixes[stage.fingerprint]
+        return StepLogger(self.uri, run, prefix, self.store.last_step(run, prefix))
 
-    @property
-    def _store(self) -> str:
-        return hashlib.sha256(self.uri.encode()).hexdigest()  # a URI may hold a password
-
-    def _noted(self, stage: Stage) -> str:
-        """Return the run that a training had in this store before; empty if it had none."""
-        known = storage.read_json(self._note(stage)) if storage.exists(self._note(stage)) else {}
-        return known["run"] if known.get("store") == self._store else ""
-
-    def _reopened(self, child: str) -> tuple[str, int]:
-        """Take an interrupted training's run up again; ("", 0) if there is none or it was deleted."""
-        if not child:
-            return "", 0
-        try:
-            self.client.update_run(child, status="RUNNING")
-        except MlflowException as error:
-            if error.error_code not in DELETED:
-                raise
-            return "", 0
-        return child, self._logged(child)
-
-    def _logged(self, child: str) -> int:
-        """Return the last step that a run has."""
-        return max((metric.step for metric in self.client.get_metric_history(child, "learning_rate")), default=0)
+    def _open(self, one: Tracked) -> str:
+        """Return a training's run: the one that it had, taken up again, or a new one."""
+        before = self._children(one.key)
+        run = (
+            before[0]
+            if before
+            else self.store.run(one.name, {PARENT: self.parent, KEY: one.key} | one.tags | _origin())
+        )
+        self.store.reopen(run)
+        self.store.log_parameters(run, one.parameters)
+        self.followed[one.key] = run.info.run_id
+        return run.info.run_id
 
     def close(self, stage: Stage, record: Mapping[str, Any]) -> None:
-        """Complete the child run of a training that was made now: its recipe, its totals, the steps that it lacks."""
-        with self.lock:
-            child = self.children.pop(stage.fingerprint, None)
-            if child:
-                self._try(self._close, child, record)
+        """Complete the runs of the trainings whose last stage this is, made now or found; their records are written."""
+        for one in self._of(stage):
+            if one.key in self.trainings or one.key in self.followed:
+                self._try(self._complete, one)
 
-    def _close(self, child: str, record: Mapping[str, Any]) -> None:
-        facts = record["facts"]
-        parameters = [Param(name, str(value)[:6000]) for name, value in _flat(record["recipe"]["parameters"])]
-        totals = {k: v for k, v in facts.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-        _log(self.client, child, facts.get("history", []), after=self._logged(child))
-        self.client.log_batch(child, params=parameters, metrics=_metrics(totals, step=facts.get("steps", 0)))
-        self._end(child, "FINISHED")
+    def _complete(self, one: Tracked) -> None:
+        """Send what the run of a complete training lacks."""
+        self._begin()
+        if one.key in self.complete:
+            return
+        run = self.followed.get(one.key) or self._open(one)
+        for prefix, entries in history(one, self.root).items():
+            self.store.log_history(run, prefix, entries, after=self.store.last_step(run, prefix))
+        self.store.log_numbers(run, totals(one, self.root))
+        self.store.log_sources(run, one.sources, self.root)
+        self.store.end(run, FINISHED)
+        self.complete.add(one.key)
+        self.followed.pop(one.key, None)
 
     def end(self, stage: Stage, status: str) -> None:
-        """End the child run of a training that was given up, in whatever process it was; FAILED or KILLED."""
-        with self.lock:
-            self.children.pop(stage.fingerprint, None)
-            if child := self._noted(stage):
-                self._try(self._end, child, status)
+        """End the runs of the trainings whose last stage was given up, in whatever process; FAILED or KILLED."""
+        for one in self._of(stage):
+            self.followed.pop(one.key, None)
+            self._try(self._give_up, one, status)
 
-    def _end(self, run: str, status: str) -> None:
-        self.client.set_terminated(run, status)
+    def _give_up(self, one: Tracked, status: str) -> None:
+        for run in self._children(one.key) if self.parent else []:
+            self.store.end(run.info.run_id, status)
 
     def finish(self, metrics: Mapping[str, float]) -> None:
-        """Log the experiment's numbers to the parent and end it."""
+        """Send what the store lacks of complete trainings, and the experiment's numbers.
+
+        A server that was away is tried once more.
+        """
+        self.alive = True
         self._try(self._finish, metrics)
+        self._stop_monitor()
 
     def _finish(self, metrics: Mapping[str, float]) -> None:
-        self.client.log_batch(self.parent, metrics=_metrics(metrics, step=0))
-        self._end(self.parent, "FINISHED")
+        self._begin()
+        self._learn()
+        for one in self.trainings.values():
+            if is_complete(one, self.root):
+                self._complete(one)
+        sources = dict.fromkeys(source for one in self.trainings.values() for source in one.sources)
+        self.store.log_sources(self.parent, list(sources), self.root)
+        self.store.log_numbers(self.parent, metrics)
+        self.store.end(self.parent, FINISHED)
+
+    def fail(self) -> None:
+        """Mark the experiment's run and all that this process follows as failed."""
+        for run in [*self.followed.values(), *([self.parent] if self.parent else [])]:
+            self._try(self.store.end, run, "FAILED")
+        self._stop_monitor()
+
+    def _stop_monitor(self) -> None:
+        if self.monitor is not None:
+            self.monitor.finish()
+            self.monitor = None
 
     def attach(self, artifacts: Iterable[str]) -> None:
-        """Log files to the parent, ended or not."""
+        """Log files to the experiment's run, ended or not; a Markdown file becomes its description too."""
         for uri in artifacts:
             self._try(self._attach, uri)
 
     def _attach(self, uri: str) -> None:
-        with storage.file_for_reading(uri) as path:
-            self.client.log_artifact(self.parent, str(path))
+        self._begin()
+        self.store.log_file(self.parent, uri)
 
-    def fail(self) -> None:
-        """Mark the parent and all open children as failed."""
-        for run in [*self.children.values(), self.parent]:
-            self._try(self._end, run, "FAILED")
+    def log_model(self, last: Stage, folder: str, *, register: str = "") -> None:
+        """Log a training's model to its run in MLflow's transformers flavour; register: a name to register it under.
+
+        folder: opens as AutoModelForSequenceClassification. What is logged or registered already stays as it is.
+        """
+        self._try(self._log_model, self._of(last)[0], folder, register)
+
+    def _log_model(self, one: Tracked, folder: str, register: str) -> None:
+        self.store.log_model(self._children(one.key)[0], folder, register=register)
 
 
 class StepLogger(UserCallback):
     """Logs a training's history as it grows; runs in Ray Train's controller, on the driver's node.
 
-    Nobody reads what a controller prints. When the server is away this stops; the driver's `Tracker.close` logs the
-    steps that are missing, or says why it cannot.
+    Nobody reads what a controller prints. When the server is away this stops; `Tracker` sends the steps that are
+    missing, or says why it cannot.
     """
 
-    def __init__(self, uri: str, run: str, logged: int):
-        self.uri, self.run, self.logged, self.alive = uri, run, logged, True
+    def __init__(self, uri: str, run: str, prefix: str, logged: int):
+        self.uri, self.run, self.prefix, self.logged, self.alive = uri, run, prefix, logged, True
 
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
         """Send the entries since the last report."""
@@ -218,38 +247,14 @@ class StepLogger(UserCallback):
         if not self.alive or not history:
             return
         try:
-            _log(MlflowClient(self.uri), self.run, history, after=self.logged)
+            Store(self.uri).log_history(self.run, self.prefix, history, after=self.logged)
             self.logged = history[-1]["step"]
         except AWAY:
             self.alive = False
 
 
-def _log(client: MlflowClient, run: str, history: Sequence[Mapping[str, float]], *, after: int) -> None:
-    """Send the entries of a history that come after a step; an entry is sent whole or not at all."""
-    fresh = [entry for entry in history if entry["step"] > after]
-    for start in range(0, len(fresh), ENTRIES):
-        points = [
-            metric
-            for entry in fresh[start : start + ENTRIES]
-            for metric in _metrics({k: v for k, v in entry.items() if k != "step"}, step=int(entry["step"]))
-        ]
-        client.log_batch(run, metrics=points)
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _metrics(values: Mapping[str, float], *, step: int) -> list[Metric]:
-    """Return numbers as MLflow takes them; it refuses names with other characters than these."""
-    now = mlflow.utils.time.get_current_time_millis()
-    return [Metric(re.sub(r"[^\w\-. /]", "", name), float(value), now, step) for name, value in values.items()]
-
-
-def _flat(value: Any, name: str = "") -> list[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        return [pair for k, v in value.items() for pair in _flat(v, f"{name}.{k}" if name else k)]
-    return [(name, value)]
 
 
 def _absolute(uri: str) -> str:
@@ -258,10 +263,13 @@ def _absolute(uri: str) -> str:
     return prefix + storage.absolute(uri.removeprefix(prefix)) if uri.startswith(prefix) else uri
 
 
-def _commit() -> dict[str, str]:
-    """Return the git commit as a tag, if the working folder is a checkout."""
+@cache
+def _origin() -> dict[str, str]:
+    """Return the command as tags, and the git commit, if the working folder is a checkout."""
+    command, script = storage.shown(shlex.join(["python", *sys.argv])), os.path.basename(sys.argv[0])
+    tags = {"command": command, "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
-        return {}
-    return {"git_commit": found.stdout.strip()}
+        return tags
+    return tags | {"mlflow.source.git.commit": found.stdout.strip()}

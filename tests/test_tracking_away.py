@@ -1,0 +1,106 @@
+"""A server that is away or talks nonsense costs one line and little time, and gets later what it missed."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tracked_trainings import HISTORY, Answer, Server, recorded, stage, trained
+
+from tlm_ray.runs.tracking import StepLogger, Tracker
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Server]:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with Server(("127.0.0.1", 0), Answer) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+HOSTILE = json.dumps({"experiment": {"creation_time": "soon"}, "run": {"info": {"run_id": 7}}}).encode()
+ANSWERS = {
+    "HTML": (200, b"<html>Sign in</html>", ""),
+    "half a JSON": (200, b'{"experiment": {', ""),
+    "null": (200, b"null", ""),
+    "a list": (200, b"[]", ""),
+    "a string": (200, b'"yes"', ""),
+    "other bytes": (200, b"\x80\x81", ""),
+    "a number for an object": (200, b'{"experiment": 5, "run": 5}', ""),
+    "other types": (200, HOSTILE, ""),
+    "nested without end": (200, b"[" * 100_000, ""),
+    "500": (500, b"broken", ""),
+    "500 as a list": (500, b"[]", ""),
+    "500 with an odd code": (500, b'{"error_code": [1], "message": {}}', ""),
+    "401": (401, b"who are you?", ""),
+    "a redirect to itself": (302, b"", "/api/2.0/mlflow/experiments/get-by-name"),
+    "nothing in time": (0, b"", ""),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys, answer):
+    server.status, server.body, server.location = ANSWERS[answer]
+    uri, last = f"http://user:secret@127.0.0.1:{server.server_port}", trained(seed=1)
+    tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
+    tracker.label(last, row="ours", task="topics", seed=1)
+    assert tracker.callbacks(last.inputs["stage_two"]) == []
+    recorded(last, str(tmp_path))
+    tracker.close(last, {})
+    tracker.attach([str(tmp_path / "absent")])
+    tracker.finish({})
+    tracker.log_model(last, str(tmp_path / "absent"))
+    tracker.fail()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "going on without it" in line and "secret" not in line
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "file:./mlruns", "ftp://127.0.0.1/runs"])
+def test_a_store_that_is_away_or_that_mlflow_refuses_costs_one_line(tmp_path, capsys, monkeypatch, uri):
+    monkeypatch.chdir(tmp_path)
+    tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
+    assert tracker.callbacks(stage()) == []
+    assert capsys.readouterr().out.count("going on without it") == 1
+
+
+def test_a_file_that_is_no_database_costs_one_line(tmp_path, capsys):
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
+    Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=str(tmp_path))
+    assert "file is not a database; going on without it" in capsys.readouterr().out
+
+
+def test_a_client_in_any_process_gives_up_soon(monkeypatch):
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    logger = StepLogger("http://127.0.0.1:9", "run", "stage_one", 0)
+    logger.after_report(None, [{"history": HISTORY[:1]}], None)
+    assert not logger.alive
+    retries, timeout = (f"MLFLOW_HTTP_REQUEST_{name}" for name in ("MAX_RETRIES", "TIMEOUT"))
+    assert int(os.environ[retries]) <= 1 and int(os.environ[timeout]) <= 5
+
+
+def steps(tracker: Tracker, logger: StepLogger) -> list[int]:
+    found = tracker.store.client.get_metric_history(logger.run, f"{logger.prefix}/learning_rate")
+    return [metric.step for metric in found]
+
+
+def test_steps_that_the_controller_could_not_log_are_logged_when_the_training_ends(server, tmp_path):
+    last, root = trained(seed=3), str(tmp_path)
+    tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=root)
+    tracker.label(last, row="ours")
+    (logger,) = tracker.callbacks(last.inputs["stage_two"])
+    logger.after_report(None, [{"history": HISTORY[:120]}], None)
+    server.status, server.body = 500, b"broken"
+    away = StepLogger(f"http://127.0.0.1:{server.server_port}", logger.run, logger.prefix, logger.logged)
+    away.after_report(None, [{"history": HISTORY}], None)
+    server.status = 200
+    away.after_report(None, [{"history": HISTORY}], None)
+    assert steps(tracker, logger) == list(range(1, 121))
+    recorded(last, root)
+    tracker.close(last, {})
+    assert steps(tracker, logger) == list(range(1, 251))

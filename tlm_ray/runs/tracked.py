@@ -1,0 +1,200 @@
+"""A training as a tracker shows it: words for a reader, and where its numbers lie. Plain data, made of its stages.
+
+Everything that is shown comes from records, so what a tracker missed can be sent at any later time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.plain import PlainClassifier
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.stages import RECORD, Stage, fingerprint_of, plain
+
+BEGINS = ("stage_two", "stage_one", "after")  # inputs that are the stage whose model a training goes on from
+SPLITS = ("train", "dev", "test")
+NAMED = ("row", "task", "seed")
+SHORT = 20  # characters of a fingerprint, as in the names of folders
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Data that a training read, as a stage keeps it."""
+
+    name: str
+    """the task's, or the corpus' file"""
+    context: str
+    """corpus, train, dev or test"""
+    digest: str
+    """of its content"""
+    folder: str
+    """of the stage, below the root"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracked:
+    """A training as a tracker shows it."""
+
+    name: str
+    """row, task and seed"""
+    last: str
+    """the fingerprint of the stage whose record completes it"""
+    folder: str
+    """of that stage, below the root"""
+    trained: Mapping[str, str]
+    """folders of the stages that train an encoder, by what their numbers are called, in their order"""
+    prefixes: Mapping[str, str]
+    """what their numbers are called, by their fingerprints"""
+    parameters: dict[str, str]
+    """what the training is"""
+    tags: dict[str, str]
+    """fingerprints of its stages, by their names"""
+    sources: tuple[Source, ...]
+    """what it read"""
+
+    @property
+    def key(self) -> str:
+        """Return what identifies the training within an experiment: one training may be of two rows."""
+        return fingerprint_of({"name": self.name, "last": self.last})[:SHORT]
+
+    @classmethod
+    def of(cls, last: Stage, words: Mapping[str, Any], parameters: Mapping[str, Any]) -> "Tracked":
+        """Describe a training; last: of its stages. words: row, task and seed, or what else names it."""
+        trained = dict(_trained(last))
+        own = _nearest(last)
+        named = {key: str(value) for key, value in {**parameters, **words}.items() if value not in (None, "")}
+        return cls(
+            name=_name(last, words),
+            last=last.fingerprint,
+            folder=_folder(last),
+            trained={prefix: _folder(stage) for prefix, stage in trained.items()},
+            prefixes={stage.fingerprint: prefix for prefix, stage in trained.items()},
+            parameters={key: storage.shown(value) for key, value in named.items()},
+            tags={f"fingerprint {name}": stage.fingerprint[:SHORT] for name, stage in own.items()},
+            sources=tuple(_sources(own)),
+        )
+
+
+def recipe_words(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
+    """Return a recipe as flat names and values: stage_one.steps, start.geometry.layers, method, method.k1, ..."""
+    words = dict(_flat(plain(recipe, "recipe")))
+    own = {"method": recipe.method.name} if isinstance(recipe, Recipe) else {}
+    return {name: value for name, value in words.items() if name} | own
+
+
+def shared_parameters(trainings: Sequence[Tracked]) -> dict[str, str]:
+    """Return what all trainings of an encoder have in common, and which rows, tasks and seeds there are."""
+    own = [one.parameters for one in trainings if one.trained] or [one.parameters for one in trainings]
+    common = {name: value for name, value in own[0].items() if all(other.get(name) == value for other in own)}
+    lists = {name: dict.fromkeys(one.parameters[name] for one in trainings if name in one.parameters) for name in NAMED}
+    return {name: value for name, value in common.items() if name not in NAMED} | {
+        f"{name}s": " | ".join(values) for name, values in lists.items() if values
+    }
+
+
+def history(training: Tracked, root: str) -> dict[str, Sequence[Mapping[str, float]]]:
+    """Return what each training stage logged, by what its numbers are called; of complete stages alone."""
+    facts = {prefix: _facts(folder, root) for prefix, folder in training.trained.items()}
+    return {prefix: found["history"] for prefix, found in facts.items() if found.get("history")}
+
+
+def totals(training: Tracked, root: str) -> dict[str, float]:
+    """Return a complete training's scores and costs: dev, test, seconds, and each stage's apart from its curves."""
+    found: dict[str, float] = {}
+    costs = {prefix: _numbers(_facts(folder, root)) for prefix, folder in training.trained.items()}
+    for prefix, numbers in costs.items():  # a stage's dev stands in its history
+        found |= {f"{prefix}_cost/{name}": value for name, value in numbers.items() if name != "dev"}
+    if costs:
+        found["seconds"] = sum(numbers.get("seconds", 0.0) for numbers in costs.values())
+    last = _numbers(_facts(training.folder, root))
+    scores = ("dev", "test") if training.last in training.prefixes else tuple(last)
+    return found | {name: last[name] for name in scores if name in last}
+
+
+def amounts(source: Source, root: str) -> dict[str, Any]:
+    """Return how much data there is, as far as its record says it."""
+    facts = _facts(source.folder, root)
+    if source.context == "corpus":
+        return {name: facts[name] for name in ("documents", "passages", "text_bytes") if name in facts}
+    return {"num_rows": facts[f"{source.context}_rows"]} if f"{source.context}_rows" in facts else {}
+
+
+def is_complete(training: Tracked, root: str) -> bool:
+    """Say whether a training's last record is there."""
+    return storage.exists(storage.join(root, training.folder, RECORD))
+
+
+def _facts(folder: str, root: str) -> dict[str, Any]:
+    uri = storage.join(root, folder, RECORD)
+    return storage.read_json(uri)["facts"] if storage.exists(uri) else {}
+
+
+def _numbers(facts: Mapping[str, Any]) -> dict[str, float]:
+    return {k: v for k, v in facts.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def _folder(stage: Stage) -> str:
+    return storage.join(stage.name, stage.fingerprint[:SHORT])
+
+
+def _name(last: Stage, words: Mapping[str, Any]) -> str:
+    """Say which training it is: its row, task and seed; what a sweep varies stands for the row."""
+    if not words:
+        return f"{last.name} {last.fingerprint[:8]}"
+    rest = {name: value for name, value in words.items() if name not in NAMED}
+    row = words.get("row") or ", ".join(f"{name} {value}" for name, value in rest.items())
+    seed = f"seed {words['seed']}" if "seed" in words else ""
+    return " · ".join(str(part) for part in (row, words.get("task", ""), seed) if part)
+
+
+def _trained(last: Stage) -> list[tuple[str, Stage]]:
+    """List the stages that train the encoder and what their numbers are called, in their order."""
+    chain = [last] if last.name in BEGINS else []
+    stage = last
+    while begins := next((stage.inputs[name] for name in BEGINS if name in stage.inputs), None):
+        stage = begins
+        chain.append(stage)
+    chain.reverse()
+    names = [stage.name for stage in chain]
+    return [
+        (name if names.count(name) == 1 else f"{name}_{names[: place + 1].count(name)}", stage)
+        for place, (name, stage) in enumerate(zip(names, chain, strict=True))
+    ]
+
+
+def _nearest(last: Stage) -> dict[str, Stage]:
+    """Return a training's own stages by their names: those of its teachers lie further up."""
+    found: dict[str, Stage] = {}
+    level = [last]
+    while level:
+        for stage in level:
+            found.setdefault(stage.name, stage)
+        level = list({stage.fingerprint: stage for one in level for stage in one.inputs.values()}.values())
+    return found
+
+
+def _sources(stages: Mapping[str, Stage]) -> Iterator[Source]:
+    """List the data of a training: what its files are, or for the embedded data the stage that made them."""
+    if task := stages.get("task"):
+        digests = task.parameters.get("digests") or [task.fingerprint] * len(SPLITS)
+        for context, digest in zip(SPLITS, digests, strict=True):
+            name = f"{task.parameters['name']} {context}"  # MLflow takes equal names and digests for one
+            yield Source(name=name, context=context, digest=digest, folder=_folder(task))
+    if passages := stages.get("passages"):
+        files = list(passages.parts.get("corpus", {})) or ["docstrings"]
+        name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        digest = str(passages.parameters.get("corpus") or passages.fingerprint)
+        yield Source(name=name, context="corpus", digest=digest, folder=_folder(passages))
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Name each leaf by its path; an object's type stands for the object, unless it says no more than its name."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key != "type":
+                yield from _flat(inner, f"{name}.{key}" if name else str(key))
+            elif inner.lower() != name.rpartition(".")[2]:
+                yield name, inner
+    else:
+        yield name, value
