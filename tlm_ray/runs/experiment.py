@@ -20,6 +20,7 @@ from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
+from tlm_ray.runs.tracked import recipe_words
 from tlm_ray.runs.why import reasons
 
 Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
@@ -72,8 +73,7 @@ def run(
     complete under the root is found. Errors of data, recipe or cluster come before any work; if a training fails, the
     others finish first.
     """
-    from tlm_ray.runs.tracked import recipe_words  # here, because MLflow takes 0.7 s, which a dry run can spare
-    from tlm_ray.runs.tracking import Tracker, default_uri
+    from tlm_ray.runs.tracking import Tracker, default_uri  # here: MLflow takes 0.7 s, which a dry run can spare
 
     started = time.monotonic()
     check_name(name)

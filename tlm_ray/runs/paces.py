@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.provenance import processor
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sizes import Sizes
 from tlm_ray.runs.stages import Stage, Stages
@@ -95,9 +96,3 @@ def trainings_of(recipe: Recipe, stages: Stages, seed: int) -> Iterator[tuple[Re
 def machine_cpus() -> int:
     """Return the CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def processor(cpuinfo: str = "/proc/cpuinfo") -> str:
-    """Return the name of this machine's processor, "" where the system does not tell."""
-    lines = storage.read_bytes(cpuinfo).decode().splitlines() if storage.exists(cpuinfo) else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

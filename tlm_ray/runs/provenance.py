@@ -62,12 +62,13 @@ def versions() -> dict[str, str]:
 
 def commit() -> str:
     """Return the git commit of the working folder, and whether files differ from it; "" outside of a checkout."""
-    head = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    head = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
     return f"{head[:12]}{' and changes since' if changed else ''}" if head else ""
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """Return what git says of the working folder, "" outside of a checkout."""
     try:
         found = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):  # no git, or no checkout

@@ -5,8 +5,6 @@ What a server lacks is sent from them when the experiment ends, or by its next r
 """
 
 import os
-import shlex
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +16,7 @@ from ray.train.v2.api.callback import UserCallback
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.runs.mlflow_store import AWAY, FINISHED, Run, Store, SystemMetricsMonitor
+from tlm_ray.runs.provenance import git, shown_command
 from tlm_ray.runs.stages import Stage, fingerprint_of
 from tlm_ray.runs.tracked import Tracked, history, is_complete, shared_parameters, totals
 
@@ -266,10 +265,6 @@ def _absolute(uri: str) -> str:
 @cache
 def _origin() -> dict[str, str]:
     """Return the command as tags, and the git commit, if the working folder is a checkout."""
-    command, script = storage.shown(shlex.join(["python", *sys.argv])), os.path.basename(sys.argv[0])
-    tags = {"command": command, "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return tags
-    return tags | {"mlflow.source.git.commit": found.stdout.strip()}
+    tags = {"command": shown_command(sys.argv), "mlflow.source.name": os.path.basename(sys.argv[0])}
+    head = git("rev-parse", "HEAD")
+    return tags | {"mlflow.source.type": "LOCAL"} | ({"mlflow.source.git.commit": head} if head else {})
