@@ -83,14 +83,14 @@ def test_a_server_killed_amid_an_experiment_has_all_of_it_after_the_next_run(tmp
         assert first.callbacks(last.inputs["stage_two"]) == []
         recorded(last, first.root)
         first.close(last, {})
-    first.finish({"test topics/ours": 60.0})
+    first.finish({"test/ours on topics": 60.0})
     first.attach([str(report)])
     assert capsys.readouterr().out.count("going on without it") == 1
     with server(tmp_path, port):
         second = tracker()
         for last in lasts:  # found
             second.close(last, {})
-        second.finish({"test topics/ours": 60.0})
+        second.finish({"test/ours on topics": 60.0})
         second.attach([str(report)])
         second.log_model(lasts[1], tiny_model(tmp_path / "model"), register="ours")
         assert second.parent == first.parent
@@ -103,7 +103,7 @@ def check(tracker: Tracker) -> None:
     client = tracker.store.client
     parent, *children = sorted(client.search_runs([tracker.store.experiment]), key=lambda run: len(run.info.run_name))
     assert [run.info.status for run in (parent, *children)] == ["FINISHED"] * 3
-    assert parent.data.metrics == {"test topics/ours": 60.0}
+    assert parent.data.metrics == {"test/ours on topics": 60.0}
     assert [file.path for file in client.list_artifacts(parent.info.run_id)] == ["test.md"]
     for run in children:
         assert run.data.metrics["test"] == 60.0

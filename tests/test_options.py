@@ -118,6 +118,11 @@ def test_a_script_about_one_task_refuses_two(refused, script):
 
 REFUSED = [
     ("pretrained", "--gururangan", "--gururangan: their settings adapt a pretrained encoder; give --start too"),
+    (
+        "train",
+        "--register ours --ensemble",
+        "--register ours: is for one model; leave out --ensemble",
+    ),
     ("train", "--before tapt", "--before tapt: comes before the fine-tuning of an encoder; give --start too"),
     ("rho2", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("train", "--seeds 0", "--seeds 0: must be 1 or more"),

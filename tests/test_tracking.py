@@ -1,6 +1,7 @@
 """What MLflow holds of an experiment: a run per training with its recipe, curves, scores and data."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
@@ -9,9 +10,12 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from mlflow.entities import Run
+from small import small_recipe
 from tracked_trainings import HISTORY, recorded, stage, trained
 
+from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.tracked import recipe_words
 from tlm_ray.runs.tracking import Tracker
 
 
@@ -51,7 +55,7 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
     recorded(last, tracker.root)
     assert tracker.callbacks(two)[0].run == logger.run, "both stages are one training"
     tracker.close(last, {})
-    tracker.finish({"test topics/a, b + rho2 = 20": 60.0})
+    tracker.finish({"test/a, b + rho2 = 20": 60.0})
     (child,) = children(tracker).values()
     assert (child.info.run_name, child.info.status) == ("ours · topics · seed 0", "FINISHED")
     assert child.data.params == {"k": "50", "row": "ours", "task": "topics", "seed": "0"}
@@ -60,7 +64,7 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
     for prefix in ("stage_one", "stage_two"):
         assert steps(tracker, child.info.run_id, prefix) == list(range(1, 251))
     parent = tracker.store.client.get_run(tracker.parent)
-    assert parent.data.metrics == {"test topics/a b rho2 20": 60.0}
+    assert parent.data.metrics == {"test/a b rho2 20": 60.0}
     assert parent.data.params == {"k": "50", "rows": "ours", "tasks": "topics", "seeds": "0"}
     for run in (child, parent):
         found = {(i.tags[0].value, i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs}
@@ -70,6 +74,13 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
             ("test", "topics test", "c3"),
             ("corpus", "docstrings", "d4"),
         }
+
+
+def test_a_recipe_is_told_in_the_words_of_its_fields():
+    words = recipe_words(replace(small_recipe(k=5), method=Bm25(k1=0.9)))
+    told = {name: words[name] for name in ("method", "method.k1", "k", "stage_two.steps", "start.geometry.layers")}
+    assert told == {"method": "bm25", "method.k1": 0.9, "k": 5, "stage_two.steps": 6, "start.geometry.layers": 1}
+    assert "start.geometry" not in words, "it would say Geometry"
 
 
 def test_trainings_that_are_found_are_on_the_page_of_each_experiment_and_sent_once(tracker):

@@ -147,7 +147,7 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     stage, two = stages.metrics, stages.stage_two
     root = flow.execution.root
     records = make([stage], root, watch=tracker.close)
-    tracker.finish({"test topics/a, b + rho2 = 20": 1.0})
+    tracker.finish({"test/a, b + rho2 = 20": 1.0})
     storage.write_bytes(f"{tmp_path}/out/table.md", b"| |")
     tracker.attach([f"{tmp_path}/out/table.md"])
 
@@ -162,7 +162,7 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
 
     client = mlflow.MlflowClient(uri)
     assert [file.path for file in client.list_artifacts(tracker.parent)] == ["table.md"]
-    assert client.get_run(tracker.parent).data.metrics == {"test topics/a b rho2 20": 1.0}
+    assert client.get_run(tracker.parent).data.metrics == {"test/a b rho2 20": 1.0}
     child, parent = client.search_runs([tracker.store.experiment])
     assert (child.info.run_name, parent.info.run_id) == ("ours · topics · seed 0", tracker.parent)
     assert child.info.status == parent.info.status == "FINISHED"

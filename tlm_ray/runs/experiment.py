@@ -121,10 +121,10 @@ def _scores(outcome: Outcome) -> dict[str, float]:
     """Return each row's mean test score, and that of its best seed on dev, by names that MLflow puts side by side."""
     scores: dict[str, float] = {}
     for cell in outcome.cells():
-        scores[f"test {cell.task}/{cell.row}"] = cell.mean
+        scores[f"test/{cell.row} on {cell.task}"] = cell.mean
         if len(cell.scores) > 1:
             best = max(range(len(cell.scores)), key=cell.dev_scores.__getitem__)
-            scores[f"test of the best on dev {cell.task}/{cell.row}"] = cell.scores[best]
+            scores[f"test of best on dev/{cell.row} on {cell.task}"] = cell.scores[best]
     return scores
 
 

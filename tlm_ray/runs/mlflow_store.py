@@ -80,8 +80,9 @@ class Store:
             self.client.update_run(run.info.run_id, status=RUNNING)
 
     def end(self, run: str, status: str) -> None:
-        """End a run: FINISHED, FAILED or KILLED."""
-        self.client.set_terminated(run, status)
+        """End a run, FINISHED, FAILED or KILLED; one that ended so before keeps its time."""
+        if self.client.get_run(run).info.status != status:
+            self.client.set_terminated(run, status)
 
     def log_parameters(self, run: Run, parameters: Mapping[str, str]) -> None:
         """Log the parameters that a run does not have: MLflow refuses a second value."""
