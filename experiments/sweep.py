@@ -1,46 +1,55 @@
-"""Sweep of K, rho1, rho2 and the retrieval method on development scores (Yao et al. 2022, tables 3 to 6).
+"""Sweep of any fields of a recipe on development scores (Yao et al. 2022, tables 3 to 6, sweep K, rho1, rho2, method).
 
     python experiments/sweep.py                                          # embedded data, 8 trials
     python experiments/sweep.py --ks 50 500 5000 --rho1s 1 19 99 999 --rho2s 20 100 --search asha --scale small ...
+    python experiments/sweep.py --vary stage_one.learning_rate=1e-4..1e-2:log vocabulary=4000,8000 --search optuna \\
+        --trials 20 --tasks sciie chemprot --seeds 3 --hours 12
     python experiments/sweep.py --dry-run
 
 Expected before running: the dev score rises with K; random text stays below BM25 text at every K.
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import ray
+import tyro
 
 from tlm_ray import (
     Budget,
     Changes,
     Cluster,
+    Data,
     Flow,
+    Limits,
     Methods,
-    OneTask,
     Place,
-    Recipe,
     Search,
     Space,
+    Trials,
     best_recipe,
     open_flow,
     parse,
     plain_errors,
     ray_options,
+    read_values,
     short_name,
-    show_sweep_plan,
+    show_sweep,
     sweep,
 )  # fmt: skip
+
+OWN_FLAGS = {"k": "ks", "rho1": "rho1s", "rho2": "rho2s", "method": "methods"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Options of the sweep; it trains one task with seed 0."""
+    """Options of the sweep."""
 
-    data: OneTask = field(default_factory=OneTask)
+    data: Data = field(default_factory=Data)
     changes: Changes = field(default_factory=Changes)
     methods: Methods = field(default_factory=Methods)
     budget: Budget = field(default_factory=Budget)
+    limits: Limits = field(default_factory=Limits)
     place: Place = field(default_factory=Place)
     cluster: Cluster = field(default_factory=Cluster)
     ks: list[int] = field(default_factory=lambda: [5, 20])
@@ -49,33 +58,75 @@ class Sweep:
     """values of rho1: general batches per task batch"""
     rho2s: list[float] = field(default_factory=lambda: [20.0])
     """values of rho2: weight of the MLM loss in task batches"""
+    vary: Annotated[list[str], tyro.conf.arg(metavar="FIELD=VALUES ...")] = field(default_factory=list)
+    """any other field of the recipe: vocabulary=4000,8000 or, for a search that draws, a range LOW..HIGH or
+    LOW..HIGH:log, such as stage_one.learning_rate=1e-4..1e-2:log"""
     depth: int = 0
     """passages retrieved per query; 0 for the largest of --ks"""
+    seeds: int = 1
+    """trainings of a trial on each task, seeds 0, 1, ...; a trial's score is the mean over tasks and seeds"""
     search: Search = "grid"
-    """grid trains every trial to its end; asha stops the worse ones early"""
+    """grid trains all; random some, drawn; asha all for some steps, the best to the end; optuna asks Optuna"""
+    warm_start: bool = False
+    """tell Optuna what is recorded under the root of the same space"""
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""
+    why: bool = False
+    """list every stage to make and how it differs from the nearest result, and stop"""
 
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+        if self.warm_start and self.search != "optuna":
+            raise ValueError(f"--warm-start: is for --search optuna, not {self.search}")
+        for pair in self.vary:
+            name, equals, values = pair.partition("=")
+            if not (name and equals and values):
+                raise ValueError(f"--vary {pair!r}: give FIELD=VALUES, such as vocabulary=4000,8000")
+            if name in OWN_FLAGS:
+                raise ValueError(f"--vary {pair}: has a flag of its own; give --{OWN_FLAGS[name]}")
 
-def recipes(options: Sweep, flow: Flow) -> list[Recipe]:
-    """One recipe per combination of K, rho1, rho2 and method."""
-    methods = list(options.methods.chosen().values())
-    space = Space(k=options.ks, rho1=options.rho1s, rho2=options.rho2s, method=methods, depth=options.depth)
-    base = options.budget.at_best_scale(options.changes, options.data.task, flow).recipe(options.data.task, flow)
-    return [options.budget.cut(recipe, options.data.task, flow) for recipe in space.recipes(base)]
+    def space(self) -> Space:
+        """Return what is varied."""
+        own: dict[str, Any] = {"k": self.ks, "rho1": self.rho1s, "rho2": self.rho2s}
+        own["method"] = list(self.methods.chosen().values())
+        more = {name: read_values(values) for name, _, values in (pair.partition("=") for pair in self.vary)}
+        return Space(own | more, depth=self.depth)
+
+    def trials(self, flow: Flow) -> Trials:
+        """Return what makes trials of points."""
+        bases = {
+            task: self.budget.at_best_scale(self.changes, task, flow).recipe(task, flow) for task in self.data.tasks
+        }
+        return Trials(
+            space=self.space(),
+            bases=bases,
+            flow=flow,
+            seeds=self.seeds,
+            fit=lambda recipe, task: self.budget.cut(recipe, task, flow),
+        )
 
 
 def main() -> None:
     options = parse(Sweep, __doc__)
-    flow, task, place = open_flow(options.data, options.place, options.cluster), options.data.task, options.place
-    tried = recipes(options, flow)
-    if options.dry_run:
-        show_sweep_plan(tried, flow, task)
+    place, tasks = options.place, options.data.tasks
+    trials = options.trials(open_flow(options.data, place, options.cluster))
+    if options.dry_run or options.why:
+        show_sweep(trials, search=options.search, limits=options.limits, why=options.why)
         return
     ray.init(**ray_options())
-    name = f"sweep_{short_name(task)}"
-    found = sweep(tried, flow, task, name=name, out=place.out, search=options.search, tracking_uri=place.tracking_uri)
-    print(f"\nThe best of {len(found)} trials on the dev set of {task}:\n\n{best_recipe(found, tried, task)}")
+    name = f"sweep_{'_'.join(short_name(task) for task in tasks)}"
+    found = sweep(
+        trials,
+        name=name,
+        out=place.out,
+        search=options.search,
+        limits=options.limits,
+        warm_start=options.warm_start,
+        tracking_uri=place.tracking_uri,
+    )
+    for task in tasks:
+        print(f"\nThe best of {len(found.trials)} trials, by dev scores, for {task}:\n\n{best_recipe(found, task)}")
     print(f"\nTrials and figure: {place.out}/{name}.md, {place.out}/{name}.png")
 
 

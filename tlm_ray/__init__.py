@@ -64,15 +64,19 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.runs.recipes import pretraining as pretraining
     from tlm_ray.runs.recipes import recipe_for as recipe_for
     from tlm_ray.runs.rows import Training as Training
+    from tlm_ray.runs.searches import Search as Search
+    from tlm_ray.runs.spaces import Range as Range
+    from tlm_ray.runs.spaces import Space as Space
+    from tlm_ray.runs.spaces import read_values as read_values
     from tlm_ray.runs.stages import Stage as Stage
     from tlm_ray.runs.stages import Stages as Stages
-    from tlm_ray.runs.sweeping import Search as Search
-    from tlm_ray.runs.sweeping import Space as Space
+    from tlm_ray.runs.sweeping import Limits as Limits
     from tlm_ray.runs.sweeping import best_recipe as best_recipe
-    from tlm_ray.runs.sweeping import show_sweep_plan as show_sweep_plan
+    from tlm_ray.runs.sweeping import show_sweep as show_sweep
     from tlm_ray.runs.sweeping import sweep as sweep
     from tlm_ray.runs.table import Table as Table
     from tlm_ray.runs.table import present as present
+    from tlm_ray.runs.trials import Trials as Trials
     from tlm_ray.training.inference import predict_texts as predict_texts
 
 _DOOR = {
@@ -120,10 +124,14 @@ _DOOR = {
     "Training": "tlm_ray.runs.rows",
     "Stage": "tlm_ray.runs.stages",
     "Stages": "tlm_ray.runs.stages",
-    "Search": "tlm_ray.runs.sweeping",
-    "Space": "tlm_ray.runs.sweeping",
+    "Limits": "tlm_ray.runs.sweeping",
+    "Range": "tlm_ray.runs.spaces",
+    "Search": "tlm_ray.runs.searches",
+    "Space": "tlm_ray.runs.spaces",
+    "Trials": "tlm_ray.runs.trials",
     "best_recipe": "tlm_ray.runs.sweeping",
-    "show_sweep_plan": "tlm_ray.runs.sweeping",
+    "read_values": "tlm_ray.runs.spaces",
+    "show_sweep": "tlm_ray.runs.sweeping",
     "sweep": "tlm_ray.runs.sweeping",
     "predict_texts": "tlm_ray.training.inference",
 }

@@ -10,6 +10,7 @@ from tlm_ray.report.cells import Cell
 from tlm_ray.report.comparison import Comparison
 from tlm_ray.report.differences import Difference, Predictions, compare
 from tlm_ray.report.flops import human
+from tlm_ray.report.formats import interval_of
 from tlm_ray.report.latex import table_latex
 from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
 from tlm_ray.report.publication import check_name, publish, publish_sweep
@@ -33,6 +34,7 @@ __all__ = [
     "check_name",
     "compare",
     "human",
+    "interval_of",
     "pretraining_flops",
     "print_table",
     "publish",

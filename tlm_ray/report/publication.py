@@ -30,23 +30,19 @@ def publish(name: str, results: Results, out: str, story: Story | None = None) -
 
 
 def publish_sweep(
-    name: str,
-    trials: Sequence[Trial],
-    out: str,
-    *,
-    parameters: Sequence[str] = PARAMETERS,
-    story: Story | None = None,
+    name: str, trials: Sequence[Trial], out: str, *, parameters: Sequence[str], story: Story | None = None
 ) -> dict[str, str]:
     """Write the trials of a sweep, the best first, as .md, .csv, .json, .png and .html; else as `publish`.
 
-    parameters: what the trials vary, by name.
+    parameters: what the sweep varied, each a column of every trial and a panel of the figure.
     """
     from tlm_ray.report.page import sweep_page
     from tlm_ray.report.sweep_figures import sweep_figure
 
-    texts = {"md": sweep_markdown(trials), "csv": sweep_csv(trials), "json": sweep_json(trials)}
-    texts |= {"html": sweep_page(name, sort_trials(trials), parameters, story)}
-    return _publish(name, out, texts, sweep_figure(trials))
+    ordered = sort_trials(trials, parameters)
+    texts = {"md": sweep_markdown(ordered), "csv": sweep_csv(ordered), "json": sweep_json(ordered)}
+    texts |= {"html": sweep_page(name, ordered, parameters, story)}
+    return _publish(name, out, texts, sweep_figure(ordered, parameters))
 
 
 def check_name(name: str) -> None:

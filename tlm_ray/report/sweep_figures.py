@@ -7,60 +7,104 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from tlm_ray.report import drawing
-from tlm_ray.report.sweeps import Trial, sort_trials
+from tlm_ray.report.sweeps import Trial
 
 SYMBOLS = {"k": "$K$", "rho1": r"$\rho_1$", "rho2": r"$\rho_2$"}
 MOST_LEVELS = 10  # with more distinct values than this a parameter was drawn, not taken from a grid
+MOST_COLOURS = 6  # values of a parameter of words that are told apart by colour
+WIDE = 30.0  # times the least number above 0 from which on numbers are set by their logarithm
+LONGEST = 14  # characters of a word at a tick
 
 
-def sweep_figure(trials: Sequence[Trial]) -> bytes:
-    """Return a PNG: development score against K, rho1 and rho2, one colour and marker a method.
+def sweep_figure(ordered: Sequence[Trial], parameters: Sequence[str]) -> bytes:
+    """Return a PNG: development score against each parameter that was varied, one panel each.
 
-    Every point is a trial. Where a parameter took few values, the methods stand side by side at
-    each, and a line joins the best trial of each value: what that value can reach when the other
-    two are chosen well. Failed trials are left out. The scale is log(1 + value), as rho1 may be 0.
+    Every point is a trial. The first parameter of words, of few values, gives the colours and markers; where it is not
+    alone it has no panel of its own. Where a parameter took few values, the colours stand side by side at each, and a
+    line joins the best trial of each value: what that value can reach when the others are chosen well. Failed trials
+    are left out. Numbers that lie far apart are set by log(1 + value / least).
     """
-    scored = [trial for trial in sort_trials(trials) if trial["dev"] is not None]
-    methods = sorted({str(trial["method"]) for trial in scored})
-    figure, panels = drawing.make_panels(len(SYMBOLS), width_in=4.0)
-    for panel, field in zip(panels, SYMBOLS, strict=True):
-        drawing.set_title(panel, SYMBOLS[field])
+    scored = [trial for trial in ordered if trial["dev"] is not None]
+    series = _series(scored, parameters)
+    names = [str(trial[series]) if series else "" for trial in scored]
+    shown = [name for name in parameters if name != series] or list(parameters)
+    figure, panels = drawing.make_panels(len(shown), width_in=4.0)
+    for panel, name in zip(panels, shown, strict=True):
+        drawing.set_title(panel, SYMBOLS.get(name, name))
         if scored:
-            _draw_parameter(panel, scored, field, methods)
+            _draw_parameter(panel, [(trial[name], trial["dev"]) for trial in scored], names)
     for panel in panels[1:]:
         panel.sharey(panels[0])
-        panel.tick_params(left=False, labelleft=False)
     drawing.set_axis_titles(
         figure,
-        x="value tried, log scale; lines join the best trial of each value",
+        x="value tried; lines join the best trial of each value",
         y="development score, %",
     )
-    series = {m: (drawing.colour_of(i), drawing.marker_of(i)) for i, m in enumerate(methods)}
-    if series:
-        drawing.add_legend(figure, series)
+    if series and scored:
+        kinds = sorted(set(names))
+        drawing.add_legend(figure, {n: (drawing.colour_of(i), drawing.marker_of(i)) for i, n in enumerate(kinds)})
     return drawing.to_png(figure)
 
 
-def _draw_parameter(panel: Axes, scored: list[dict[str, Any]], field: str, methods: list[str]) -> None:
-    levels = sorted({trial[field] for trial in scored})
-    is_grid = len(levels) <= MOST_LEVELS
-    low, high = _position(levels[0]), _position(levels[-1])
+def _series(scored: Sequence[Trial], parameters: Sequence[str]) -> str:
+    """Return the parameter that gives the colours, "" for none."""
+    for name in parameters:
+        values = {trial[name] for trial in scored}
+        if any(isinstance(value, str) for value in values) and len(values) <= MOST_COLOURS:
+            return name
+    return ""
+
+
+class _Scale:
+    """Where a parameter's values stand: numbers by size, words one beside the other."""
+
+    def __init__(self, values: Sequence[Any]):
+        self.words: list[str] = (
+            [] if all(isinstance(v, int | float) for v in values) else sorted({str(v) for v in values})
+        )
+        self.levels: list[Any] = self.words or sorted(set(values))
+        positive: list[float] = [] if self.words else [value for value in self.levels if value > 0]
+        wide = bool(positive) and float(self.levels[0]) >= 0 and positive[-1] > WIDE * positive[0]
+        self.least = positive[0] if wide else 0.0
+
+    def place(self, value: Any) -> float:
+        if self.words:
+            return float(self.words.index(str(value)))
+        return math.log10(1 + value / self.least) if self.least else float(value)
+
+    @property
+    def is_grid(self) -> bool:
+        return bool(self.words) or len(self.levels) <= MOST_LEVELS
+
+    def ticks(self, gap: float) -> dict[float, str]:
+        """Return places with their labels, leaving out those that would run into the one before."""
+        chosen: dict[float, str] = {}
+        for value in self.levels:
+            place = self.place(value)
+            if not chosen or place - max(chosen) >= gap:
+                chosen[place] = value[:LONGEST] if isinstance(value, str) else f"{value:.4g}"
+        return chosen
+
+
+def _draw_parameter(panel: Axes, points: list[tuple[Any, float]], names: Sequence[str]) -> None:
+    scale, kinds = _Scale([value for value, _ in points]), sorted(set(names))
+    low, high = scale.place(scale.levels[0]), scale.place(scale.levels[-1])
     width = (high - low) or 1.0
     # Side by side within 4 % of the panel, which is less than grids leave between two levels.
-    step = 0.04 * width / len(methods) if is_grid else 0.0
-    for index, method in enumerate(methods):
-        shift = step * (index - (len(methods) - 1) / 2)
-        own = [(t[field], t["dev"]) for t in scored if str(t["method"]) == method]
-        _draw_method(panel, own, index, shift, is_grid)
+    step = 0.04 * width / len(kinds) if scale.is_grid else 0.0
+    for index, kind in enumerate(kinds):
+        shift = step * (index - (len(kinds) - 1) / 2)
+        own = [(scale.place(v) + shift, dev) for (v, dev), name in zip(points, names, strict=True) if name == kind]
+        _draw_series(panel, own, index, scale.is_grid)
     panel.set_xlim(low - 0.08 * width, high + 0.08 * width)
-    ticks = _apart(levels if is_grid else _round_values(levels), 0.07 * width)
-    panel.set_xticks([_position(value) for value in ticks], [f"{value:g}" for value in ticks])
+    ticks = scale.ticks((0.07 if scale.is_grid else 0.2) * width)
+    panel.set_xticks(list(ticks), list(ticks.values()))
 
 
-def _draw_method(panel: Axes, points: list[tuple[float, float]], index: int, shift: float, is_grid: bool) -> None:
+def _draw_series(panel: Axes, points: list[tuple[float, float]], index: int, is_grid: bool) -> None:
     colour, marker = drawing.colour_of(index), drawing.marker_of(index)
     panel.plot(
-        [_position(x) + shift for x, _ in points],
+        [x for x, _ in points],
         [dev for _, dev in points],
         color=colour,
         marker=marker,
@@ -71,25 +115,4 @@ def _draw_method(panel: Axes, points: list[tuple[float, float]], index: int, shi
     )
     if is_grid:
         best = {x: max(dev for at, dev in points if at == x) for x, _ in sorted(points)}
-        places = [_position(x) + shift for x in best]
-        panel.plot(places, list(best.values()), color=colour, marker=marker, markersize=5.5, lw=1.4)
-
-
-def _position(value: float) -> float:
-    return math.log10(1 + value)
-
-
-def _round_values(levels: list[float]) -> list[float]:
-    """Return 0 and 1, 2, 5 of every decade, as far as the levels reach."""
-    top = math.ceil(math.log10(1 + levels[-1])) + 1
-    candidates = [0.0, *(m * 10.0**e for e in range(-2, top) for m in (1, 2, 5))]
-    return [value for value in candidates if levels[0] <= value <= levels[-1]]
-
-
-def _apart(values: list[float], gap: float) -> list[float]:
-    """Leave out the values whose tick labels would run into the one before."""
-    chosen: list[float] = []
-    for value in values:
-        if not chosen or _position(value) - _position(chosen[-1]) >= gap:
-            chosen.append(value)
-    return chosen
+        panel.plot(list(best), list(best.values()), color=colour, marker=marker, markersize=5.5, lw=1.4)

@@ -1,8 +1,9 @@
 """The trials of a sweep, ordered by development score: Markdown, CSV and JSON.
 
-A trial is a mapping with "k", "rho1", "rho2", "method" and "dev", the development score in percent
-(None or NaN for a trial that did not finish); one that was stopped early has "stopped_step" and "stopped_dev" too.
-Whatever else a trial holds becomes a further column. There is no test score here: a sweep chooses, and what it chose is
+A trial is a mapping with a value for each parameter that the sweep varied, a number or a word, and "dev", the
+development score in percent (None or NaN for a trial that did not finish); one that was stopped early has
+"stopped_step" and "stopped_dev" too, one of several seeds the ends of its interval, "low" and "high". Whatever else a
+trial holds becomes a further column. There is no test score here: a sweep chooses, and what it chose is
 tested once, afterwards.
 """
 
@@ -14,23 +15,24 @@ import numpy as np
 
 from tlm_ray.report.formats import ABSENT, csv_text, json_text, markdown_rows
 
-FIELDS = ("k", "rho1", "rho2", "method", "dev")
+SCORES = ("dev", "low", "high", "stopped_dev")
 
 Trial = Mapping[str, Any]
 
 
-def sort_trials(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def sort_trials(trials: Sequence[Trial], parameters: Sequence[str]) -> list[dict[str, Any]]:
     """Return the trials by falling development score; then those stopped early, the latest first, then failed ones.
 
-    Trials of equal score keep their order. Raises ValueError for no trials or a missing field.
+    Each begins with the parameters and dev. Trials of equal score keep their order. Raises ValueError for no trials or
+    a missing field.
     """
     if not trials:
         raise ValueError("trials is empty; a sweep needs at least one trial")
+    needed = (*parameters, "dev")
     for index, trial in enumerate(trials):
-        missing = [field for field in FIELDS if field not in trial]
-        if missing:
-            raise ValueError(f"trial {index} lacks {', '.join(missing)}; it must have {FIELDS}")
-    known = [{key: _plain(value) for key, value in trial.items()} for trial in trials]
+        if missing := [field for field in needed if field not in trial]:
+            raise ValueError(f"trial {index} lacks {', '.join(missing)}; it must have {', '.join(needed)}")
+    known = [{key: _plain(trial[key]) for key in dict.fromkeys((*needed, *trial))} for trial in trials]
     return sorted(known, key=_rank)
 
 
@@ -47,33 +49,32 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def sweep_markdown(trials: Sequence[Trial]) -> str:
-    """Return the trials as a GitHub Markdown table, the best first; scores with two decimals."""
-    ordered = sort_trials(trials)
+def sweep_markdown(ordered: Sequence[Trial]) -> str:
+    """Return sorted trials as a GitHub Markdown table, the best first; scores with two decimals."""
     columns = _columns(ordered)
     rows = [[str(rank), *(_text(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
-    return "\n".join(markdown_rows(["", *columns], rows, right=range(4))) + "\n"
+    numbers = [c for c, name in enumerate(columns, start=1) if not any(isinstance(t.get(name), str) for t in ordered)]
+    return "\n".join(markdown_rows(["", *columns], rows, right=[0, *numbers])) + "\n"
 
 
 def _columns(trials: Sequence[Trial]) -> list[str]:
-    return list(dict.fromkeys((*FIELDS, *(key for trial in trials for key in trial))))
+    return list(dict.fromkeys(key for trial in trials for key in trial))
 
 
 def _text(trial: Trial, column: str) -> str:
     value = trial.get(column)
     if value is None:
         return ABSENT if column != "dev" else "stopped" if "stopped_step" in trial else "failed"
-    if column in ("dev", "stopped_dev"):
+    if column in SCORES:
         return f"{value:.2f}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def sweep_csv(trials: Sequence[Trial]) -> str:
-    """Return one line per trial, the best first, with full precision; a failed one has no score."""
-    ordered = sort_trials(trials)
+def sweep_csv(ordered: Sequence[Trial]) -> str:
+    """Return one line per sorted trial, the best first, with full precision; a failed one has no score."""
     return csv_text(_columns(ordered), ordered)
 
 
-def sweep_json(trials: Sequence[Trial]) -> str:
+def sweep_json(ordered: Sequence[Trial]) -> str:
     """Return `{"trials": [...]}` as JSON, the best first; a failed trial's "dev" is null."""
-    return json_text({"trials": sort_trials(trials)})
+    return json_text({"trials": list(ordered)})

@@ -45,45 +45,88 @@ class Execution:
 
 
 Watch = Callable[[Stage, Mapping[str, Any]], None]
+# more(records, errors), both by fingerprint, returns trainings to take on; none: no more, or not before another ends
+More = Callable[[Mapping[str, dict[str, Any]], Mapping[str, BaseException]], Sequence[Stage]]
 
 
 def make(
-    stages: Sequence[Stage], root: str, *, side_by_side: int = 1, overlap: bool = True, watch: Watch | None = None
+    stages: Sequence[Stage],
+    root: str,
+    *,
+    side_by_side: int = 1,
+    overlap: bool = True,
+    watch: Watch | None = None,
+    more: More | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Make stages and all that they need; return the records by fingerprint.
 
     What is found under `root` (see `tlm_ray.runs.stages.found`) is not made again: deleting a stage's folder makes it
     and all that depends on it anew. If a stage fails, those that do not need it still finish, then the first error is
     raised: nothing computed is lost. overlap: trainings may run beside data stages; without it data stages go first,
-    because both would wait for the same CPUs. watch is called with each stage and its record.
+    because both would wait for the same CPUs. watch is called with each stage and its record. more is asked for further
+    stages whenever fewer of those that it gave are to make than may run side by side.
     """
-    return _Making(stages, root, side_by_side, overlap, watch).run()
+    return _Making(stages, root, side_by_side, overlap, watch, more).run()
 
 
 class _Making:
     """One call of `make`: which stages wait, run and are done."""
 
-    def __init__(self, stages: Sequence[Stage], root: str, side_by_side: int, overlap: bool, watch: Watch | None):
-        self.root, self.overlap, self.watch = root, overlap, watch
-        self.found = found(stages, root)
-        self.waiting = needed(stages, self.found)
-        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record.
-        for stage in self.waiting:
-            if stage.fingerprint not in self.found:
-                storage.delete(storage.join(stage.folder(root), RECORD))
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        root: str,
+        side_by_side: int,
+        overlap: bool,
+        watch: Watch | None,
+        more: More | None,
+    ):
+        self.root, self.overlap, self.watch, self.more = root, overlap, watch, more
+        self.found: dict[str, dict[str, Any]] = {}
+        self.waiting: list[Stage] = []
         self.records: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, BaseException] = {}
         self.room = {"data": 1, "train": side_by_side}
         self.running: dict[Future, Stage] = {}
+        self.asked: list[str] = []  # fingerprints of what `more` gave
+        self._take(stages)
+
+    def _take(self, stages: Sequence[Stage]) -> None:
+        """Have stages wait, with all that they need, but for those that are there already."""
+        known = {stage.fingerprint for stage in (*self.waiting, *self.running.values())}
+        known |= self.records.keys() | self.failed.keys()
+        self.found |= found(stages, self.root)
+        fresh = [stage for stage in needed(stages, self.found) if stage.fingerprint not in known]
+        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record.
+        for stage in fresh:
+            if stage.fingerprint not in self.found:
+                storage.delete(storage.join(stage.folder(self.root), RECORD))
+        self.waiting += fresh
+
+    def _ask(self, at_once: int) -> None:
+        self._drop()
+        while self.more is not None:
+            ended = self.records.keys() | self.failed.keys()
+            if sum(fingerprint not in ended for fingerprint in self.asked) >= at_once:
+                return
+            stages = self.more(self.records, self.failed)
+            if not stages:
+                return
+            self.asked += [stage.fingerprint for stage in stages]
+            self._take(stages)
+            self._drop()
 
     def run(self) -> dict[str, dict[str, Any]]:
+        at_once = self.room["train"]
         pool = ThreadPoolExecutor(sum(self.room.values()))
         try:
+            self._ask(at_once)
             self._start(pool)
             while self.running:
                 finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     self._settle(future)
+                self._ask(at_once)
                 self._start(pool)
         finally:  # interrupted: what runs is left behind, and continued by the next run
             pool.shutdown(wait=not self.running, cancel_futures=True)
@@ -91,12 +134,14 @@ class _Making:
             raise next(iter(self.failed.values()))
         return self.records
 
-    def _start(self, pool: ThreadPoolExecutor) -> None:
+    def _drop(self) -> None:
         for stage in list(self.waiting):  # inputs first, so one pass drops all that needs a failed stage
             errors = [self.failed[s.fingerprint] for s in stage.inputs.values() if s.fingerprint in self.failed]
             if errors:
                 self.waiting.remove(stage)
                 self.failed[stage.fingerprint] = errors[0]
+
+    def _start(self, pool: ThreadPoolExecutor) -> None:
         for stage in list(self.waiting):
             if self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -22,6 +23,9 @@ from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.tracked import recipe_words
 from tlm_ray.runs.why import reasons
+
+if TYPE_CHECKING:
+    from tlm_ray.runs.tracking import Tracker
 
 Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
 
@@ -73,17 +77,12 @@ def run(
     complete under the root is found. Errors of data, recipe or cluster come before any work; if a training fails, the
     others finish first.
     """
-    from tlm_ray.runs.tracking import Tracker, default_uri  # here: MLflow takes 0.7 s, which a dry run can spare
-
     started = time.monotonic()
     check_name(name)
     _check(trainings)
     _check_beside(beside, trainings)
-    execution = fitted(flow.execution)
-    check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
-    tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
-    followed = flow.callbacks
-    flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])
+    flow, tracker = opened(name, flow, tracking_uri)
+    execution = flow.execution
     stages = {training: training.stages(flow) for training in trainings}
     for training, own in stages.items():
         words = {"row": training.row, "task": short_name(training.task), "seed": training.seed}
@@ -126,6 +125,18 @@ def _scores(outcome: Outcome) -> dict[str, float]:
             best = max(range(len(cell.scores)), key=cell.dev_scores.__getitem__)
             scores[f"test of best on dev/{cell.row} on {cell.task}"] = cell.scores[best]
     return scores
+
+
+def opened(name: str, flow: Flow, tracking_uri: str) -> "tuple[Flow, Tracker]":
+    """Check the cluster, open the experiment's run, and return the flow fitted to the one and followed by the other."""
+    from tlm_ray.runs.tracking import Tracker, default_uri  # here: MLflow takes 0.7 s, which a dry run can spare
+
+    execution = fitted(flow.execution)
+    check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
+    tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
+    followed = flow.callbacks
+    flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])
+    return flow, tracker
 
 
 def _check_beside(row: str, trainings: Sequence[Training]) -> None:

@@ -46,24 +46,33 @@ class Outcome:
     """the row of a plain classifier for those means, "" for none"""
     compute: Compute | None = None
     """what each training ran on, None where that is not known"""
+    is_tested: bool = True
+    """trainings were scored on test; without, dev scores are those that they had while they trained"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
         What trains no encoder has 0 FLOPs.
         """
-        stages, scores = self.stages[training], self._facts(self.stages[training].metrics)
+        stages, scores = self.stages[training], self._scores(self.stages[training])
         trained = [(stage, self._facts(stage)) for stage in stages.trained]
         counted = [facts.get("flops_counted", 0) for _, facts in trained]
         return {
             "dev": scores["dev"],
-            "test": scores["test"],
+            "test": scores.get("test"),
             "metric": scores["metric"],
             "flops": sum(6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
             "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
+
+    def _scores(self, stages: Stages | PlainStages) -> dict[str, Any]:
+        if self.is_tested or isinstance(stages, PlainStages):
+            return self._facts(stages.metrics)
+        facts = self._facts(stages.last)  # stage one, where it is the last, has its scores in its history alone
+        dev = facts["dev"] if "dev" in facts else facts["history"][-1]["dev"]
+        return {"dev": dev, "metric": stages.task.parameters["metric"]}
 
     def _general_bytes(self, stages: Stages | PlainStages, recipe: Recipe | PlainClassifier) -> int:
         """Count the selected text that a training learns from, with that of the recipes before it, each text once."""
@@ -158,9 +167,9 @@ class Outcome:
         self.tracker.attach(files.values())
         return files
 
-    def cells(self) -> list[Cell]:
+    def cells(self, split: str = "test") -> list[Cell]:
         """Return the table's cells, in the order of the trainings, seeds united."""
-        return [group.cell() for group in self.groups()]
+        return [group.cell(split) for group in self.groups()]
 
     def groups(self) -> list[Group]:
         """Return the trainings of each row and task, in their order; below a row of `ensembles`, its means."""

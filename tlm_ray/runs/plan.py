@@ -14,6 +14,7 @@ from tlm_ray.listing import list_files
 from tlm_ray.report import human
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.stages import RECORD, Stage, found, unique
+from tlm_ray.training.settings import Compute
 
 # FLOPs per second by the paper's counting of one worker, where no training was recorded under the root yet. Measured on
 # one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
@@ -184,7 +185,7 @@ def _totals(lines: Sequence[Line], execution: Execution, at_once: int, price: fl
     tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
     compute = execution.compute
     kind = "GPU" if compute.gpu else "CPU"
-    hours = trainings / 3600 * compute.workers * compute.resources.get(kind, 1)
+    hours = worker_hours(trainings, compute)
     words = [
         f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {tokens:.2e} tokens, "
         f"{human(flops)} FLOPs (6 x tokens x parameters)",
@@ -195,6 +196,11 @@ def _totals(lines: Sequence[Line], execution: Execution, at_once: int, price: fl
     ]
     unknown = sum(line.seconds is None for line in todo)
     return words + ([f"not in these sums: {unknown} stages whose time is not known"] if unknown else [])
+
+
+def worker_hours(seconds: float, compute: Compute) -> float:
+    """Return the GPU hours, CPU hours without GPUs, that seconds of training take."""
+    return seconds / 3600 * compute.workers * compute.resources.get("GPU" if compute.gpu else "CPU", 1)
 
 
 def _clock(seconds: float) -> str:

@@ -17,7 +17,6 @@ from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.scaling import least_tokens, recipe_parameters, recipe_tokens, scaled
-from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Architecture
 
 
@@ -63,7 +62,7 @@ class Changes(Scale):
             recipe = replace(recipe, counts=None)
         asked: dict[str, Any] = {"precision": self.precision, "start": start}
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
-            asked[name] = None if steps is None else _shortened(getattr(recipe, name), steps)
+            asked[name] = None if steps is None else getattr(recipe, name).of_steps(steps)
         return _changed(recipe, asked)
 
 
@@ -249,8 +248,3 @@ def _size(task: str, flow: Flow) -> dict[str, int]:
 @cache
 def _print_once(line: str) -> None:
     console.print(line)  # the rows, tasks and trials of an experiment mostly share a schedule
-
-
-def _shortened(schedule: Schedule, steps: int) -> Schedule:
-    """Return a schedule of another length, its warm-up in proportion."""
-    return replace(schedule, steps=steps, warmup_steps=schedule.warmup_steps * steps // schedule.steps)

@@ -1,259 +1,286 @@
-"""A sweep over k, rho1, rho2 and the retrieval method: Ray Tune on development scores.
+"""A sweep: trials over any fields of a recipe, on development scores.
 
-A grid needs one retrieval and one tokenisation per task and method: the shared stages are made once, before the
-trials. A trial is the training of a recipe; settings that come to the same training are one trial. Trials are stages,
-so a sweep that was killed and is started again finds the finished ones.
+A search says which point comes next; `make` makes it beside others, each shared stage once. Trials are stages, so a
+sweep that was killed and is started again finds what is finished, and goes on in what is not.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import product
-from typing import Any, Literal
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
-from ray import tune
-from ray.tune.integration.ray_train import TuneReportCallback
+from rich.markup import escape
 
-from tlm_ray import storage
+from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import check_name, publish_sweep
-from tlm_ray.retrieval.methods import METHODS, Method
-from tlm_ray.runs.execution import Execution, make
-from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.plan import Wanted, show
-from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.retrieval.methods import METHODS
+from tlm_ray.runs.execution import make
+from tlm_ray.runs.experiment import opened, show_plan, show_reasons
+from tlm_ray.runs.journals import Journal
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
-from tlm_ray.runs.stages import Stage
-from tlm_ray.runs.tracking import Tracker, default_uri
-from tlm_ray.training.placement import free_orphans
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.runs.rows import Training
+from tlm_ray.runs.searches import Chosen, Halving, Listed, Search, Searcher, Suggested
+from tlm_ray.runs.spaces import Point, words_of
+from tlm_ray.runs.stages import Stage, found, unique
+from tlm_ray.runs.telling import Teller
+from tlm_ray.runs.tracked import recipe_words
+from tlm_ray.runs.trials import Trial, Trials
 
-Search = Literal["grid", "asha"]
+if TYPE_CHECKING:
+    from tlm_ray.runs.tracking import Tracker
+
+DRAWS = 0  # the seed of points drawn at random
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
-    """The values that a sweep tries, all combinations of them."""
+class Limits:
+    """What a sweep may cost; no trial begins that would cost more, by the plan's estimate, and what runs ends."""
 
-    k: Sequence[int]
-    """passages kept per query"""
-    rho1: Sequence[int]
-    """general batches per task batch"""
-    rho2: Sequence[float]
-    """weight of the MLM loss in task batches"""
-    method: Sequence[str | Method]
-    """retrieval methods, by name or with their settings"""
-    depth: int = 0
-    """passages retrieved per query, which all share; 0 for the largest k"""
+    trials: int = 0
+    """points to train; 0 for all of the grid, which only a grid, or asha, has"""
+    hours: float = 0.0
+    """GPU hours of training (CPU hours without GPUs), those of trials that are found counted; 0 for no limit"""
+    money: float = 0.0
+    """in the currency of the price; 0 for no limit"""
+    price: float = 0.0
+    """of a GPU hour (a CPU hour without GPUs)"""
 
     def __post_init__(self) -> None:
-        for name in ("k", "rho1", "rho2", "method"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: give at least one value to try")
+        for name in ("trials", "hours", "money", "price"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} {getattr(self, name):g}: must be more than 0")
+        if bool(self.money) != bool(self.price):
+            raise ValueError("money and price: give both, what a sweep may cost and what an hour does")
 
-    def recipes(self, base: Recipe) -> list[Recipe]:
-        """Return one recipe per combination, all else as in `base`; they share one retrieval per method."""
-        names = ("k", "rho1", "rho2", "method")
-        points = product(*(getattr(self, name) for name in names))
-        depth = self.depth or max(1, *self.k)
-        return [replace(base, **dict(zip(names, values, strict=True)), depth=depth) for values in points]
+    def allow(self, hours: Callable[[], float]) -> bool:
+        """Say whether so many hours, counted only where something limits them, are within the limits."""
+        if not (self.hours or self.money):
+            return True
+        counted = hours()
+        return (not self.hours or counted <= self.hours) and (not self.money or counted * self.price <= self.money)
 
 
-def trial_stages(flow: Flow, tried: Sequence[Recipe], task: str) -> list[tuple[Recipe, Stage]]:
-    """Return each distinct training and the first recipe that comes to it; seed 0, chosen on the dev set."""
-    stages = [(recipe, flow.stages(recipe, task, 0).last) for recipe in tried]
-    return list({stage.fingerprint: (recipe, stage) for recipe, stage in reversed(stages)}.values())[::-1]
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep found."""
+
+    trials: Sequence[Mapping[str, Any]]
+    """each point's values and dev, None where it failed or was stopped early, in the order in which they began"""
+    best: Mapping[str, Recipe]
+    """the recipe of the best trial, for each task"""
+    result: Mapping[str, Any]
+    """its values, dev and, of several seeds, the 95 % interval of it (low, high)"""
+    steps: int
+    """optimizer steps of all that was trained or found for it"""
+
+
+@dataclass(kw_only=True)
+class _Feed:
+    """What `make` asks for further trials, and which takes note of how they end."""
+
+    trials: Trials
+    searcher: Searcher
+    limits: Limits
+    tracker: "Tracker"
+    note: Callable[[Point], None]
+    begun: list[Trial] = field(default_factory=list)
+    results: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)  # of what has ended, by trials' keys
+    fresh: dict[str, Stage] = field(default_factory=dict)  # trainings that were not there
+
+    def more(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> list[Stage]:
+        """Return the stages of the next trial, none if there is none now."""
+        self._settle(records, errors)
+        chosen = self.searcher.next()
+        if chosen is None:
+            return []
+        trial = self.trials.trial(chosen)
+        if not self.limits.allow(lambda: self.trials.hours([*self.begun, trial])):
+            console.print(f"no further trial: {trial.words} would cost more than the sweep may")
+            self.searcher = Listed([])
+            return []
+        self.note(chosen.point)
+        self._begin(trial)
+        return trial.lasts
+
+    def _begin(self, trial: Trial) -> None:
+        self.begun.append(trial)
+        there = found(trial.lasts, self.trials.flow.execution.root)
+        self.fresh |= {stage.fingerprint: stage for stage in trial.trained if stage.fingerprint not in there}
+        for training, stages in trial.stages.items():
+            words = {"row": trial.words, "task": short_name(training.task), "seed": training.seed}
+            self.tracker.label(stages.last, recipe_words(training.recipe), **words)
+
+    def _settle(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> None:
+        """Take note of the trials that have ended, and say so in a line each."""
+        for trial in self.begun:
+            failed = any(key in errors for key in trial.key)
+            if trial.key in self.results or not (failed or all(key in records for key in trial.key)):
+                continue
+            result = {**trial.labels, "dev": None} if failed else self.trials.result(trial, self.tracker)
+            self.results[trial.key] = result
+            self.searcher.tell(trial.chosen, result["dev"])
+            said = "failed" if failed else f"dev {result['dev']:.2f}"
+            console.print(escape(f"trial {len(self.results)}: {trial.words}: {said}"))
+
+    def remember(self, points: Sequence[Point]) -> None:
+        """Count points that are recorded as trials of the sweep."""
+        for point in points:
+            trial = self.trials.trial(Chosen(point))
+            self.begun.append(trial)
+            self.results[trial.key] = self.trials.result(trial, self.tracker)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a mapping for each point: of its longest training, which is a result only if it is a whole one."""
+        rows: dict[str, dict[str, Any]] = {}
+        for trial in self.begun:
+            if (row := self.results.get(trial.key)) is None:
+                continue
+            if trial.chosen.share < 1 and row["dev"] is not None:
+                row = {**trial.labels, "dev": None, "stopped_step": trial.steps, "stopped_dev": row["dev"]}
+            rows[words_of(trial.labels)] = row | {"fingerprint": trial.key[0][:12]}
+        return list(rows.values())
+
+    def best(self) -> Trial:
+        """Return the trial of the best dev score, of those that were trained to the end; the first of equal ones."""
+        done = [trial for trial in self.begun if trial.chosen.share == 1 and self.results.get(trial.key)]
+        return max(done, key=lambda trial: self.results[trial.key]["dev"] or -math.inf)
 
 
 def sweep(
-    tried: Sequence[Recipe],
-    flow: Flow,
-    task: str,
+    trials: Trials,
     *,
     name: str,
     out: str,
     search: Search = "grid",
+    limits: Limits = Limits(),
+    warm_start: bool = False,
     tracking_uri: str = "",
-) -> list[dict[str, Any]]:
-    """Train recipes on a task; returns trials of k, rho1, rho2, method and dev, in the order of the recipes.
+) -> Swept:
+    """Train points of a space on every task and seed; the script has called `ray.init()`.
 
-    search: "grid" trains each to its end, "asha" stops the worse half at each doubling of its evaluations (Li et al.
-    2020). Tables and a figure go under the location `out`, named after the sweep. The script has called `ray.init()`. A
-    recipe that failed has dev None, and its error is in Tune's table; so has one that was stopped early, with
-    stopped_step and stopped_dev, the last that was known of it. RuntimeError if no trial finished.
+    search: "grid" trains every point, "random" some, drawn; "asha" all, or so many drawn, for a part of their steps and
+    the best ones to the end; "optuna" asks Optuna. Tables and a figure go under the location `out`, named after the
+    sweep. warm_start: what is recorded under the root of the same space is told to Optuna. A trial that failed has dev
+    None; one that was stopped early too, with stopped_step and stopped_dev. RuntimeError if no trial finished.
     """
+    started = time.monotonic()
     check_name(name)
-    if any(recipe.one_stage for recipe in tried):
-        raise ValueError("one_stage True: a sweep follows stage two; tables and `run` take recipes without one")
-    execution = fitted(flow.execution)
-    check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
-    flow = replace(flow, execution=execution)
-    trials = trial_stages(flow, tried, task)
-    tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
-    for recipe, stage in trials:
-        tracker.label(stage, task=short_name(task), **_point(recipe))
+    points = points_of(trials, search, limits)
+    flow, tracker = opened(name, trials.flow, tracking_uri)
+    trials = replace(trials, flow=flow)
+    feed = _feed(trials, points, search, limits, tracker, warm_start)
     try:
-        make([each for _, stage in trials for each in stage.upstream() if each.lane == "data"], execution.root)
-        recipes = {stage.fingerprint: recipe for recipe, stage in trials}
-        trial = tune.with_parameters(_trial, recipes=recipes, flow=flow, task=task, tracker=tracker)
-        watch = _Trials(trials, execution.root, tracker)
-        _tuner(trial, trials, search, execution, watch).fit()
-        free_orphans()  # of trials that were stopped at the very end
-        results = [_result(recipe, stage, execution.root, watch.stopped) for recipe, stage in trials]
-        if all(result["dev"] is None for result in results):
-            raise RuntimeError(f"sweep {name}: no trial finished; the table above has their errors")
+        error = _made(feed, [] if search == "optuna" else points)
+        results = feed.table()
+        if not any(result["dev"] is not None for result in results):
+            raise RuntimeError(f"sweep {name}: no trial finished") from error
     except BaseException:
         tracker.fail()
         raise
-    files = publish_sweep(name, results, out)
+    console.print(_costs(feed, time.monotonic() - started))
+    laid_out = {training: stages for trial in feed.begun for training, stages in trial.stages.items()}
+    story = Teller.of(laid_out, flow.execution.root).story(flow.execution.root, flow.execution.compute)
+    files = publish_sweep(name, results, out, parameters=trials.space.names, story=story)
     tracker.attach(files.values())
-    tracker.finish({"best_dev": max(result["dev"] or 0.0 for result in results)})
-    return results
+    best = feed.best()
+    dev = feed.results[best.key]["dev"]
+    tracker.finish({"best_dev": dev})
+    recipes = {task: trials.recipe(task, best.chosen) for task in trials.bases}
+    steps = sum(trial.steps for trial in feed.begun)
+    return Swept(trials=results, best=recipes, result=feed.results[best.key], steps=steps)
 
 
-def _tuner(
-    trial: Any, trials: Sequence[tuple[Recipe, Stage]], search: Search, execution: Execution, watch: tune.Callback
-) -> tune.Tuner:
-    """Trials wait on the head's node, where a SQLite tracker is, and take no CPU from the trainings they wait for."""
-    return tune.Tuner(
-        tune.with_resources(trial, tune.PlacementGroupFactory([{"node:__internal_head__": 0.001}])),
-        param_space={"fingerprint": tune.grid_search([stage.fingerprint for _, stage in trials])},
-        tune_config=tune.TuneConfig(
-            metric="dev",
-            mode="max",
-            max_concurrent_trials=execution.side_by_side,
-            scheduler=_scheduler(search, [recipe.stage_two for recipe, _ in trials]),
-        ),
-        run_config=tune.RunConfig(
-            name=f"sweep-{trials[0][1].fingerprint[:12]}",
-            storage_path=storage.join(execution.root, "tune"),
-            verbose=1,
-            callbacks=[watch],
-        ),
+def points_of(trials: Trials, search: Search, limits: Limits) -> list[Point]:
+    """Return the points of a search that knows them before; of Optuna's as many, drawn, to tell what it may cost."""
+    if search in ("random", "optuna") and not limits.trials:
+        raise ValueError(f"search {search}: say how many trials (--trials)")
+    drawn = search in ("random", "optuna") or (search == "asha" and limits.trials)
+    points = trials.distinct(trials.space.draws(DRAWS) if drawn else trials.space.points())
+    return list(itertools.islice(points, limits.trials or None))
+
+
+def _feed(
+    trials: Trials, points: Sequence[Point], search: Search, limits: Limits, tracker: "Tracker", warm_start: bool
+) -> _Feed:
+    if search != "optuna":
+        searcher: Searcher = Halving(points) if search == "asha" else Listed(points)
+        return _Feed(trials=trials, searcher=searcher, limits=limits, tracker=tracker, note=lambda point: None)
+    journal = Journal(trials)
+    known = list(trials.distinct(journal.recorded())) if warm_start else []
+    nobody: Searcher = Listed([])
+    feed = _Feed(trials=trials, searcher=nobody, limits=limits, tracker=tracker, note=journal.add)
+    feed.remember(known)
+    feed.searcher = Suggested(
+        trials.space,
+        count=limits.trials,
+        seed=DRAWS,
+        key=trials.key,
+        known=[(point, feed.results[trials.key(point)]["dev"]) for point in known],
+        first=[point for point in journal.points if point not in known],
+    )
+    return feed
+
+
+def _made(feed: _Feed, points: Sequence[Point]) -> Exception | None:
+    """Make what points share, then all trials; return the first error, of a trial that failed while others went on."""
+    run = feed.trials.flow.execution
+    lasts = [stage for point in points for stage in feed.trials.trial(Chosen(point)).lasts]
+    shared = [stage for stage in unique(lasts) if stage.lane == "data"]
+    try:
+        make(
+            shared,
+            run.root,
+            side_by_side=run.side_by_side,
+            overlap=run.compute.apart,
+            watch=feed.tracker.close,
+            more=feed.more,
+        )
+    except Exception as error:
+        return error
+    return None
+
+
+def _costs(feed: _Feed, wall_s: float) -> str:
+    """Say what the sweep cost: time, and how much of it was not training."""
+    run = feed.trials.flow.execution
+    records = [record for stage in feed.fresh.values() if (record := stage.record(run.root))]
+    trained = sum(record["facts"]["seconds"] for record in records)
+    beside = sum(record["seconds"] for record in records) - trained
+    count = sum(any(stage.fingerprint in feed.fresh for stage in trial.trained) for trial in feed.begun)
+    return (
+        f"{len(feed.results)} trials ({count} trained now, {len(feed.results) - count} found) in {wall_s:.0f} s: "
+        f"{trained:.0f} s of training, {run.side_by_side} side by side: {trained / run.side_by_side:.0f} s; "
+        f"start-up of a trial {beside / max(1, count):.1f} s; {sum(trial.steps for trial in feed.begun):,} steps"
     )
 
 
-def show_sweep_plan(tried: Sequence[Recipe], flow: Flow, task: str) -> None:
-    """Print what a sweep would make and what it would cost; needs no cluster."""
-    wanted = [
-        Wanted(row=_in_words(recipe), task=short_name(task), seed=0, stage=stage)
-        for recipe, stage in trial_stages(flow, tried, task)
-    ]
-    show(wanted, flow.execution)
+def trainings_of(trials: Trials, points: Sequence[Point], search: Search) -> list[Training]:
+    """Return the trainings of points, the lowest rung's where a search goes on with the best alone; for plans."""
+    share = Halving(points).shares[0] if search == "asha" else 1.0
+    return [training for point in points for training in trials.trial(Chosen(point, share)).stages]
 
 
-def _in_words(recipe: Recipe) -> str:
-    return f"{recipe.method.name} K {recipe.k} rho1 {recipe.rho1} rho2 {recipe.rho2:g}"
+def show_sweep(trials: Trials, *, search: Search, limits: Limits, why: bool = False) -> None:
+    """Print what a sweep would make and cost, or why it would; needs no cluster."""
+    trainings = trainings_of(trials, points_of(trials, search, limits), search)
+    (show_reasons if why else show_plan)(trainings, trials.flow, last=lambda stages: stages.trained[-1])
+    if search == "asha":
+        console.print("the lowest rung of successive halving; the two above it take as many steps each, or fewer")
+    if search == "optuna":
+        console.print("of points drawn at random; Optuna chooses others")
 
 
-def best_recipe(trials: Sequence[Mapping[str, Any]], tried: Sequence[Recipe], task: str) -> str:
-    """Return the recipe of the best dev score as Python that makes it."""
-    done = [trial for trial in trials if trial["dev"] is not None]
-    if not done:
-        return "# no trial finished"
-    best = max(done, key=lambda trial: trial["dev"])
-    given = next(recipe for recipe in tried if _point(recipe).items() <= dict(best).items())
+def best_recipe(swept: Swept, task: str) -> str:
+    """Return the recipe of the best dev score on a task as Python that makes it."""
+    given, found = swept.best[task], swept.result
     base = recipe_for(short_name(task), given.scale)
     changes = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(base, f.name)}
     if given.method in [method() for method in METHODS.values()] and "method" in changes:
         changes["method"] = given.method.name  # which stands for its default settings
     arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
-    return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {best['dev']:.2f}"
-
-
-def _point(recipe: Recipe) -> dict[str, Any]:
-    return {
-        "k": recipe.k,
-        "rho1": recipe.rho1,
-        "rho2": recipe.rho2,
-        "method": recipe.method.name,
-        "depth": recipe.depth,
-    }
-
-
-def _result(recipe: Recipe, stage: Stage, root: str, stopped: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial as the tables take it; only a record is a result."""
-    record = stage.record(root)
-    last = {} if record else stopped.get(stage.fingerprint, {})
-    dev = record["facts"]["dev"] if record else None
-    return _point(recipe) | {"dev": dev, "fingerprint": stage.fingerprint[:12]} | last
-
-
-def _scheduler(search: Search, schedules: Sequence[Schedule]) -> Any:
-    """Compare trials at 2, 4, 8, ... evaluations of stage two, counted in steps, as a trial may have been resumed."""
-    if search == "grid":
-        return None
-    steps, every = (max(getattr(schedule, name) for schedule in schedules) for name in ("steps", "evaluate_every"))
-    return tune.schedulers.ASHAScheduler(
-        time_attr="step", max_t=steps, grace_period=min(2 * every, steps), reduction_factor=2
-    )
-
-
-class _Evaluations(TuneReportCallback):
-    """Hands a training's evaluations to Tune, all but the last: its record follows, and no trial may be stopped there.
-
-    Runs in Ray Train's controller.
-    """
-
-    def __init__(self, steps: int):
-        super().__init__()
-        self.steps = steps
-
-    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
-        """Report the step and the dev score."""
-        found = {name: metrics[0][name] for name in ("step", "dev")}
-        if found["step"] < self.steps:
-            super().after_report(run_context, [found], checkpoint)
-
-
-class _Trials(tune.Callback):
-    """Frees the places of stopped trials for those that wait, and ends their runs in MLflow; runs on the driver.
-
-    Tune ends a trial's process, and the training's controller dies with it a moment later, when no hook is called any
-    more: so all that is orphaned is freed at every turn of Tune's loop, ten a second.
-    """
-
-    def __init__(self, trials: Sequence[tuple[Recipe, Stage]], root: str, tracker: Tracker):
-        self.stages = {stage.fingerprint: stage for _, stage in trials}
-        self.root, self.tracker = root, tracker
-        self.stopped: dict[str, dict[str, Any]] = {}  # the last that is known of a trial, by its stage's fingerprint
-
-    def on_step_end(self, iteration: int, trials: Any, **info: Any) -> None:
-        """Free what dead controllers hold."""
-        free_orphans()
-
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        """End the runs of a trial that was stopped; one that has finished has a record and has ended them."""
-        stage, last = self.stages[trial.config["fingerprint"]], trial.last_result
-        if stage.record(self.root) is None:
-            self.stopped[stage.fingerprint] = {"stopped_step": last["step"], "stopped_dev": last["dev"]}
-            self._end(stage, "KILLED")
-
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        """End the runs of a trial that failed."""
-        self._end(self.stages[trial.config["fingerprint"]], "FAILED")
-
-    def _end(self, last: Stage, status: str) -> None:
-        for stage in last.upstream():
-            if stage.lane == "train" and stage.record(self.root) is None:
-                self.tracker.end(stage, status)
-
-
-def _trial(
-    config: Mapping[str, str], *, recipes: Mapping[str, Recipe], flow: Flow, task: str, tracker: Tracker
-) -> None:
-    """One trial, a light process: the training itself runs on Ray Train's workers."""
-
-    def callbacks(stage: Stage) -> list[Any]:
-        """ASHA compares evaluations of stage two; stage one may be cached, and a cached stage reports nothing."""
-        steps = stage.parameters["schedule"].steps
-        return [
-            *tracker.callbacks(stage),
-            *flow.callbacks(stage),
-            *([_Evaluations(steps)] if stage.name == "stage_two" else []),
-        ]
-
-    recipe = recipes[config["fingerprint"]]
-    stage = replace(flow, callbacks=callbacks).stages(recipe, task, 0).last
-    record = make([stage], flow.execution.root, watch=tracker.close)[stage.fingerprint]
-    tune.report({"dev": record["facts"]["dev"], "step": recipe.stage_two.steps})
+    interval = f", 95 % interval {found['low']:.2f} to {found['high']:.2f}" if "low" in found else ", of one seed"
+    return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {found['dev']:.2f}{interval}"

@@ -34,7 +34,8 @@ class Teller:
 
     def story(self, root: str, compute: Compute | None) -> Story:
         """Return the whole; compute: what each training runs on, None where that is not known."""
-        made = [self._made(stage) for stage in unique([own.metrics for own in self.stages.values()])]
+        stages = unique([own.metrics for own in self.stages.values()])
+        made = [self._made(stage) for stage in stages if stage.fingerprint in self.records]
         return Story(
             learned=list(self._learned()),
             settings=list(self._settings()),

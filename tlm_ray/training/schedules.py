@@ -1,6 +1,7 @@
 """Schedules: how long and how fast a stage trains; free of torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from tlm_ray.identity import LATER
 
@@ -39,6 +40,15 @@ class Schedule:
     def first_averaged(self) -> int:
         """The first step, counted from 0, whose weights are averaged."""
         return self.steps - round(self.averaged * self.steps)
+
+    def of_steps(self, steps: int) -> Self:
+        """Return a schedule of another length, its warm-up in proportion."""
+        return replace(self, steps=steps, warmup_steps=self.warmup_steps * steps // self.steps)
+
+    def cut_to(self, share: float) -> Self:
+        """Return a schedule of a share of the steps, its warm-up and evaluations in proportion."""
+        steps = max(1, round(share * self.steps))
+        return replace(self.of_steps(steps), evaluate_every=max(1, self.evaluate_every * steps // self.steps))
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""

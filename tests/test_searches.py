@@ -1,0 +1,220 @@
+"""Sweeps in this process: any field, several seeds, what a search costs and finds, what is never done twice."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from small import small_flow, small_recipe
+
+from tlm_ray import Limits, Range, Space, Trials, sweep
+from tlm_ray.retrieval.methods import Bm25, Random
+from tlm_ray.runs import experiment
+from tlm_ray.runs.searches import Chosen, Halving, Suggested
+from tlm_ray.runs.spaces import read_values
+from tlm_ray.training.optimizers import AdamW
+
+
+@pytest.fixture
+def trials(data, tmp_path, monkeypatch):
+    """Return a maker of a sweep's trials on the small data, made in this process."""
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
+
+    def make(values, *, seeds=1, root="root", **changes):
+        flow = small_flow(data, tmp_path / root)
+        return Trials(space=Space(values), bases={"topics": small_recipe(**changes)}, flow=flow, seeds=seeds)
+
+    return make
+
+
+def swept(trials, tmp_path, **options):
+    return sweep(trials, name="s", out=f"{tmp_path}/out", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db", **options)
+
+
+def records(folder: Path) -> dict[str, int]:
+    """Return the finished stages under a root and when each was."""
+    return {str(file): file.stat().st_mtime_ns for file in folder.rglob("record.json")}
+
+
+def made(folder: Path) -> Counter[str]:
+    return Counter(Path(file).parts[-3] for file in records(folder))
+
+
+def test_any_field_of_a_recipe_is_a_path():
+    base = small_recipe()
+    space = Space(
+        {"method": ["bm25", "random"], "stage_one.learning_rate": [1e-4], "stage_two.steps": [3], "k": [2, 9]}
+    )
+    first = space.recipe(base, next(space.points()))
+    assert (first.method, first.stage_one.learning_rate, first.k, first.depth) == (Bm25(), 1e-4, 2, 9)
+    assert (first.stage_two.steps, first.stage_two.warmup_steps) == (3, 0), "warm-up in proportion"
+    deep = Space(
+        {"start.geometry.layers": [2], "method": [Bm25(b=0.5), Bm25()], "optimizer": [AdamW()], "rho1": [None]}
+    )
+    other = deep.recipe(base, next(deep.points()))
+    assert (other.start.geometry.layers, other.method.b, other.rho1) == (2, 0.5, None)
+    labels = [deep.labels(point) for point in deep.points()]
+    assert len({each["method"] for each in labels}) == 2 and labels[0]["rho1"] == "none"
+    assert [deep.point(each) for each in labels] == list(deep.points())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rate": [1]}, "rate: a Recipe has no 'rate'; it has scale, start, vocabulary, stage_one"),
+        ({"stage_one.rate": [1]}, "stage_one.rate: a Schedule has no 'rate'; it has steps, batch_rows"),
+        ({"k.x": [1]}, "k.x: this recipe has 5 there, which has no fields"),
+        ({"optimizer": ["adam"]}, "optimizer 'adam': stands for AdamW.*give such an object, in Python"),
+        ({"rho2": ["much"]}, "rho2 'much': stands for 20; give a number"),
+        ({"k": []}, "k: give at least one value"),
+        ({"k": Range(low=1, high=9)}, "k: a grid takes lists"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused_by_name(values, message):
+    with pytest.raises(ValueError, match=message):
+        space = Space(values)
+        space.recipe(small_recipe(), next(space.points()))
+
+
+def test_values_are_read_from_a_command_line():
+    assert read_values("5,1e-3,bm25,none,true") == [5, 1e-3, "bm25", None, True]
+    assert read_values("1e-4..1e-2:log") == Range(low=1e-4, high=1e-2, log=True)
+    whole = read_values("2..9")
+    assert {whole.at(share / 100) for share in range(100)} == set(range(2, 10))
+    with pytest.raises(ValueError, match=r"'1\.\.x': a range is LOW\.\.HIGH"):
+        read_values("1..x")
+
+
+def test_draws_are_the_same_for_a_seed_however_many_are_taken():
+    ranges = Space({"rho2": Range(low=0.1, high=10.0, log=True), "k": [1, 2]})
+    first, again = ranges.draws(0), ranges.draws(0)
+    assert [next(first) for _ in range(3)] == [next(again) for _ in range(9)][:3]
+    grid = Space({"k": [1, 2], "rho1": [1, 2, 3]})
+    assert sorted(map(str, grid.draws(1))) == sorted(map(str, grid.points())), "of a grid each once"
+
+
+def test_a_grid_over_seeds_makes_shared_stages_once_and_has_an_interval(trials, tmp_path, alone, capsys):
+    @dataclass(frozen=True)
+    class Own(Random):
+        """A method of a user's own."""
+
+        name = "own"
+
+    grid = trials({"method": ["bm25", Own()], "rho1": [1, 2], "stage_two.learning_rate": [1e-3, 1e-2]}, seeds=2)
+    found = swept(grid, tmp_path)
+    counts = made(tmp_path / "root")
+    assert (counts["neighbours"], counts["tokenizer"], counts["stage_one"], counts["stage_two"]) == (2, 2, 8, 16)
+    assert len(found.trials) == 8 and {trial["method"] for trial in found.trials} == {"bm25", "own"}
+    best = max(found.trials, key=lambda trial: trial["dev"])
+    assert found.result["dev"] == best["dev"] and best["low"] <= best["dev"] <= best["high"]
+    said = capsys.readouterr().out
+    assert said.count("\ntrial ") == 8 and "8 trials (8 trained now, 0 found)" in said
+    assert found.steps == 16 * 18 and "; 288 steps" in said
+
+    before = records(tmp_path / "root")
+    assert swept(grid, tmp_path).trials == found.trials
+    assert records(tmp_path / "root") == before and "8 trials (0 trained now, 8 found)" in capsys.readouterr().out
+
+
+def test_a_trial_that_fails_is_told_and_spoils_no_other(trials, tmp_path, alone, capsys, monkeypatch):
+    from tlm_ray.runs.pipeline import Flow
+
+    train = Flow._train
+
+    def fail(self, stage, folder, inputs, settings):
+        if stage.name == "stage_one" and settings.rho1 == 2:
+            raise RuntimeError("no memory")
+        return train(self, stage, folder, inputs, settings)
+
+    monkeypatch.setattr(Flow, "_train", fail)
+    found = swept(trials({"rho1": [2, 1, 3]}), tmp_path)
+    assert [trial["dev"] is None for trial in found.trials] == [True, False, False]
+    assert "rho1 2: failed" in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match="sweep s: no trial finished"):
+        swept(trials({"rho1": [2]}), tmp_path)
+
+
+def test_no_trial_begins_that_would_cost_more_than_the_sweep_may(trials, tmp_path, alone, capsys):
+    grid = trials({"rho1": [1, 2, 3]})
+    assert len(swept(grid, tmp_path, limits=Limits(trials=1)).trials) == 1
+    spent = grid.hours([grid.trial(Chosen({"rho1": 1}))])
+    assert 0 < spent < 1
+    found = swept(grid, tmp_path, limits=Limits(money=spent * 2.0, price=2.0))
+    assert len(found.trials) == 1 and "rho1 2 would cost more than the sweep may" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="money and price: give both"):
+        Limits(money=3.0)
+    with pytest.raises(ValueError, match="search random: say how many trials"):
+        swept(grid, tmp_path, search="random")
+
+
+def test_successive_halving_takes_a_third_of_the_steps_and_its_short_trainings_are_no_results(trials, tmp_path, alone):
+    long = replace(small_recipe().stage_one, steps=27, evaluate_every=9)
+    grid = trials({"rho1": [1, 2, 3], "rho2": [0.0, 5.0, 20.0]}, stage_one=long)
+    whole = sum(grid.trial(Chosen(point)).steps for point in grid.space.points())
+    found = swept(grid, tmp_path, search="asha")
+    done = [trial for trial in found.trials if trial["dev"] is not None]
+    assert len(found.trials) == 9 and len(done) == 1 and found.steps <= 0.4 * whole
+    stopped = sorted(trial["stopped_step"] for trial in found.trials if trial["dev"] is None)
+    assert stopped == [4] * 6 + [11] * 2
+    assert made(tmp_path / "root")["stage_two"] == 9 + 3 + 1
+    every = swept(grid, tmp_path)
+    assert all(trial["dev"] is not None for trial in every.trials), "a later grid makes the others whole"
+    assert done[0] in every.trials
+
+
+def rung(halving: Halving, scores: dict[int, float | None]) -> list[tuple[int, float]]:
+    """Run a search whose points are numbers; return which began, and for which share of the steps."""
+    begun = []
+    while (chosen := halving.next()) is not None:
+        begun.append((chosen.point["n"], chosen.share))
+        halving.tell(chosen, scores[chosen.point["n"]])
+    return begun
+
+
+def test_the_best_third_goes_on():
+    points = [{"n": n} for n in range(9)]
+    begun = rung(Halving(points), {n: float(n) for n in range(9)})
+    assert begun == [*((n, 1 / 9) for n in range(9)), (8, 1 / 3), (7, 1 / 3), (6, 1 / 3), (8, 1)]
+    failed = rung(Halving(points[:2]), {0: None, 1: 5.0})
+    assert failed == [(0, 1 / 9), (1, 1 / 9), (1, 1 / 3), (1, 1)]
+    assert rung(Halving(points[:1]), {0: None}) == [(0, 1 / 9)]
+
+
+def test_optuna_finds_the_best_of_24_in_half_the_trials_and_repeats_none():
+    space = Space({"k": [1, 5, 20], "rho1": [1, 3], "rho2": [0.0, 20.0], "method": ["bm25", "random"]})
+
+    def score(point):
+        return point["k"] + 3 * point["rho1"] - point["rho2"] / 10 + 4 * (point["method"] == "bm25")
+
+    ranks = []
+    for seed in range(10):
+        search, seen = Suggested(space, count=12, seed=seed, key=str), []
+        while (chosen := search.next()) is not None:
+            seen.append(chosen.point)
+            search.tell(chosen, score(chosen.point))
+        assert len(seen) == 12 == len(set(map(str, seen)))
+        ranks.append(sum(score(point) > max(map(score, seen)) for point in space.points()))
+    assert sorted(ranks)[len(ranks) // 2] == 0, "the median seed finds the best itself"
+    assert max(ranks) <= 3
+
+
+def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials, tmp_path, alone, capsys):
+    values = {"rho1": [1, 2, 3], "rho2": Range(low=1.0, high=30.0, log=True)}
+    first = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=2))
+    before = records(tmp_path / "root")
+    (journal,) = (tmp_path / "root" / "sweeps").glob("*.json")
+    assert len(json.loads(journal.read_text())["points"]) == 2
+    more = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=3))
+    assert list(more.trials[:2]) == list(first.trials) and len(more.trials) == 3
+    assert before.items() <= records(tmp_path / "root").items()
+    assert "3 trials (1 trained now, 2 found)" in capsys.readouterr().out
+    other = swept(
+        trials(values, seeds=1, root="root", weighting="paper"), tmp_path, search="random", limits=Limits(trials=1)
+    )
+    assert len(other.trials) == 1, "another recipe: nothing of it is known"
+    warm = swept(
+        trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
+    )
+    assert len(warm.trials) == 4, "three that were recorded, told to Optuna, and one that is new"

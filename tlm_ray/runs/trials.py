@@ -1,0 +1,147 @@
+"""Trials: points of a space as trainings on every task and seed, what they score and what they cost."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.report import interval_of
+from tlm_ray.runs.estimates import stage_seconds
+from tlm_ray.runs.outcome import Outcome
+from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.plan import worker_hours
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.rows import Training
+from tlm_ray.runs.searches import Chosen
+from tlm_ray.runs.spaces import Point, Space, words_of
+from tlm_ray.runs.stages import Stage, Stages
+
+if TYPE_CHECKING:
+    from tlm_ray.runs.tracking import Tracker
+
+REPEATED = 1_000  # points drawn in vain, all of them there already, after which a space counts as exhausted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A point, and how it is trained on each task and seed."""
+
+    chosen: Chosen
+    """the point, and the share of the steps"""
+    labels: Mapping[str, Any]
+    """its values as tables show them"""
+    stages: Mapping[Training, Stages]
+    """of each training"""
+
+    @cached_property
+    def lasts(self) -> list[Stage]:
+        """The last stage of each training, whose dev score counts."""
+        return [stages.last for stages in self.stages.values()]
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """What is the same for points that come to the same trainings."""
+        return tuple(stage.fingerprint for stage in self.lasts)
+
+    @property
+    def trained(self) -> list[Stage]:
+        """The stages that train."""
+        return [stage for stages in self.stages.values() for stage in stages.trained]
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all its trainings."""
+        return sum(stage.parameters["schedule"].steps for stage in self.trained)
+
+    @property
+    def words(self) -> str:
+        """The point in a line of words."""
+        part = "" if self.chosen.share == 1 else f", {self.chosen.share:.2g} of the steps"
+        return words_of(self.labels) + part
+
+    def is_done(self, root: str) -> bool:
+        """Say whether all its trainings are recorded."""
+        return all(stage.record(root) is not None for stage in self.lasts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """What every trial of a sweep has in common; makes trials of points and reads what they scored."""
+
+    space: Space
+    """what is varied"""
+    bases: Mapping[str, Recipe]
+    """each task's recipe, whose other settings all trials share"""
+    flow: Flow
+    """what makes their stages"""
+    seeds: int = 1
+    """trainings of a trial on each task, seeds 0, 1, ..."""
+    fit: Callable[[Recipe, str], Recipe] = lambda recipe, task: recipe
+    """changes each recipe of a task last, such as cutting it to what a training may cost"""
+
+    def recipe(self, task: str, chosen: Chosen) -> Recipe:
+        """Return how a point is trained on a task."""
+        recipe = self.fit(self.space.recipe(self.bases[task], chosen.point), task)
+        if chosen.share == 1:
+            return recipe
+        one = None if recipe.stage_one is None else recipe.stage_one.cut_to(chosen.share)
+        return replace(recipe, stage_one=one, stage_two=recipe.stage_two.cut_to(chosen.share))
+
+    def trial(self, chosen: Chosen) -> Trial:
+        """Return a point's trial."""
+        labels, stages = self.space.labels(chosen.point), {}
+        for task in self.bases:
+            recipe = self.recipe(task, chosen)
+            for seed in range(self.seeds):
+                training = Training(row=words_of(labels), task=task, recipe=recipe, seed=seed)
+                stages[training] = self.flow.stages(recipe, task, seed)
+        return Trial(chosen=chosen, labels=labels, stages=stages)
+
+    def key(self, point: Point) -> tuple[str, ...]:
+        """Return what is the same for points that come to the same trainings."""
+        return self.trial(Chosen(point)).key
+
+    def distinct(self, points: Iterable[Point]) -> Iterator[Point]:
+        """Yield the points that come to trainings of their own, until the space seems exhausted."""
+        seen: set[tuple[str, ...]] = set()
+        in_vain = 0
+        for point in points:
+            in_vain = in_vain + 1 if (key := self.key(point)) in seen else 0
+            if in_vain > REPEATED:
+                return
+            if not in_vain:
+                seen.add(key)
+                yield point
+
+    def result(self, trial: Trial, tracker: "Tracker") -> dict[str, Any]:
+        """Return a finished trial as tables take it: values, dev, its 95 % interval over seeds, each task's mean."""
+        cells = Outcome(
+            name=trial.words,
+            stages=trial.stages,
+            root=self.flow.execution.root,
+            tracker=tracker,
+            metric=self.flow.metric,
+            is_tested=False,
+        ).cells("dev")
+        over_seeds = [fmean(scores) for scores in zip(*(cell.scores for cell in cells), strict=True)]
+        interval = interval_of(over_seeds)
+        ends = {} if interval is None else {"low": interval[0], "high": interval[1]}
+        tasks = {short_name(cell.task): cell.mean for cell in cells} if len(cells) > 1 else {}
+        return {**trial.labels, "dev": fmean(over_seeds), **ends, **tasks}
+
+    def hours(self, trials: Iterable[Trial]) -> float:
+        """Return the GPU or CPU hours of some trials' trainings: as recorded, else as the plan estimates them."""
+        run, seconds = self.flow.execution, {}
+        for trial in trials:
+            records = {stage.fingerprint: stage.record(run.root) for stage in trial.trained}
+            known = {name: record["seconds"] for name, record in records.items() if record}
+            expected = {} if len(known) == len(records) else stage_seconds(list(trial.stages), self.flow)
+            if unknown := records.keys() - known.keys() - expected.keys():
+                raise ValueError(
+                    f"trial {trial.words}: how long {len(unknown)} of its trainings take is not known here; give --trials "
+                    "instead"
+                )
+            seconds |= {name: known.get(name, expected.get(name, 0.0)) for name in records}
+        return worker_hours(sum(seconds.values()), run.compute)
