@@ -36,6 +36,9 @@ def of(cells, differences=(), *, notes=(), **view):
     return report.Results(cells=cells, differences=differences, notes=notes, view=report.View(**view))
 
 
+PARAMETERS = ("k", "rho1", "rho2", "method")
+
+
 def make_trials():
     draw = random.Random(7)
     return [

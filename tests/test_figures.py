@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_cells import ROWS, has_colour, make_cells, make_trials, of, pixels
+from report_cells import PARAMETERS, ROWS, has_colour, make_cells, make_trials, of, pixels
 
 import tlm_ray.report
 from tlm_ray import report
@@ -56,7 +56,7 @@ def test_the_sweep_figure_shows_every_method(levels):
         trials = [trial | {"k": draw.randint(1, 5000)} for trial in trials]
     if levels == "single":
         trials = [trials[0], trials[-1]]
-    image = pixels(sweep_figure(trials))
+    image = pixels(sweep_figure(trials, PARAMETERS))
     assert has_colour(image, COLOURS[0])
     assert has_colour(image, COLOURS[1])
 

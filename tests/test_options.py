@@ -100,7 +100,7 @@ ABSENT = {
     "train": "encoder methods baseline",
     "k": "encoder baseline methods",
     "stage_two": "rho2s baseline",
-    "sweep": "seeds k rho1 rho2 external-only",
+    "sweep": "k rho1 rho2 external-only",
     "retrieved_cases": "seeds dry-run steps tokens minutes train-workers precision rho1 tracking-uri side-by-side",
 }
 
@@ -111,7 +111,7 @@ def test_a_flag_that_a_script_would_ignore_is_not_there(refused, script, flag):
     assert f"Unrecognized options: --{flag}" in refused(script, f"--{flag}", *value)
 
 
-@pytest.mark.parametrize("script", ["sweep", "train", "retrieved_cases"])
+@pytest.mark.parametrize("script", ["train", "retrieved_cases"])
 def test_a_script_about_one_task_refuses_two(refused, script):
     assert "--tasks a b: name one; main_table.py trains several" in refused(script, "--tasks", "a", "b")
 
@@ -167,6 +167,10 @@ REFUSED = [
     ("rho1", "--rho1 3", "--rho1: is what this experiment varies; give --rho1s"),
     ("rho2", "--external-only", "--external-only: leaves out the task batches whose rho2 this experiment varies"),
     ("sweep", "--search halving", "invalid choice 'halving'"),
+    ("sweep", "--vary vocabulary", "--vary 'vocabulary': give FIELD=VALUES, such as vocabulary=4000,8000"),
+    ("sweep", "--vary k=3", "--vary k=3: has a flag of its own; give --ks"),
+    ("sweep", "--warm-start", "--warm-start: is for --search optuna, not grid"),
+    ("sweep", "--money 3", "money and price: give both"),
     ("sweep", "--encoder x", "--encoder x: is for the method dense; add it to --methods"),
 ]
 

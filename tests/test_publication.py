@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from report_cells import make_cells, make_trials, of, pixels
+from report_cells import PARAMETERS, make_cells, make_trials, of, pixels
 
 from tlm_ray import report, storage
 
@@ -25,7 +25,7 @@ def test_publish_writes_what_it_names(tmp_path):
 def test_publish_sweep_writes_the_best_trial_first(tmp_path):
     failed = {"k": np.int64(7), "rho1": 1, "rho2": 1, "method": "bm25", "dev": math.nan, "seed": 3}
     trials = [failed, *make_trials()]
-    uris = report.publish_sweep("sweep", trials, f"file://{tmp_path}/sweep")
+    uris = report.publish_sweep("sweep", trials, f"file://{tmp_path}/sweep", parameters=PARAMETERS)
     assert sorted(uris) == [f"sweep.{kind}" for kind in ("csv", "html", "json", "md", "png")]
     written = json.loads(storage.read_bytes(uris["sweep.json"]))["trials"]
     scores = [trial["dev"] for trial in written]
@@ -37,10 +37,12 @@ def test_publish_sweep_writes_the_best_trial_first(tmp_path):
 
 def test_a_sweep_without_a_score_is_still_published(tmp_path):
     trials = [trial | {"dev": None} for trial in make_trials()]
-    uris = report.publish_sweep("sweep", trials, str(tmp_path))
+    uris = report.publish_sweep("sweep", trials, str(tmp_path), parameters=PARAMETERS)
     assert "failed" in storage.read_bytes(uris["sweep.md"]).decode()
     with pytest.raises(ValueError, match="trial 0 lacks dev"):
-        report.publish_sweep("sweep", [{"k": 1, "rho1": 1, "rho2": 1, "method": "bm25"}], str(tmp_path))
+        report.publish_sweep(
+            "sweep", [{"k": 1, "rho1": 1, "rho2": 1, "method": "bm25"}], str(tmp_path), parameters=PARAMETERS
+        )
 
 
 def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
@@ -49,8 +51,8 @@ def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
     other = report.publish("my_table", of(make_cells(["docstrings"])), str(tmp_path))
     assert sorted(other) == [f"my_table.{kind}" for kind in ("csv", "html", "json", "md", "png", "tex")]
     assert {uri: storage.read_bytes(uri) for uri in first.values()} == before
-    report.publish_sweep("sweep_sciie", make_trials(), str(tmp_path))
-    report.publish_sweep("sweep_ag", make_trials()[:3], str(tmp_path))
+    report.publish_sweep("sweep_sciie", make_trials(), str(tmp_path), parameters=PARAMETERS)
+    report.publish_sweep("sweep_ag", make_trials()[:3], str(tmp_path), parameters=PARAMETERS)
     assert len(json.loads((tmp_path / "sweep_sciie.json").read_text())["trials"]) == len(make_trials())
 
 

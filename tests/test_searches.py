@@ -1,5 +1,6 @@
 """Sweeps in this process: any field, several seeds, what a search costs and finds, what is never done twice."""
 
+import csv
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ import pytest
 from small import small_flow, small_recipe
 
 from tlm_ray import Limits, Range, Space, Trials, sweep
+from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs import experiment
 from tlm_ray.runs.searches import Chosen, Halving, Suggested
@@ -218,3 +220,14 @@ def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials,
         trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
     )
     assert len(warm.trials) == 4, "three that were recorded, told to Optuna, and one that is new"
+
+
+def test_tables_tell_stopped_trials_from_failed_ones():
+    stopped = {"k": 5, "dev": None, "stopped_step": 50, "stopped_dev": 40.5}
+    trials = sort_trials([{"k": 5, "dev": None}, stopped, {"k": 5, "dev": 41.0, "low": 40.0, "high": 42.0}], ["k"])
+    assert [line["stopped_dev"] for line in csv.DictReader(sweep_csv(trials).splitlines())] == ["", "40.5", ""]
+    assert [row.split(" | ")[2:] for row in sweep_markdown(trials).splitlines()[2:]] == [
+        ["41.00", "40.00", "42.00", "–", "– |"],
+        ["stopped", "–", "–", "50", "40.50 |"],
+        ["failed", "–", "–", "–", "– |"],
+    ]

@@ -14,18 +14,19 @@ import pytest
 from test_jobs import REPOSITORY, arguments, environment
 from waiting import wait_for
 
-from tlm_ray import Changes, Cluster, Data, Flow, Place, open_flow, recipe_for
+from tlm_ray import Changes, Cluster, Data, Flow, Place, Space, Trials, best_recipe, open_flow, recipe_for
 from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.sweeping import Space, best_recipe, trial_stages
+from tlm_ray.runs.searches import Chosen
+from tlm_ray.runs.sweeping import Swept
 from tlm_ray.training.schedules import Schedule
 
 GRID = ["--ks", "5", "--rho1s", "1", "--rho2s", "20", "--methods", "bm25", "random"]
 
 
 def start(data: Path, root: Path, *options: str) -> subprocess.Popen:
-    kept = [a for a in arguments(data, root) if a not in ("--k", "5", "--seeds", "1")]
+    kept = [a for a in arguments(data, root) if a not in ("--k", "5")]
     command = [sys.executable, "experiments/sweep.py", *kept, *GRID, *options]
     return subprocess.Popen(
         command, cwd=REPOSITORY, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -82,32 +83,33 @@ def built(line: str) -> Recipe:
 
 
 def test_points_that_come_to_the_same_training_are_one_trial(data, tmp_path):
-    space = Space(k=(0, 5), rho1=(0, 3), rho2=(20.0,), method=("bm25", "random"))
-    tried = space.recipes(TINY_RECIPE)
+    space = Space({"k": (0, 5), "rho1": (0, 3), "rho2": (20.0,), "method": ("bm25", "random")})
+    points = list(space.points())
+    tried = [space.recipe(TINY_RECIPE, point) for point in points]
     assert len(tried) == 8 and {recipe.depth for recipe in tried} == {5}
     assert sum(recipe.uses_general for recipe in tried) == 2
-    assert len(trial_stages(flow_of(data, tmp_path), tried, "topics")) == 3
+    trials = Trials(space=space, bases={"topics": TINY_RECIPE}, flow=flow_of(data, tmp_path))
+    assert len(list(trials.distinct(points))) == 3
 
 
-def test_a_sweep_trains_the_task_that_it_is_told(data, tmp_path):
-    flow = flow_of(data, tmp_path)
-    for task, name in (("topics", "topics"), (f"{data}/tasks/topics/", "topics")):
+def test_a_sweep_trains_the_tasks_that_it_is_told(data, tmp_path):
+    flow, space = flow_of(data, tmp_path), Space({"k": [5]})
+    for task in ("topics", f"{data}/tasks/topics/"):
         flow = replace(flow, task_root="" if "/" in task else flow.task_root)
-        ((_, stage),) = trial_stages(flow, [TINY_RECIPE], task)
-        (read,) = {s.parameters["name"] for s in stage.upstream() if s.name == "task"}
-        assert read == name
+        trial = Trials(space=space, bases={task: TINY_RECIPE}, flow=flow, seeds=2).trial(Chosen({"k": 5}))
+        assert [training.seed for training in trial.stages] == [0, 1]
+        (read,) = {s.parameters["name"] for last in trial.lasts for s in last.upstream() if s.name == "task"}
+        assert read == "topics"
+    nosuch = Trials(space=space, bases={"nosuch": TINY_RECIPE}, flow=replace(flow, task_root=""))
     with pytest.raises(ValueError, match="task 'nosuch': known names are"):
-        trial_stages(replace(flow, task_root=""), [TINY_RECIPE], "nosuch")
+        nosuch.trial(Chosen({"k": 5}))
 
 
 def test_the_best_recipe_is_python_that_makes_it():
     base = Changes(steps=40, precision="fp32").recipe("docstrings", Flow(execution=Execution(root="")))
-    tried = Space(k=(5, 7, 9), rho1=(3, 1), rho2=(20.0, 5.0), method=("bm25", "random"), depth=12).recipes(base)
-    trials = [
-        {"k": 5, "rho1": 3, "rho2": 20.0, "method": "random", "depth": 12, "dev": 41.0},
-        {"k": 9, "rho1": 1, "rho2": 5.0, "method": "bm25", "depth": 12, "dev": 50.0},
-        {"k": 7, "rho1": 1, "rho2": 5.0, "method": "bm25", "depth": 12, "dev": None},
-    ]
-    recipe = built(best_recipe(trials, tried, "docstrings"))
-    assert (recipe.k, recipe.rho1, recipe.rho2, recipe.method.name, recipe.depth) == (9, 1, 5.0, "bm25", 12)
-    assert (recipe.stage_one.steps, recipe.precision) == (40, "fp32")
+    space = Space({"k": (5, 7, 9), "rho1": (3, 1), "stage_two.learning_rate": (5e-4,), "method": ("bm25", "random")})
+    best = space.recipe(base, {"k": 9, "rho1": 1, "stage_two.learning_rate": 5e-4, "method": "random"})
+    found = Swept(trials=[], best={"docstrings": best}, result={"dev": 50.0, "low": 49.0, "high": 51.0}, steps=0)
+    line = best_recipe(found, "docstrings")
+    assert line.endswith("# dev 50.00, 95 % interval 49.00 to 51.00") and "method='random'" in line
+    assert built(line) == best

@@ -8,13 +8,13 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from report_cells import ROWS, make_cells, make_trials, of, split_markdown
+from report_cells import PARAMETERS, ROWS, make_cells, make_trials, of, split_markdown
 from rich.console import Console
 
 from tlm_ray import report
 from tlm_ray.report.grids import size_text, time_text
 from tlm_ray.report.paper import TABLE_2, TABLE_4, TASKS
-from tlm_ray.report.sweeps import sweep_csv, sweep_json, sweep_markdown
+from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_json, sweep_markdown
 
 
 @pytest.mark.parametrize("flops", [0, 1, 999.9, 2.74e18, 1.5361e21, 9.999e9])
@@ -160,7 +160,7 @@ def test_the_terminal_table_fits_and_shows_every_score(tasks, width, seeds):
 
 
 def test_sweep_tables_agree():
-    trials = make_trials()
+    trials = sort_trials(make_trials(), PARAMETERS)
     ordered = json.loads(sweep_json(trials))["trials"]
     lines = list(csv.DictReader(io.StringIO(sweep_csv(trials))))
     assert [float(line["dev"]) for line in lines] == [trial["dev"] for trial in ordered]

@@ -63,7 +63,7 @@ class _Scale:
             [] if all(isinstance(v, int | float) for v in values) else sorted({str(v) for v in values})
         )
         self.levels: list[Any] = self.words or sorted(set(values))
-        positive: list[float] = [] if self.words else [value for value in self.levels if value > 0]
+        positive = [float(value) for value in self.levels if not self.words and float(value) > 0]
         wide = bool(positive) and float(self.levels[0]) >= 0 and positive[-1] > WIDE * positive[0]
         self.least = positive[0] if wide else 0.0
 

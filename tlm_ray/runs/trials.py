@@ -133,15 +133,16 @@ class Trials:
 
     def hours(self, trials: Iterable[Trial]) -> float:
         """Return the GPU or CPU hours of some trials' trainings: as recorded, else as the plan estimates them."""
-        run, seconds = self.flow.execution, {}
+        run = self.flow.execution
+        seconds: dict[str, float] = {}
         for trial in trials:
             records = {stage.fingerprint: stage.record(run.root) for stage in trial.trained}
             known = {name: record["seconds"] for name, record in records.items() if record}
             expected = {} if len(known) == len(records) else stage_seconds(list(trial.stages), self.flow)
             if unknown := records.keys() - known.keys() - expected.keys():
                 raise ValueError(
-                    f"trial {trial.words}: how long {len(unknown)} of its trainings take is not known here; give --trials "
-                    "instead"
+                    f"trial {trial.words}: how long {len(unknown)} of its trainings take is not known here; "
+                    "give --trials instead"
                 )
             seconds |= {name: known.get(name, expected.get(name, 0.0)) for name in records}
         return worker_hours(sum(seconds.values()), run.compute)
