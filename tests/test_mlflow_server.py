@@ -52,9 +52,15 @@ def is_there(port: int) -> bool:
 def tiny_model(folder: Path) -> str:
     """A classifier of three words, as a stage keeps one."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "wave", "star", "oven"]
-    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(vocabulary)})
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(vocabulary)}, model_max_length=16)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+        "max_position_embeddings": 16,
+    }
     names = {"id2label": {0: "sea", 1: "sky"}, "label2id": {"sea": 0, "sky": 1}}
     BertForSequenceClassification(BertConfig(vocab_size=len(vocabulary), **sizes, **names)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -110,5 +116,5 @@ def check(tracker: Tracker) -> None:
         for stage in ("stage_one", "stage_two"):
             points = client.get_metric_history(run.info.run_id, f"{stage}/task")
             assert [(point.step, point.value) for point in points] == [(e["step"], e["task"]) for e in HISTORY]
-    said = mlflow.pyfunc.load_model("models:/ours/1").predict(["wave star", "oven"])
+    said = mlflow.pyfunc.load_model("models:/ours/1").predict(["wave star", "oven " * 50])
     assert set(said["label"]) <= {"sea", "sky"} and len(said) == 2

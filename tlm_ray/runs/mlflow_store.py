@@ -165,6 +165,7 @@ def _log_model(run: str, folder: str) -> str:
             run_id=run,
             transformers_model=transformers.pipeline("text-classification", model=str(path)),
             task="text-classification",
+            model_config={"truncation": True},  # a text may be longer than the model's positions
             pip_requirements=[f"{one.__name__}=={one.__version__.partition('+')[0]}" for one in (transformers, torch)],
         )
     return logged.model_uri
