@@ -144,10 +144,20 @@ class _Feed:
             rows[words_of(trial.labels)] = row | {"fingerprint": trial.key[0][:12]}
         return list(rows.values())
 
-    def best(self) -> Trial:
-        """Return the trial of the best dev score, of those that were trained to the end; the first of equal ones."""
+    def swept(self) -> Swept:
+        """Return what was found; best is the first of equal trials that were trained to the end."""
         done = [trial for trial in self.begun if trial.chosen.share == 1 and self.results.get(trial.key)]
-        return max(done, key=lambda trial: self.results[trial.key]["dev"] or -math.inf)
+        best = max(done, key=lambda trial: self._dev(trial))
+        return Swept(
+            trials=self.table(),
+            best={task: self.trials.recipe(task, best.chosen) for task in self.trials.bases},
+            result=self.results[best.key],
+            steps=sum(trial.steps for trial in self.begun),
+        )
+
+    def _dev(self, trial: Trial) -> float:
+        dev = self.results[trial.key]["dev"]
+        return -math.inf if dev is None else dev
 
 
 def sweep(
@@ -175,8 +185,7 @@ def sweep(
     feed = _feed(trials, points, search, limits, tracker, warm_start)
     try:
         error = _made(feed, [] if search == "optuna" else points)
-        results = feed.table()
-        if not any(result["dev"] is not None for result in results):
+        if not any(result["dev"] is not None for result in feed.table()):
             raise RuntimeError(f"sweep {name}: no trial finished") from error
     except BaseException:
         tracker.fail()
@@ -184,14 +193,11 @@ def sweep(
     console.print(_costs(feed, time.monotonic() - started))
     laid_out = {training: stages for trial in feed.begun for training, stages in trial.stages.items()}
     story = Teller.of(laid_out, flow.execution.root).story(flow.execution.root, flow.execution.compute)
-    files = publish_sweep(name, results, out, parameters=trials.space.names, story=story)
+    files = publish_sweep(name, feed.table(), out, parameters=trials.space.names, story=story)
     tracker.attach(files.values())
-    best = feed.best()
-    dev = feed.results[best.key]["dev"]
-    tracker.finish({"best_dev": dev})
-    recipes = {task: trials.recipe(task, best.chosen) for task in trials.bases}
-    steps = sum(trial.steps for trial in feed.begun)
-    return Swept(trials=results, best=recipes, result=feed.results[best.key], steps=steps)
+    found = feed.swept()
+    tracker.finish({"best_dev": found.result["dev"]})
+    return found
 
 
 def points_of(trials: Trials, search: Search, limits: Limits) -> list[Point]:
