@@ -25,19 +25,22 @@ SCORES_S, SCORED_TOKEN_S = 3.0, 6e-6  # of the metrics of a training
 MB = 1e6
 
 
-def stage_seconds(trainings: Sequence[Training], flow: Flow) -> dict[str, float]:
-    """Estimate the seconds of stages that are to make, by fingerprint; what is not known is left out."""
+def stage_seconds(trainings: Sequence[Training], flow: Flow, *, measures: bool = True) -> dict[str, float]:
+    """Estimate the seconds of stages that are to make, by fingerprint; what is not known is left out.
+
+    measures: measure the pace of trainings that is not known, which takes some seconds for each kind of them.
+    """
     laid_out = [(one, one.stages(flow)) for one in trainings]
     there = found([stages.metrics for _, stages in laid_out], flow.execution.root)
-    paces, seconds = Paces(execution=flow.execution), dict.fromkeys(there, 0.0)
+    paces, seconds = Paces(execution=flow.execution, measures=measures), dict.fromkeys(there, 0.0)
     for one, stages in laid_out:
         if isinstance(one.recipe, Recipe) and isinstance(stages, Stages):
             recipe = one.recipe.settled(gpu=flow.execution.compute.gpu)
             sizes = sizes_of(flow, recipe, one.task)
             for stage, needs in _data_stages(recipe, stages, sizes, flow.execution.workers or machine_cpus()):
                 seconds.setdefault(stage.fingerprint, needs)
-            for own, stage, settings in trainings_of(recipe, stages, one.seed) if paces.can_measure else ():
-                if stage.fingerprint not in seconds:
+            for own, stage, settings in trainings_of(recipe, stages, one.seed):
+                if stage.fingerprint not in seconds and paces.knows(own, settings, sizes):
                     steps = stage.parameters["schedule"].steps
                     seconds[stage.fingerprint] = paces.seconds(own, settings, sizes, steps)
         elif isinstance(stages, PlainStages):

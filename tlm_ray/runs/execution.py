@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from rich.markup import escape
@@ -44,6 +45,7 @@ class Execution:
             )
 
 
+NOTHING_EXPECTED: Mapping[str, float] = MappingProxyType({})
 Watch = Callable[[Stage, Mapping[str, Any]], None]
 # more(records, errors), both by fingerprint, returns trainings to take on; none: no more, or not before another ends
 More = Callable[[Mapping[str, dict[str, Any]], Mapping[str, BaseException]], Sequence[Stage]]
@@ -57,6 +59,7 @@ def make(
     overlap: bool = True,
     watch: Watch | None = None,
     more: More | None = None,
+    expected: Mapping[str, float] = NOTHING_EXPECTED,
 ) -> dict[str, dict[str, Any]]:
     """Make stages and all that they need; return the records by fingerprint.
 
@@ -64,9 +67,10 @@ def make(
     and all that depends on it anew. If a stage fails, those that do not need it still finish, then the first error is
     raised: nothing computed is lost. overlap: trainings may run beside data stages; without it data stages go first,
     because both would wait for the same CPUs. watch is called with each stage and its record. more is asked for further
-    stages whenever fewer of those that it gave are to make than may run side by side.
+    stages whenever fewer of those that it gave are to make than may run side by side. expected: seconds that stages
+    were estimated to take, by fingerprint, which their records keep beside those that they took.
     """
-    return _Making(stages, root, side_by_side, overlap, watch, more).run()
+    return _Making(stages, root, side_by_side, overlap, watch, more, expected).run()
 
 
 class _Making:
@@ -80,8 +84,10 @@ class _Making:
         overlap: bool,
         watch: Watch | None,
         more: More | None,
+        expected: Mapping[str, float],
     ):
         self.root, self.overlap, self.watch, self.more = root, overlap, watch, more
+        self.expected = expected
         self.found: dict[str, dict[str, Any]] = {}
         self.waiting: list[Stage] = []
         self.records: dict[str, dict[str, Any]] = {}
@@ -146,7 +152,7 @@ class _Making:
             if self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
-                self.running[pool.submit(make_one, stage, self.root)] = stage
+                self.running[pool.submit(make_one, stage, self.root, self.expected.get(stage.fingerprint))] = stage
 
     def _ready(self, stage: Stage) -> bool:
         """Found stages start at once: nothing reads their inputs, which may not be in the list at all."""
@@ -188,8 +194,11 @@ def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
     return list(wanted.values())
 
 
-def make_one(stage: Stage, root: str) -> dict[str, Any]:
-    """Return a stage's record, making it under its lock if it is not there; its inputs must be complete."""
+def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[str, Any]:
+    """Return a stage's record, making it under its lock if it is not there; its inputs must be complete.
+
+    expected_s: seconds that it was estimated to take.
+    """
     label = f"{stage.name:<10} {stage.fingerprint[:8]}"
     record = stage.record(root)
     if record is not None:
@@ -210,6 +219,7 @@ def make_one(stage: Stage, root: str) -> dict[str, Any]:
             "seconds": round(time.monotonic() - started, 3),
         }
         record |= {"parts": stage.parts} if stage.parts else {}
+        record |= {} if expected_s is None else {"expected_s": round(expected_s, 1)}
         storage.write_json(storage.join(folder, RECORD), record)
         _tidy(stage, folder)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")

@@ -94,6 +94,7 @@ def run(
             side_by_side=execution.side_by_side,
             overlap=execution.compute.apart,
             watch=tracker.close,
+            expected=stage_seconds(trainings, flow, measures=False),
         )
     except BaseException:
         tracker.fail()

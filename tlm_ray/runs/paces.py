@@ -24,6 +24,9 @@ class Paces:
     """Seconds of trainings on what they run on."""
 
     execution: Execution
+    """what trainings run on"""
+    measures: bool = True
+    """measure what was not measured before, which takes some seconds each"""
 
     @property
     def side_by_side(self) -> int:
@@ -42,6 +45,11 @@ class Paces:
 
         return torch.cuda.is_available()
 
+    def knows(self, recipe: Recipe, settings: StageSettings, sizes: Sizes) -> bool:
+        """Say whether the pace of a stage of training is known, or can be measured."""
+        known = self._name(load_of(recipe, settings, sizes, self.execution)) in self._known()
+        return known or (self.measures and self.can_measure)
+
     def seconds(self, recipe: Recipe, settings: StageSettings, sizes: Sizes, steps: int) -> float:
         """Return the seconds of a stage of training, its evaluations among them."""
         load = load_of(recipe, settings, sizes, self.execution)
@@ -51,14 +59,23 @@ class Paces:
 
     def a_step(self, load: Load) -> float:
         """Return the seconds of a step; measuring them where they are not known takes some seconds, which is said."""
-        uri, name = storage.join(self.execution.root, PACES), f"{load.key} {processor()} x {self.side_by_side}"
-        known = storage.read_json(uri) if storage.exists(uri) else {}
+        known, name = self._known(), self._name(load)
         if name not in known:
             stage = "stage one" if isinstance(load.settings, StageOne) else "stage two"
             console.print(f"measuring the pace of {stage}, {self.side_by_side} side by side", style="dim")
             known[name] = self._measured(load)
-            storage.write_json(uri, known)
+            storage.write_json(self._uri, known)
         return known[name]
+
+    @property
+    def _uri(self) -> str:
+        return storage.join(self.execution.root, PACES)
+
+    def _known(self) -> dict[str, float]:
+        return storage.read_json(self._uri) if storage.exists(self._uri) else {}
+
+    def _name(self, load: Load) -> str:
+        return f"{load.key} {processor()} x {self.side_by_side}"
 
     def _measured(self, load: Load) -> float:
         device, start = "cuda" if self.execution.compute.gpu else "cpu", load.settings.start

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 from tlm_ray import storage
@@ -60,7 +61,7 @@ def sizes_of(flow: DataFlow, recipe: Recipe, task_name: str) -> Sizes:
     sizes = EMBEDDED_SIZES if flow.is_embedded(task_name) else _of_task(flow.read(task_name), recipe)
     corpus, share = flow.corpus_of(recipe), recipe.corpus_share
     if corpus is not None:
-        text, general = _of_corpus(corpus, recipe)
+        text, general = _of_corpus(corpus, recipe.passage_tokens, recipe.block_tokens)
         passages = text * len(general) / (BYTES_PER_TOKEN * sum(general))
         sizes = replace(sizes, text_bytes=text, passages=passages, general_tokens=general)
     return replace(sizes, text_bytes=share * sizes.text_bytes, passages=share * sizes.passages)
@@ -79,16 +80,15 @@ def _of_task(task: Task, recipe: Recipe) -> Sizes:
     )
 
 
-def _of_corpus(corpus: Corpus, recipe: Recipe) -> tuple[float, Sequence[int]]:
+@lru_cache(maxsize=64)
+def _of_corpus(corpus: Corpus, passage_tokens: int, block_tokens: int) -> tuple[float, Sequence[int]]:
     """Return the bytes of text of a corpus, and the tokens of the blocks of its first documents."""
     first = corpus.files[0].uri
     batches = read_columns(first, [corpus.column])
     texts = (t for batch in batches for t in as_strings(batch.column(0), corpus.column, first).to_pylist() if t)
     passages = [
-        passage
-        for text in islice(texts, SAMPLED)
-        for passage in split_document(text, passage_tokens=recipe.passage_tokens)
+        passage for text in islice(texts, SAMPLED) for passage in split_document(text, passage_tokens=passage_tokens)
     ]
-    tokens = [min(recipe.block_tokens, len(passage.encode()) // BYTES_PER_TOKEN + 2) for passage in passages]
+    tokens = [min(block_tokens, len(passage.encode()) // BYTES_PER_TOKEN + 2) for passage in passages]
     packed = storage.without_query(first).lower().endswith((".gz", ".zst", ".bz2"))
-    return corpus.size * (PACKED[file_format(first)] if not packed else 3.5), tuple(tokens) or (recipe.block_tokens,)
+    return corpus.size * (PACKED[file_format(first)] if not packed else 3.5), tuple(tokens) or (block_tokens,)

@@ -111,11 +111,12 @@ class Teller:
         ]
 
     def _made(self, stage: Stage) -> Made:
-        facts = self._facts(stage)
+        facts, record = self._facts(stage), self.records[stage.fingerprint]
         return Made(
             name=stage.name,
             fingerprint=stage.fingerprint,
-            seconds=self.records.get(stage.fingerprint, {}).get("seconds", 0.0),
+            seconds=record.get("seconds", 0.0),
+            estimated_s=record.get("expected_s"),
             flops=6.0 * stage.cost["tokens"] * facts["parameters"] if _is_training(stage, facts) else 0.0,
             flops_counted=facts.get("flops_counted", 0.0),
         )
