@@ -15,7 +15,7 @@ from tlm_ray.training.calibration import Load, seconds_a_step
 from tlm_ray.training.settings import StageOne, StageSettings
 
 PACES = "paces.json"  # under the root, so that a budget of minutes is the same recipe again
-START_S = 8.0  # of a training's processes, and of writing its model
+START_S = 15.0  # of a training's processes, and of writing its model, where as many trainings run as there are cores
 PREDICTED = 0.12  # of the time that learning of a token takes, to predict its row's label
 
 
