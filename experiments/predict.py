@@ -15,7 +15,8 @@ from typing import Literal
 import ray
 import tyro
 
-from tlm_ray import plain_errors, predict_texts, ray_options
+import tlm_ray
+from tlm_ray import plain_errors, ray_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ def main() -> None:
     options = tyro.cli(Predict, description=__doc__)
     ray.init(**ray_options())
     columns = [column for column in (options.column, options.pair_column) if column]
-    found = predict_texts(
+    found = tlm_ray.predict_texts(  # imported here: --help can spare transformers, 4 s
         options.model,
         options.texts,
         options.out,
