@@ -63,7 +63,7 @@ TABLE_ROWS = {
     "k": ["task data only", "K = 5"],
     "rho2": ["rho2 = 20"],
     "stage_two": ["both stages", "stage one alone"],
-    "flops": ["TLM tiny"],
+    "flops": ["TLM mini"],
 }
 
 
