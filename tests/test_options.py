@@ -117,6 +117,7 @@ def test_a_script_about_one_task_refuses_two(refused, script):
 
 
 REFUSED = [
+    ("main_table", "--tasks a b a", "--tasks a b a: a is there twice; name it once"),
     ("pretrained", "--gururangan", "--gururangan: their settings adapt a pretrained encoder; give --start too"),
     (
         "train",

@@ -5,6 +5,7 @@ Locations are made absolute when a group is made, and nowhere else, because work
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
@@ -60,6 +61,8 @@ class Data:
     def __post_init__(self) -> None:
         if not self.tasks:
             raise ValueError("--tasks: name at least one")
+        if twice := [task for task, count in Counter(self.tasks).items() if count > 1]:
+            raise ValueError(f"--tasks {' '.join(self.tasks)}: {twice[0]} is there twice; name it once")
         if self.metric and EMBEDDED in self.tasks and not self.task_root:
             raise ValueError(f"--metric {self.metric}: the embedded task has accuracy; name a task of yours")
         if self.column != "text" and not self.corpus:
