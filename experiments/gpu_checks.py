@@ -67,7 +67,7 @@ def losses(done: Trainer) -> np.ndarray:
 def whole(worker: Worker, family: str = "bert") -> np.ndarray:
     """Train to the end; return the losses."""
     done = trainer(worker, family)
-    done.run(lambda progress, metrics, take: None)
+    done.run(lambda take: None)
     return losses(done)
 
 
@@ -96,14 +96,10 @@ def resumed(device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         first = trainer(worker)
 
-        def keep(progress: Any, metrics: Any, take: Callable[[], Any] | None) -> None:
-            if take is not None:
-                save_checkpoint(folder, take())
-
-        first.run(keep)
+        first.run(lambda take: save_checkpoint(folder, take()))
         second = trainer(worker)
         second.resume(folder)
-        second.run(lambda progress, metrics, take: None)
+        second.run(lambda take: None)
     return _agree(losses(second), losses(first), 0.0 if device == "cpu" else ROUNDING_FP32)
 
 

@@ -40,12 +40,8 @@ def test_an_interrupted_mean_of_weights_is_the_whole_runs_bit_for_bit(tmp_path, 
 def test_a_run_goes_on_from_every_step_bit_for_bit(tmp_path):
     settings = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=1))
 
-    def report(progress, metrics, take):
-        if take:
-            save_checkpoint(f"{tmp_path}/{progress.step}", take())
-
     whole = make_trainer(settings)
-    whole.run(report)
+    whole.run(lambda take: save_checkpoint(f"{tmp_path}/{whole.progress.step}", take()))
     for step in range(1, SCHEDULE.steps):
         trainer = make_trainer(settings)
         trainer.resume(f"{tmp_path}/{step}")

@@ -82,11 +82,11 @@ def test_a_server_killed_amid_an_experiment_has_all_of_it_after_the_next_run(tmp
     report.write_text("| table |")
     with server(tmp_path, port):
         first = tracker()
-        (logger,) = first.callbacks(lasts[0].inputs["stage_two"])
-        logger.after_report(None, [{"history": HISTORY[:100]}], None)
-    logger.after_report(None, [{"history": HISTORY}], None)
+        (logger,) = first.followers(lasts[0].inputs["stage_two"])
+        logger(HISTORY[:100])
+    logger(HISTORY)
     for last in lasts:
-        assert first.callbacks(last.inputs["stage_two"]) == []
+        assert first.followers(last.inputs["stage_two"]) == []
         recorded(last, first.root)
         first.close(last, {})
     first.finish({"test/ours on topics": 60.0})

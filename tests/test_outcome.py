@@ -66,10 +66,10 @@ def test_facts_are_those_of_the_trainings_own_stages(outcome):
     assert scratch["data_bytes"] == 1000 + 10 + 20 + 30 + 40 + 50
 
 
-def test_a_flows_own_callbacks_follow_its_trainings(outcome, data, tmp_path, monkeypatch):
-    flow, used = replace(small_flow(data, tmp_path), callbacks=lambda stage: [f"own of {stage.name}"]), []
+def test_a_flows_own_followers_follow_its_trainings(outcome, data, tmp_path, monkeypatch):
+    flow, used = replace(small_flow(data, tmp_path), followers=lambda stage: [f"own of {stage.name}"]), []
     lay_out, scratch = Training.stages, next(iter(outcome.stages))
-    followed = lambda *_, **__: followers.extend(used[-1].callbacks(outcome.stages[scratch].stage_two))  # noqa: E731
+    followed = lambda *_, **__: followers.extend(used[-1].followers(outcome.stages[scratch].stage_two))  # noqa: E731
     followers = []
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: execution)

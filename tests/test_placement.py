@@ -16,8 +16,9 @@ import pytest
 import psutil, ray
 from small import long_recipe, small_flow
 from tlm_ray import make, ray_options
-ray.init(address="local", num_cpus=1, **ray_options())
-flow = small_flow(Path(sys.argv[1]), Path(sys.argv[2]))
+from tlm_ray.training.settings import Compute
+ray.init(address="local", num_cpus=2, **ray_options())
+flow = small_flow(Path(sys.argv[1]), Path(sys.argv[2]), compute=Compute(workers=2))
 stage = flow.stages(long_recipe(), "topics", 0).stage_one
 folder = Path(stage.folder(sys.argv[2]))
 

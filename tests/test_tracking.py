@@ -50,10 +50,10 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
     last = trained(seed=0)
     tracker = again(tracker, last)
     one, two = last.inputs["stage_two"].inputs["stage_one"], last.inputs["stage_two"]
-    (logger,) = tracker.callbacks(one)
-    logger.after_report(None, [{"history": HISTORY[:120]}], None)
+    (logger,) = tracker.followers(one)
+    logger(HISTORY[:120])
     recorded(last, tracker.root)
-    assert tracker.callbacks(two)[0].run == logger.run, "both stages are one training"
+    assert tracker.followers(two)[0].run == logger.run, "both stages are one training"
     tracker.close(last, {})
     tracker.finish({"test/a, b + rho2 = 20": 60.0})
     (child,) = children(tracker).values()
@@ -101,9 +101,9 @@ def test_trainings_that_are_found_are_on_the_page_of_each_experiment_and_sent_on
 
 
 def test_an_error_of_ours_is_raised(tracker):
-    (logger,) = tracker.callbacks(stage(seed=2))
+    (logger,) = tracker.followers(stage(seed=2))
     with pytest.raises(TypeError):
-        logger.after_report(None, [{"history": [{"step": 1, "task": None}]}], None)
+        logger([{"step": 1, "task": None}])
     with pytest.raises(TypeError):
         tracker.finish({"dev": None})
     assert tracker.alive
@@ -112,7 +112,7 @@ def test_an_error_of_ours_is_raised(tracker):
 def test_what_a_sweep_varies_names_a_trial_in_every_process(tracker):
     last = stage("stage_two", seed=4)
     tracker.label(last, task="sciie", k=50, method="bm25")
-    (logger,) = pickle.loads(pickle.dumps(tracker)).callbacks(last)
+    (logger,) = pickle.loads(pickle.dumps(tracker)).followers(last)
     run = tracker.store.client.get_run(logger.run)
     assert run.info.run_name == "k 50, method bm25 · sciie"
     assert run.data.tags["mlflow.parentRunId"] == tracker.parent
@@ -121,20 +121,20 @@ def test_what_a_sweep_varies_names_a_trial_in_every_process(tracker):
 def test_a_child_that_another_process_left_is_ended_and_taken_up_again(tracker):
     last = trained(seed=5)
     tracker, stage_two = again(tracker, last), last.inputs["stage_two"]
-    (logger,) = pickle.loads(pickle.dumps(tracker)).callbacks(stage_two)
-    logger.after_report(None, [{"history": HISTORY[:5]}], None)
+    (logger,) = pickle.loads(pickle.dumps(tracker)).followers(stage_two)
+    logger(HISTORY[:5])
     tracker.end(last, "KILLED")
     assert tracker.store.client.get_run(logger.run).info.status == "KILLED"
     tracker.end(stage("stage_two", seed=6), "KILLED")  # which never began
-    (followed,) = again(tracker, last).callbacks(stage_two)
+    (followed,) = again(tracker, last).followers(stage_two)
     assert (followed.run, followed.logged) == (logger.run, 5)
     assert tracker.store.client.get_run(logger.run).info.status == "RUNNING"
 
 
 def test_a_deleted_child_is_opened_anew(tracker):
-    (logger,) = tracker.callbacks(stage(seed=6))
+    (logger,) = tracker.followers(stage(seed=6))
     tracker.store.client.delete_run(logger.run)
-    (again,) = tracker.callbacks(stage(seed=6))
+    (again,) = tracker.followers(stage(seed=6))
     assert again.run != logger.run and tracker.alive
 
 

@@ -49,7 +49,7 @@ def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys,
     uri, last = f"http://user:secret@127.0.0.1:{server.server_port}", trained(seed=1)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
     tracker.label(last, row="ours", task="topics", seed=1)
-    assert tracker.callbacks(last.inputs["stage_two"]) == []
+    assert tracker.followers(last.inputs["stage_two"]) == []
     recorded(last, str(tmp_path))
     tracker.close(last, {})
     tracker.attach([str(tmp_path / "absent")])
@@ -64,7 +64,7 @@ def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys,
 def test_a_store_that_is_away_or_that_mlflow_refuses_costs_one_line(tmp_path, capsys, monkeypatch, uri):
     monkeypatch.chdir(tmp_path)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
-    assert tracker.callbacks(stage()) == []
+    assert tracker.followers(stage()) == []
     assert capsys.readouterr().out.count("going on without it") == 1
 
 
@@ -78,7 +78,7 @@ def test_a_client_in_any_process_gives_up_soon(monkeypatch):
     for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     logger = StepLogger("http://127.0.0.1:9", "run", "stage_one", 0)
-    logger.after_report(None, [{"history": HISTORY[:1]}], None)
+    logger(HISTORY[:1])
     assert not logger.alive
     retries, timeout = (f"MLFLOW_HTTP_REQUEST_{name}" for name in ("MAX_RETRIES", "TIMEOUT"))
     assert int(os.environ[retries]) <= 1 and int(os.environ[timeout]) <= 5
@@ -93,13 +93,13 @@ def test_steps_that_the_controller_could_not_log_are_logged_when_the_training_en
     last, root = trained(seed=3), str(tmp_path)
     tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=root)
     tracker.label(last, row="ours")
-    (logger,) = tracker.callbacks(last.inputs["stage_two"])
-    logger.after_report(None, [{"history": HISTORY[:120]}], None)
+    (logger,) = tracker.followers(last.inputs["stage_two"])
+    logger(HISTORY[:120])
     server.status, server.body = 500, b"broken"
     away = StepLogger(f"http://127.0.0.1:{server.server_port}", logger.run, logger.prefix, logger.logged)
-    away.after_report(None, [{"history": HISTORY}], None)
+    away(HISTORY)
     server.status = 200
-    away.after_report(None, [{"history": HISTORY}], None)
+    away(HISTORY)
     assert steps(tracker, logger) == list(range(1, 121))
     recorded(last, root)
     tracker.close(last, {})

@@ -1,4 +1,4 @@
-"""Trainings on Ray Train: any number of workers, processes that are killed, damage, tracking that comes and goes."""
+"""Trainings on Ray: any number of workers, processes that are killed, damage, tracking that comes and goes."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_work
 def test_a_training_takes_no_more_workers_than_a_step_has_rows(tmp_path, rows, workers):
     settings = small_recipe(stage_one=replace(STAGE_ONE, batch_rows=rows)).settings_one(0)
     job = Job(folder=str(tmp_path), blocks="", settings=settings, compute=Compute(workers=64))
-    trainer = _trainer(job, [])
+    trainer = _trainer(job)
     assert trainer.scaling_config.num_workers == workers
 
 
@@ -79,11 +79,9 @@ def folder(data, undisturbed) -> Path:
     return folder
 
 
-def test_after_a_killed_worker_and_a_killed_controller_the_losses_are_those_of_an_undisturbed_run(
-    data, folder, undisturbed
-):
+def test_after_a_worker_was_killed_twice_the_losses_are_those_of_an_undisturbed_run(data, folder, undisturbed):
     root, expected = undisturbed
-    with killed_in_turn(folder, "RayTrainWorker", "TrainController"):
+    with killed_in_turn(folder, "train_alone", "train_alone"):
         recovered = train(data, root, long_recipe())
     np.testing.assert_array_equal(losses(recovered), losses(expected))
 
@@ -141,7 +139,7 @@ def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are
 def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path / "root"))
-    flow = replace(small_flow(data, tmp_path / "root"), callbacks=tracker.callbacks)
+    flow = replace(small_flow(data, tmp_path / "root"), followers=tracker.followers)
     stages = flow.stages(small_recipe(), "topics", 0)
     tracker.label(stages.metrics, row="ours", task="topics", seed=0)
     stage, two = stages.metrics, stages.stage_two
@@ -176,7 +174,7 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
 
 def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
     tracker = Tracker.start("test", uri="http://127.0.0.1:9", root=str(tmp_path))
-    facts = train(data, tmp_path, small_recipe(k=0), callbacks=tracker.callbacks)
+    facts = train(data, tmp_path, small_recipe(k=0), followers=tracker.followers)
     tracker.attach([f"{tmp_path}/absent"])
     tracker.finish({})
     assert facts["steps"] == STAGE_ONE.steps

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,12 @@ from transformers import AutoModelForSequenceClassification
 from tlm_ray import storage
 from tlm_ray.corpus.predictions import decide
 from tlm_ray.corpus.scores import score
-from tlm_ray.training import ray_worker
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.objectives import Labels, Loss
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.settings import MODEL, Compute, Job, StageSettings
+from tlm_ray.training.stage import run_job
 from tlm_ray.training.starts import Scratch
 from tlm_ray.training.tokenizer import train_wordpiece
 from tlm_ray.training.worker import Worker
@@ -127,9 +126,6 @@ def job(tmp_path, monkeypatch) -> Job:
     train_wordpiece(
         [" ".join(a + b for a in ascii_lowercase for b in ascii_lowercase)] * 3, vocabulary=80
     ).save_pretrained(tmp_path / "blocks" / TOKENIZER)
-    monkeypatch.setattr(ray_worker, "_this_worker", lambda job: Worker())
-    monkeypatch.setattr(ray_worker, "broadcast_from_rank_zero", lambda value: value)
-    monkeypatch.setattr(ray_worker, "train", SimpleNamespace(report=lambda metrics: None))
     schedule = replace(SCHEDULE, steps=240, evaluate_every=60)
     settings = Together(
         start=Scratch(GEOMETRY), schedule=schedule, precision="fp32", seed=0, sizes=sizes,
@@ -139,7 +135,7 @@ def job(tmp_path, monkeypatch) -> Job:
 
 
 def test_two_tasks_are_learned_at_once_and_each_opens_in_transformers(job):
-    facts = ray_worker.run_job(job)
+    facts = run_job(job, Worker())
     history = facts["history"]
     for name, labels in TASKS.items():
         losses = [entry[name] for entry in history if name in entry]

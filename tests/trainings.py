@@ -99,13 +99,13 @@ def make_trainer(settings: StageSettings | None = None, worker: Worker | None = 
     return Trainer(make_model(settings), batches, settings.schedule, worker, **options)
 
 
-def ignore(progress, metrics, take):
+def ignore(take):
     """A report that keeps nothing."""
 
 
 def keep_in(folder: Path):
     """A report that keeps the newest checkpoint."""
-    return lambda progress, metrics, take: take and save_checkpoint(str(folder), take())
+    return lambda take: save_checkpoint(str(folder), take())
 
 
 def run_whole(settings: StageSettings | None = None, worker: Worker | None = None, **options: Any) -> Trainer:

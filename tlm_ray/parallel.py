@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from tlm_ray.console import console
-from tlm_ray.process import keep_memory
+from tlm_ray.process import keep_memory, tune_torch
 
 REPORT_EVERY_S = 5.0
 FAILED = "failed"  # a column of every result
@@ -137,16 +137,26 @@ def on_worker(
     function: Callable[..., Any],
     *arguments: Any,
     resources: dict[str, float] | None = None,
+    retries: int = RETRIES,
+    again: bool = False,
     **options: Any,
 ) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result.
 
-    The function's own ValueError or OSError is raised here; OSError if its worker process dies again and again.
+    retries: how often it begins anew when its worker process dies; again: or when it raises an error. The function's
+    own ValueError or OSError is raised here; OSError if its worker process dies again and again.
     """
     needs = dict(resources or {"CPU": 1.0})
     named = {"num_cpus": needs.pop("CPU", 0.0), "num_gpus": needs.pop("GPU", 0.0), "memory": needs.pop("memory", None)}
-    remote = ray.remote(max_retries=RETRIES)(function).options(resources=needs, **named)
-    return _result(remote.remote(*arguments, **options), function.__name__)
+    # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
+    remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=again, **named)(_tuned)
+    return _result(remote.options(name=function.__name__).remote(function, *arguments, **options), function.__name__)
+
+
+def _tuned(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Run a function in a process that may have run others, and will."""
+    tune_torch()
+    return function(*arguments, **options)
 
 
 def _result(reference: Any, what: str) -> Any:

@@ -135,8 +135,8 @@ def opened(name: str, flow: Flow, tracking_uri: str) -> "tuple[Flow, Tracker]":
     execution = fitted(flow.execution)
     check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
-    followed = flow.callbacks
-    flow = replace(flow, execution=execution, callbacks=lambda stage: [*tracker.callbacks(stage), *followed(stage)])
+    others = flow.followers
+    flow = replace(flow, execution=execution, followers=lambda stage: [*tracker.followers(stage), *others(stage)])
     return flow, tracker
 
 

@@ -22,20 +22,22 @@ from tlm_ray.runs.sources import FlowSources
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
 from tlm_ray.training.counts import Counts
+from tlm_ray.training.driver import train_stage
+from tlm_ray.training.progress import Follower
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
 
 TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
 MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # where a stage's classifier lies
-Callbacks = Callable[[Stage], list[Any]]
+Followers = Callable[[Stage], list[Follower]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow(DataFlow):
     """Where the data comes from and how stages are made."""
 
-    callbacks: Callbacks = lambda stage: []
-    """given a training's stage, returns the Ray Train callbacks that follow it"""
+    followers: Followers = lambda stage: []
+    """given a training's stage, returns who is told its history while it runs"""
 
     def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out one training, from the top down."""
@@ -181,13 +183,9 @@ class Flow(DataFlow):
         return stage
 
     def _train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
-        from tlm_ray.training.driver import (
-            train_stage,  # here, because Ray Train takes 0.5 s, which a dry run can spare
-        )
-
         read = {"blocks": inputs["blocks"], "counts": inputs.get("counts", ""), "taught": inputs.get("taught", "")}
         job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)
-        return train_stage(job, callbacks=self.callbacks(stage))
+        return train_stage(job, followers=self.followers(stage))
 
     def metrics(self, recipe: Recipe, blocks: Stage, **trained: Stage | None) -> Stage:
         """One training's last stage: its scores on dev and test.
@@ -196,7 +194,11 @@ class Flow(DataFlow):
         """
         compute = self.execution.compute
         (classifier,) = _present(**trained)
-        options = {"precision": recipe.precision, "device": "cuda" if compute.gpu else "cpu", "threads": 1}
+        options: dict[str, Any] = {
+            "precision": recipe.precision,
+            "device": "cuda" if compute.gpu else "cpu",
+            "threads": 1,
+        }
         return Stage(
             name="metrics",
             version=1,

@@ -7,11 +7,9 @@ What a server lacks is sent from them when the experiment ends, or by its next r
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
-
-from ray.train.v2.api.callback import UserCallback
 
 from tlm_ray import storage
 from tlm_ray.console import console
@@ -19,6 +17,7 @@ from tlm_ray.runs.mlflow_store import AWAY, FINISHED, Run, Store, SystemMetricsM
 from tlm_ray.runs.provenance import git, shown_command
 from tlm_ray.runs.stages import Stage, fingerprint_of
 from tlm_ray.runs.tracked import Tracked, history, is_complete, shared_parameters, totals
+from tlm_ray.training.progress import Follower
 
 PARENT, KEY = "mlflow.parentRunId", "training_key"  # tags of a training's run
 TRAININGS = "trainings_key"  # of an experiment's: the same trainings under the same root are one run
@@ -119,7 +118,7 @@ class Tracker:
         """Find the runs of a training, the newest first, or of all."""
         return self.store.runs(**{PARENT: self.parent, KEY: key})
 
-    def callbacks(self, stage: Stage) -> list[UserCallback]:
+    def followers(self, stage: Stage) -> list[Follower]:
         """Open the run of a training (again, if it was interrupted) and return what follows a stage of it.
 
         A stage that several trainings share is followed in one of them; the others get its history when they end.
@@ -230,24 +229,22 @@ class Tracker:
         self.store.log_model(self._children(one.key)[0], folder, register=register)
 
 
-class StepLogger(UserCallback):
-    """Logs a training's history as it grows; runs in Ray Train's controller, on the driver's node.
+class StepLogger:
+    """Logs a training's history as it grows.
 
-    Nobody reads what a controller prints. When the server is away this stops; `Tracker` sends the steps that are
-    missing, or says why it cannot.
+    When the server is away this stops; `Tracker` sends the steps that are missing, or says why it cannot.
     """
 
     def __init__(self, uri: str, run: str, prefix: str, logged: int):
         self.uri, self.run, self.prefix, self.logged, self.alive = uri, run, prefix, logged, True
 
-    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
-        """Send the entries since the last report."""
-        history = metrics[0]["history"]
+    def __call__(self, history: Sequence[Mapping[str, float]]) -> None:
+        """Send the entries since the last call."""
         if not self.alive or not history:
             return
         try:
             Store(self.uri).log_history(self.run, self.prefix, history, after=self.logged)
-            self.logged = history[-1]["step"]
+            self.logged = int(history[-1]["step"])
         except AWAY:
             self.alive = False
 

@@ -1,10 +1,12 @@
-"""How far a running training is: a note that its first worker leaves, and the lines that the driver prints of it."""
+"""How far a running training is: a note that its first worker leaves, and what the driver makes of it."""
 
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
 
 from tlm_ray import storage
 from tlm_ray.console import console
@@ -15,10 +17,12 @@ if TYPE_CHECKING:
 NOTE = "progress.json"
 NOTE_EVERY_S = 10.0
 NOT_LOSSES = {"step", "learning_rate", "tokens_per_s", "padded", "waiting", "utilisation", "dev", "seconds"}
+# Called on the driver, every few seconds, with a training's history from its first step on
+Follower = Callable[[Sequence[Mapping[str, float]]], None]
 
 
 class Ticker:
-    """Leaves a note of how far a training is, for the driver to show."""
+    """Leaves a note of a training's history, for the driver to show and to hand on."""
 
     def __init__(self, folder: str):
         self.uri, self.last = storage.join(folder, NOTE), time.monotonic()
@@ -27,14 +31,14 @@ class Ticker:
         if time.monotonic() - self.last > NOTE_EVERY_S:
             self.last = time.monotonic()
             with contextlib.suppress(OSError):  # the note is for eyes only
-                storage.write_json(self.uri, progress.history[-1] | {"seconds": progress.seconds})
+                storage.write_json(self.uri, {"seconds": progress.seconds, "history": progress.history})
 
 
 @contextlib.contextmanager
-def shown(folder: str, steps: int) -> Iterator[None]:
-    """Print how far a training is while it runs."""
+def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator[None]:
+    """Print how far a training is while it runs, and tell those who follow it; they get the rest from its record."""
     done = threading.Event()
-    thread = threading.Thread(target=_show, args=(folder, steps, done), daemon=True)
+    thread = threading.Thread(target=_follow, args=(folder, steps, list(followers), done), daemon=True)
     thread.start()
     try:
         yield
@@ -45,17 +49,33 @@ def shown(folder: str, steps: int) -> Iterator[None]:
             storage.delete(storage.join(folder, NOTE))
 
 
-def _show(folder: str, steps: int, done: threading.Event) -> None:
-    stage, fingerprint = folder.rstrip("/").split("/")[-2:]
+def _follow(folder: str, steps: int, followers: list[Follower], done: threading.Event) -> None:
     uri, seen = storage.join(folder, NOTE), 0
     while not done.wait(NOTE_EVERY_S):
         with contextlib.suppress(OSError):
-            note = storage.read_json(uri) if storage.exists(uri) else {"step": 0}
-            if note["step"] > seen:
-                seen = note["step"]
-                left = note["seconds"] / seen * (steps - seen)
-                losses = ", ".join(f"{name} {value:.2f}" for name, value in note.items() if name not in NOT_LOSSES)
-                console.print(
-                    f"  {stage} {fingerprint[:8]}: step {seen:,} of {steps:,}, {losses}, about {left:.0f} s left",
-                    style="dim",
-                )
+            note = storage.read_json(uri) if storage.exists(uri) else None
+            if note and (step := note["history"][-1]["step"]) > seen:
+                seen = step
+                _show(folder, note, steps)
+                _tell(followers, note["history"])
+
+
+def _show(folder: str, note: Mapping[str, Any], steps: int) -> None:
+    stage, fingerprint = folder.rstrip("/").split("/")[-2:]
+    newest = note["history"][-1]
+    left = note["seconds"] / newest["step"] * (steps - newest["step"])
+    losses = ", ".join(f"{name} {value:.2f}" for name, value in newest.items() if name not in NOT_LOSSES)
+    console.print(
+        f"  {stage} {fingerprint[:8]}: step {newest['step']:,} of {steps:,}, {losses}, about {left:.0f} s left",
+        style="dim",
+    )
+
+
+def _tell(followers: list[Follower], history: Sequence[Mapping[str, float]]) -> None:
+    """Call followers, and drop those that fail: whoever looks on must not cost a training."""
+    for follower in list(followers):
+        try:
+            follower(history)
+        except Exception as error:
+            followers.remove(follower)
+            console.print(f"[yellow]{escape(repr(follower))} follows no more[/]: {escape(repr(error))}")

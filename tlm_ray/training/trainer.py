@@ -36,8 +36,7 @@ from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.sharding import reshard, shard
 from tlm_ray.training.worker import Worker
 
-# report(progress, metrics, take): take is None where there is nothing to keep, else copies the state of the run
-Report = Callable[[Progress, dict[str, Any], Callable[[], Checkpoint] | None], None]
+Save = Callable[[Callable[[], Checkpoint]], None]  # save(take): take copies the state of the run
 Evaluate = Callable[[JointModel], Mapping[str, float]]
 
 
@@ -89,10 +88,10 @@ class Trainer:
         """Continue from a checkpoint folder; DamagedCheckpoint if it is not whole."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
-    def run(self, report: Report, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
+    def run(self, save: Save, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
         """Train to the last step; the model holds the last weights afterwards, or their mean, or the best if keep_best.
 
-        tick is called whenever losses were logged.
+        save is called at each evaluation but the last, tick whenever losses were logged.
         """
         schedule, progress = self.schedule, self.progress
         possible = matmul_rate(self.worker.device, self.worker.precision)
@@ -110,8 +109,9 @@ class Trainer:
                 self._log(possible)
                 tick(progress)
             if due:
-                metrics = self._assess()
-                report(progress, metrics, None if last else self._take)
+                self._assess()
+                if not last:
+                    save(self._take)
                 self.pace = Pace()
         if self.keep_best and self.best is not None:
             load_weights(self.model, self.best)
@@ -195,11 +195,10 @@ class Trainer:
         self.progress.history.append(entry | means | self.pace.rates(possible))
         self.pace = Pace()
 
-    def _assess(self) -> dict[str, Any]:
+    def _assess(self) -> None:
         """Score the dev set and remember the best weights: mean ones, where there are means."""
-        metrics: dict[str, Any] = {"step": self.progress.step}
         if self.evaluate is None:
-            return metrics
+            return
         with self.average.in_place():
             scores = self.evaluate(self.model)
             if self.worker.sharded:
@@ -209,7 +208,6 @@ class Trainer:
                 if self.keep_best:
                     self.best = snapshot(self.model)
         self.progress.history[-1] |= scores
-        return metrics | dict(scores)
 
     def _take(self) -> Checkpoint:
         return take_checkpoint(self.model, self.optimizer, self.progress, self.best)

@@ -1,15 +1,11 @@
-"""One worker of a training under Ray Train: opens the blocks, resumes, trains, reports, exports."""
+"""A stage on one of its workers: opens the blocks, resumes, trains, saves, exports."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import ray
 import torch
 import transformers
-from ray import train
-from ray.train.collective import broadcast_from_rank_zero
-from ray.train.torch import get_device
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
@@ -27,9 +23,16 @@ from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.worker import Worker
 
 
-def run_job(job: Job) -> dict[str, Any]:
-    """Train a stage on this worker; returns the run's facts."""
-    worker, settings = _this_worker(job), job.settings
+def run_job(job: Job, worker: Worker) -> dict[str, Any]:
+    """Train a stage as this worker; returns the run's facts.
+
+    CPU arithmetic is one thread per CPU of the worker's share, so that results do not vary.
+    """
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    if worker.device == "cpu":
+        torch.set_num_threads(max(1, int(job.compute.resources.get("CPU", 1))))
+    settings = job.settings
     facts = storage.read_json(storage.join(job.blocks, FACTS))
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)
@@ -67,24 +70,6 @@ def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[st
     return model
 
 
-def _this_worker(job: Job) -> Worker:
-    """Describe this worker; CPU arithmetic is one thread per CPU of its share, so that results do not vary."""
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    context, device = train.get_context(), get_device()
-    if device.type == "cpu":
-        torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
-    return Worker(
-        rank=context.get_world_rank(),
-        world=context.get_world_size(),
-        device=str(device),
-        precision=job.settings.precision,
-        micro_rows=job.compute.micro_rows,
-        packed=job.compute.packed,
-        sharded=job.compute.sharded and context.get_world_size() > 1,
-    )
-
-
 def _streams(job: Job) -> tuple[Stream, ...]:
     """Open the rows of each stream that the settings learn of."""
     settings, streams = job.settings, []
@@ -108,7 +93,7 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
     """Resume if there is a checkpoint, train to the end, return the facts of the run, or why it stopped."""
     checkpoints = Checkpoints(storage.join(job.folder, CHECKPOINTS))
     is_first = trainer.worker.rank == 0
-    newest, damaged = broadcast_from_rank_zero(checkpoints.newest_whole() if is_first else None)
+    newest, damaged = _of_the_first(checkpoints.newest_whole() if is_first else None, trainer.worker)
     if newest is not None:
         trainer.resume(newest)
     elif damaged:
@@ -117,7 +102,7 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
     trainer.progress.damaged += damaged
     try:
         progress = trainer.run(
-            partial(_report, trainer.worker, checkpoints), Ticker(job.folder) if is_first else lambda progress: None
+            partial(_save, trainer.worker, checkpoints), Ticker(job.folder) if is_first else lambda progress: None
         )
     except FloatingPointError as error:  # the same on every worker and every retry: stop at once
         return {"stopped": f"{job.folder}: {error}"}
@@ -125,19 +110,21 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
     return _facts(trainer, progress)
 
 
-def _report(
-    worker: Worker,
-    checkpoints: Checkpoints,
-    progress: Progress,
-    metrics: dict[str, Any],
-    take: Callable[[], Checkpoint] | None,
-) -> None:
-    """Hand metrics and the history so far to Ray Train; on rank 0, have a checkpoint written."""
-    if take is not None and worker.rank == 0:
+def _of_the_first(value: Any, worker: Worker) -> Any:
+    """Return what the first worker has, on each of several."""
+    if worker.world == 1:
+        return value
+    from ray.train.collective import broadcast_from_rank_zero
+
+    return broadcast_from_rank_zero(value)
+
+
+def _save(worker: Worker, checkpoints: Checkpoints, take: Callable[[], Checkpoint]) -> None:
+    """Have a checkpoint written on rank 0."""
+    if worker.rank == 0:
         checkpoints.save(take)
-    elif take is not None and worker.sharded:
+    elif worker.sharded:
         take()  # which every worker has a part in
-    train.report(metrics | {"history": list(progress.history)})
 
 
 def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
