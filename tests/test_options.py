@@ -12,7 +12,7 @@ import pytest
 from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, TrainingOptions, open_flow, parse
 from tlm_ray.runs import recipe_options
 from tlm_ray.runs.cpu_recipes import TINY_RECIPE
-from tlm_ray.runs.paces import PREDICTED, START_S, Paces
+from tlm_ray.runs.paces import PREDICTED, Paces, start_seconds
 from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
 from tlm_ray.runs.sizes import EMBEDDED_SIZES
@@ -236,7 +236,7 @@ def pace(monkeypatch):
         found = 0.0
         for one in (recipe.stage_one, recipe.stage_two):
             steps = one.steps * (1 + PREDICTED * EMBEDDED_SIZES.dev_rows / one.batch_rows / one.evaluate_every)
-            found += START_S + one.batch_rows * recipe_parameters(recipe) / 2e8 * steps
+            found += start_seconds(Compute()) + one.batch_rows * recipe_parameters(recipe) / 2e8 * steps
         return found
 
     monkeypatch.setattr(Paces, "a_step", a_step)

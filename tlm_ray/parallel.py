@@ -147,7 +147,11 @@ def on_worker(
     own ValueError or OSError is raised here; OSError if its worker process dies again and again.
     """
     needs = dict(resources or {"CPU": 1.0})
-    named = {"num_cpus": needs.pop("CPU", 0.0), "num_gpus": needs.pop("GPU", 0.0), "memory": needs.pop("memory", None)}
+    named: dict[str, Any] = {
+        "num_cpus": needs.pop("CPU", 0.0),
+        "num_gpus": needs.pop("GPU", 0.0),
+        "memory": needs.pop("memory", None),
+    }
     # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
     remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=again, **named)(_tuned)
     return _result(remote.options(name=function.__name__).remote(function, *arguments, **options), function.__name__)

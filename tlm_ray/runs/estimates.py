@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tlm_ray.runs.paces import START_S as TRAINING_START_S
-from tlm_ray.runs.paces import Paces, machine_cpus, trainings_of
+from tlm_ray.runs.paces import Paces, machine_cpus, start_seconds, trainings_of
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.plan import training_rate
@@ -79,4 +78,4 @@ def training_seconds(recipe: Recipe, task: str, flow: Flow) -> float:
     if parameters is None:
         raise ValueError("--minutes: the speed of an encoder that was not opened is not known; give --tokens")
     rate = training_rate("stage_one", flow.execution.root, gpu=compute.gpu, workers=compute.workers)
-    return 2 * TRAINING_START_S + 6 * recipe_tokens(recipe) * parameters / rate
+    return 2 * start_seconds(compute) + 6 * recipe_tokens(recipe) * parameters / rate

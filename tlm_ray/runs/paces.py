@@ -12,10 +12,9 @@ from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sizes import Sizes
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.calibration import Load, seconds_a_step
-from tlm_ray.training.settings import StageOne, StageSettings
+from tlm_ray.training.settings import Compute, StageOne, StageSettings
 
 PACES = "paces.json"  # under the root, so that a budget of minutes is the same recipe again
-START_S = 15.0  # of a training's processes, and of writing its model, where as many trainings run as there are cores
 PREDICTED = 0.12  # of the time that learning of a token takes, to predict its row's label
 
 
@@ -54,8 +53,9 @@ class Paces:
         """Return the seconds of a stage of training, its evaluations among them."""
         load = load_of(recipe, settings, sizes, self.execution)
         pace, schedule = self.a_step(load), settings.schedule
-        evaluations = steps / schedule.evaluate_every * sizes.dev_rows / schedule.batch_rows
-        return START_S + pace * (steps + PREDICTED * (0 if load.settings.losses.keys() == {"general"} else evaluations))
+        rows = 0.0 if load.settings.losses.keys() == {"general"} else sizes.dev_rows
+        scored = steps / schedule.evaluate_every * rows / schedule.batch_rows
+        return start_seconds(self.execution.compute) + pace * (steps + PREDICTED * scored)
 
     def a_step(self, load: Load) -> float:
         """Return the seconds of a step; measuring them where they are not known takes some seconds, which is said."""
@@ -87,6 +87,14 @@ class Paces:
                 f"encoder {source!r}: cannot be opened ({str(error).splitlines()[0]}); give the name of one on the "
                 "Hugging Face hub, or a local folder"
             ) from error
+
+
+def start_seconds(compute: Compute) -> float:
+    """Return the seconds that a stage of training takes beside its steps, where as many run as there are cores.
+
+    One worker on a CPU finds a process that has trained before; others start theirs.
+    """
+    return 0.5 if compute.workers == 1 and not compute.gpu else 15.0
 
 
 def load_of(recipe: Recipe, settings: StageSettings, sizes: Sizes, execution: Execution) -> Load:

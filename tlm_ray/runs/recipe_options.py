@@ -12,7 +12,7 @@ from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cpu_recipes import WORTH
 from tlm_ray.runs.estimates import training_seconds
 from tlm_ray.runs.options import Cluster, Data, Place, settle
-from tlm_ray.runs.paces import START_S
+from tlm_ray.runs.paces import start_seconds
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
@@ -179,7 +179,7 @@ class Budget:
             raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is not known; give --tokens")
         tokens = _tokens_in(minutes, recipe, task, flow)
         if tokens < least_tokens(recipe):
-            whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe)
+            whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
             least = (fixed + (whole - fixed) * least_tokens(recipe) / recipe_tokens(recipe)) / 60
             raise ValueError(
                 f"--minutes {minutes:g}: this recipe can be cut to {math.ceil(100 * least) / 100:g} minutes at least "
@@ -227,13 +227,13 @@ def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
 
 def _tokens_in(minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
     """Return the tokens, as the paper counts them, that a recipe trains on in some minutes, by its pace here."""
-    whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe)
+    whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
     return int((60 * minutes - fixed) / (whole - fixed) * recipe_tokens(recipe))
 
 
-def _fixed_seconds(recipe: Recipe) -> float:
+def _fixed_seconds(recipe: Recipe, flow: Flow) -> float:
     """Return the seconds of a training's stages that do not grow with its tokens."""
-    return START_S * ((recipe.stage_one is not None) + (not recipe.one_stage))
+    return start_seconds(flow.execution.compute) * ((recipe.stage_one is not None) + (not recipe.one_stage))
 
 
 def _size(task: str, flow: Flow) -> dict[str, int]:
