@@ -39,6 +39,7 @@ from tlm_ray import (
 )  # fmt: skip
 
 OWN_FLAGS = {"k": "ks", "rho1": "rho1s", "rho2": "rho2s", "method": "methods"}
+UNLESS_TOLD: dict[str, Any] = {"k": [5, 20], "rho1": [3, 7], "method": ["bm25", "random"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +48,16 @@ class Sweep:
 
     data: Data = field(default_factory=Data)
     changes: Changes = field(default_factory=Changes)
-    methods: Methods = field(default_factory=Methods)
+    methods: Methods = field(default_factory=lambda: Methods(methods=[]))
     budget: Budget = field(default_factory=Budget)
     limits: Limits = field(default_factory=Limits)
     place: Place = field(default_factory=Place)
     cluster: Cluster = field(default_factory=Cluster)
-    ks: list[int] = field(default_factory=lambda: [5, 20])
-    """values of K: passages kept per query"""
-    rho1s: list[int] = field(default_factory=lambda: [3, 7])
+    ks: list[int] = field(default_factory=list)
+    """values of K: passages kept per query; what is not given is the recipe's (nothing given: a grid of 8 trials)"""
+    rho1s: list[int] = field(default_factory=list)
     """values of rho1: general batches per task batch"""
-    rho2s: list[float] = field(default_factory=lambda: [20.0])
+    rho2s: list[float] = field(default_factory=list)
     """values of rho2: weight of the MLM loss in task batches"""
     vary: Annotated[list[str], tyro.conf.arg(metavar="FIELD=VALUES ...")] = field(default_factory=list)
     """any other field of the recipe: vocabulary=4000,8000 or, for a search that draws, a range LOW..HIGH or
@@ -87,11 +88,12 @@ class Sweep:
                 raise ValueError(f"--vary {pair}: has a flag of its own; give --{OWN_FLAGS[name]}")
 
     def space(self) -> Space:
-        """Return what is varied."""
-        own: dict[str, Any] = {"k": self.ks, "rho1": self.rho1s, "rho2": self.rho2s}
-        own["method"] = list(self.methods.chosen().values())
+        """Return what is varied: the fields that have values, or, of none, some of the paper's."""
+        methods = list(self.methods.chosen().values())
+        own: dict[str, Any] = {"k": self.ks, "rho1": self.rho1s, "rho2": self.rho2s, "method": methods}
         more = {name: read_values(values) for name, _, values in (pair.partition("=") for pair in self.vary)}
-        return Space(own | more, depth=self.depth)
+        given = {name: values for name, values in own.items() if values} | more
+        return Space(given or UNLESS_TOLD, depth=self.depth)
 
     def trials(self, flow: Flow) -> Trials:
         """Return what makes trials of points."""

@@ -15,6 +15,7 @@ from tlm_ray.report.page.learning import ALL_POINTS, MOST_POINTS, learning_chart
 from tlm_ray.report.page.settings import compared
 from tlm_ray.report.paper import TABLE_6
 from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
+from tlm_ray.report.sweeps import sort_trials
 
 ATTACK = "</script><script>alert('1')</script>\"'&"
 PARAMETERS = ["k", "rho1", "rho2", "method"]
@@ -148,7 +149,7 @@ def test_a_page_needs_no_other_file(kind):
 
 def test_a_sweeps_page_has_every_trial_the_best_first():
     trials = [*make_trials(), {"k": 7, "rho1": 1, "rho2": 1, "method": "bm25", "dev": None, "state": "failed"}]
-    page = Page(sweep_page("sweep", trials, PARAMETERS))
+    page = Page(sweep_page("sweep", sort_trials(trials, PARAMETERS), PARAMETERS))
     (table,) = page.tables["trials"]
     assert table[0] == ["trial", *PARAMETERS, "dev", "state"]
     scores = sorted((trial["dev"] for trial in trials if trial["dev"] is not None), reverse=True)

@@ -1,13 +1,12 @@
 """Costs by the paper's rule and the paper's own numbers, against transformers and themselves."""
 
-import statistics
-
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
 from tlm_ray import report
 from tlm_ray.corpus.hub import ALIASES
+from tlm_ray.report.grids import average_of
 from tlm_ray.report.paper import (
     PAPER_TABLES,
     TABLE_2,
@@ -61,15 +60,15 @@ AVERAGES = [(table.name, row) for table in PAPER_TABLES for row in table.average
 @pytest.mark.parametrize(("name", "row"), AVERAGES)
 def test_the_papers_averages_recompute(name, row):
     (table,) = (table for table in PAPER_TABLES if table.name == name)
-    means = [found.mean for found in table.cells if found.row == row]
-    assert len(means) == 8
+    means = {found.task: found.mean for found in table.cells if found.row == row}
+    assert len(means) == 8 + ("mnli-mm" in means)
     printed = pytest.approx(table.averages[row], abs=0.005 + 1e-9)
     if row == "TLM large":  # the README's AGNews gives the printed average, neither table's does
-        assert statistics.fmean(means) != printed
-        means[0] = 94.36
+        assert average_of(means) != printed
+        means["ag"] = 94.36
     if (name, row) == ("table 10", "TLM small"):  # whose cells have one decimal
         printed = pytest.approx(82.59, abs=0.005)
-    assert statistics.fmean(means) == printed
+    assert average_of(means) == printed
 
 
 def test_the_papers_tables_are_whole():
@@ -78,7 +77,7 @@ def test_the_papers_tables_are_whole():
     }
     assert sizes == {
         "table 2": (7, 8), "table 3": (4, 3), "table 4": (4, 3), "table 5": (5, 3), "table 6": (4, 3),
-        "table 7": (2, 4), "table 8": (3, 8), "table 10": (2, 8), "table A.2": (7, 8),
+        "table 7": (2, 4), "table 8": (3, 8), "table 10": (2, 9), "table A.2": (7, 8),
     }  # fmt: skip
     assert all(len(table.cells) == len({(c.row, c.task) for c in table.cells}) for table in PAPER_TABLES)
     assert {table.split for table in PAPER_TABLES if table.name in ("table 2", "table 8", "table A.2")} == {"test"}

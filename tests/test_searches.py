@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import mlflow
 import pytest
 from small import small_flow, small_recipe
 
 from tlm_ray import Limits, Range, Space, Trials, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
-from tlm_ray.runs import experiment
+from tlm_ray.runs import experiment, pipeline
 from tlm_ray.runs.searches import Chosen, Halving, Suggested
 from tlm_ray.runs.spaces import read_values
 from tlm_ray.training.optimizers import AdamW
@@ -52,6 +53,10 @@ def test_any_field_of_a_recipe_is_a_path():
     first = space.recipe(base, next(space.points()))
     assert (first.method, first.stage_one.learning_rate, first.k, first.depth) == (Bm25(), 1e-4, 2, 9)
     assert (first.stage_two.steps, first.stage_two.warmup_steps) == (3, 0), "warm-up in proportion"
+    for paths in (("warmup_steps", "steps"), ("steps", "warmup_steps")):
+        point = {f"stage_two.{path}": {"warmup_steps": 2, "steps": 12}[path] for path in paths}
+        both = Space({path: [value] for path, value in point.items()}).recipe(base, point).stage_two
+        assert (both.steps, both.warmup_steps) == (12, 2), "what is given is what is trained with"
     deep = Space(
         {"start.geometry.layers": [2], "method": [Bm25(b=0.5), Bm25()], "optimizer": [AdamW()], "rho1": [None]}
     )
@@ -70,6 +75,8 @@ def test_any_field_of_a_recipe_is_a_path():
         ({"k.x": [1]}, "k.x: this recipe has 5 there, which has no fields"),
         ({"optimizer": ["adam"]}, "optimizer 'adam': stands for AdamW.*give such an object, in Python"),
         ({"rho2": ["much"]}, "rho2 'much': stands for 20; give a number"),
+        ({"k": [5.5]}, "k 5.5: stands for 5; give whole numbers, as both ends of a range too"),
+        ({"vocabulary": [True]}, "vocabulary True: stands for 200; give a number"),
         ({"k": []}, "k: give at least one value"),
         ({"k": Range(low=1, high=9)}, "k: a grid takes lists"),
     ],
@@ -78,6 +85,11 @@ def test_a_space_that_cannot_be_is_refused_by_name(values, message):
     with pytest.raises(ValueError, match=message):
         space = Space(values)
         space.recipe(small_recipe(), next(space.points()))
+
+
+def test_a_whole_number_may_be_given_as_4e3():
+    recipe = Space({"vocabulary": [4e3], "rho2": [20]}).recipe(small_recipe(), {"vocabulary": 4e3, "rho2": 20})
+    assert isinstance(recipe.vocabulary, int) and recipe.vocabulary == 4000
 
 
 def test_values_are_read_from_a_command_line():
@@ -121,19 +133,20 @@ def test_a_grid_over_seeds_makes_shared_stages_once_and_has_an_interval(trials, 
 
 
 def test_a_trial_that_fails_is_told_and_spoils_no_other(trials, tmp_path, alone, capsys, monkeypatch):
-    from tlm_ray.runs.pipeline import Flow
+    train = pipeline.train_stage
 
-    train = Flow._train
-
-    def fail(self, stage, folder, inputs, settings):
-        if stage.name == "stage_one" and settings.rho1 == 2:
+    def fail(job, *, followers):
+        if getattr(job.settings, "rho1", None) == 2:
             raise RuntimeError("no memory")
-        return train(self, stage, folder, inputs, settings)
+        return train(job, followers=followers)
 
-    monkeypatch.setattr(Flow, "_train", fail)
+    monkeypatch.setattr(pipeline, "train_stage", fail)
     found = swept(trials({"rho1": [2, 1, 3]}), tmp_path)
     assert [trial["dev"] is None for trial in found.trials] == [True, False, False]
     assert "rho1 2: failed" in capsys.readouterr().out
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
+    assert Counter(run.info.status for run in runs) == {"FINISHED": 3, "FAILED": 1}
     with pytest.raises(RuntimeError, match="sweep s: no trial finished"):
         swept(trials({"rho1": [2]}), tmp_path)
 
@@ -164,6 +177,39 @@ def test_successive_halving_takes_a_third_of_the_steps_and_its_short_trainings_a
     every = swept(grid, tmp_path)
     assert all(trial["dev"] is not None for trial in every.trials), "a later grid makes the others whole"
     assert done[0] in every.trials
+
+
+def test_points_that_a_short_training_does_not_tell_apart_all_go_on(trials, tmp_path, alone):
+    long = replace(small_recipe().stage_one, steps=90, evaluate_every=30, warmup_steps=0)
+    found = swept(trials({"stage_one.warmup_steps": [0, 4, 8]}, stage_one=long), tmp_path, search="asha")
+    assert len(found.trials) == 3 and made(tmp_path / "root")["stage_one"] == 3, "a ninth of all three is one training"
+    (best,) = (trial for trial in found.trials if trial["dev"] is not None)
+    page = Path(f"{tmp_path}/out/s.html").read_text()
+    assert f"stage_one.warmup_steps {best['stage_one.warmup_steps']}, 0.11 of the steps" in page, "told from the whole"
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1_accuracy"])
+def test_a_metric_that_is_the_mean_of_two_is_swept(trials, tmp_path, alone, monkeypatch, metric):
+    from tlm_ray.corpus import scores
+
+    monkeypatch.setitem(scores.OF_PAIRS, "f1_accuracy", (scores.METRICS["macro_f1"], scores.METRICS["accuracy"]))
+    both = replace(scores.METRICS["accuracy"], name=metric)
+    pair = trials({"rho1": [1, 2]})
+    pair = replace(pair, flow=replace(pair.flow, metric=both))
+    found = swept(pair, tmp_path)
+    assert all(0 <= trial["dev"] <= 100 for trial in found.trials)
+
+
+def test_what_goes_wrong_between_trials_is_raised_when_those_that_run_have_ended(trials, tmp_path, alone, monkeypatch):
+    def next_one(self):
+        if self.begun[0]:
+            raise ValueError("nothing to choose from")
+        return self._begin(0, 0)
+
+    monkeypatch.setattr(Halving, "next", next_one)
+    with pytest.raises(ValueError, match="nothing to choose from"):
+        swept(trials({"rho1": [1, 2]}), tmp_path, search="asha")
+    assert made(tmp_path / "root")["stage_two"] == 1
 
 
 def rung(halving: Halving, scores: dict[int, float | None]) -> list[tuple[int, float]]:
@@ -220,6 +266,21 @@ def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials,
         trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
     )
     assert len(warm.trials) == 4, "three that were recorded, told to Optuna, and one that is new"
+    before = records(tmp_path / "root")
+    again = swept(
+        trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
+    )
+    assert len(again.trials) == 4 and records(tmp_path / "root") == before, "the same search again trains nothing"
+    drawn = {"rho2": Range(low=1.0, high=30.0)}
+    swept(trials(drawn), tmp_path, search="random", limits=Limits(trials=2))
+    told = swept(trials(drawn), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True)
+    assert len(told.trials) == 3, "what was drawn at random is told too"
+
+
+def test_optuna_skips_values_that_do_not_go_together(trials, tmp_path, alone, capsys):
+    values = {"stage_two.warmup_steps": Range(low=0, high=12)}
+    found = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=3))
+    assert len(found.trials) == 3 and all(trial["dev"] is not None for trial in found.trials)
 
 
 def test_tables_tell_stopped_trials_from_failed_ones():

@@ -1,6 +1,5 @@
 """What MLflow holds of an experiment: a run per training with its recipe, curves, scores and data."""
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,19 +108,26 @@ def test_an_error_of_ours_is_raised(tracker):
     assert tracker.alive
 
 
-def test_what_a_sweep_varies_names_a_trial_in_every_process(tracker):
-    last = stage("stage_two", seed=4)
-    tracker.label(last, task="sciie", k=50, method="bm25")
-    (logger,) = pickle.loads(pickle.dumps(tracker)).followers(last)
-    run = tracker.store.client.get_run(logger.run)
-    assert run.info.run_name == "k 50, method bm25 · sciie"
-    assert run.data.tags["mlflow.parentRunId"] == tracker.parent
+def test_an_experiment_of_a_key_is_described_when_all_its_trainings_are_known(tracker):
+    """A sweep labels its trials as they begin, and how many are among the first depends on the machine."""
+    trials = {5: trained(seed=10), 50: trained(seed=11)}
+    for ks in ((5, 50), (50, 5)):
+        sweep = Tracker.start("test", uri=tracker.uri, root=tracker.root, key="k, rho1")
+        for k in ks:
+            sweep.label(trials[k], {"k": k}, row=f"k {k}", task="topics", seed=0)
+            sweep.followers(trials[k].inputs["stage_two"])
+        sweep.finish({})
+    parent = tracker.store.client.get_run(sweep.parent)
+    assert "k" not in parent.data.params and parent.data.params["rows"] == "k 5 | k 50"
+    other = Tracker.start("test", uri=tracker.uri, root=tracker.root, key="k, rho2")
+    other.finish({})
+    assert other.parent != sweep.parent
 
 
 def test_a_child_that_another_process_left_is_ended_and_taken_up_again(tracker):
     last = trained(seed=5)
     tracker, stage_two = again(tracker, last), last.inputs["stage_two"]
-    (logger,) = pickle.loads(pickle.dumps(tracker)).followers(stage_two)
+    (logger,) = again(tracker, last).followers(stage_two)
     logger(HISTORY[:5])
     tracker.end(last, "KILLED")
     assert tracker.store.client.get_run(logger.run).info.status == "KILLED"

@@ -60,6 +60,8 @@ HUB_TASKS = {
     "stsb": _glue("stsb", "pearson_spearman", "sentence1", "sentence2"),
 }
 
+OTHER_TEST_OF = {"mnli-mm": "mnli"}  # tasks that differ from another in their test set alone
+
 ALIASES = {
     "agnews": "ag",
     "ag_news": "ag",

@@ -1,9 +1,10 @@
 """A results table as strings, before any file format: what the Markdown and the terminal show."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tlm_ray.corpus.hub import OTHER_TEST_OF, known_name
 from tlm_ray.report.cells import Cell
 from tlm_ray.report.flops import human
 from tlm_ray.report.formats import ABSENT, pair_text, score_text
@@ -57,7 +58,7 @@ def _own_line(row: str, results: Results) -> Line:
         name=row,
         texts=(
             *scores,
-            _average([own[task].mean for task in tasks if task in own], len(tasks)),
+            _average({task: cell.mean for task, cell in own.items()}, tasks),
             _flops_text(statistics.fmean(cell.flops for cell in own.values())) + mark + _published(own.values()),
             _counted_text([cell.flops_counted for cell in own.values()], mark),
             size_text(statistics.fmean(cell.data_bytes for cell in own.values())) + mark,
@@ -88,7 +89,7 @@ def _reported_lines(results: Results) -> list[Line]:
 def _reported_line(name: str, found: dict[str, ReportedRow], tasks: list[str]) -> Line:
     cost = next(iter(found.values()))
     scores = [_reported_score(found[task]) if task in found else ABSENT for task in tasks]
-    average = _average([row.mean for row in found.values()], len(tasks))
+    average = _average({task: row.mean for task, row in found.items()}, tasks)
     costs = (human(cost.flops), ABSENT, f"{cost.data_gb:g} GB", ABSENT) if cost.flops else (ABSENT,) * 4
     texts = (*scores, average, *costs)
     return Line(name=f"{name} (reported)", texts=texts, best=(False,) * len(texts), is_reported=True)
@@ -114,9 +115,17 @@ def _counted_text(counts: list[float], mark: str) -> str:
     return human(statistics.fmean(counts)) + mark if all(counts) else ABSENT
 
 
-def _average(means: list[float], tasks: int) -> str:
+def _average(means: Mapping[str, float], tasks: Sequence[str]) -> str:
     # A mean over fewer tasks than the header names would rank a row by what it left out.
-    return f"{statistics.fmean(means):.2f}" if len(means) == tasks else ABSENT
+    return f"{average_of(means):.2f}" if means.keys() == set(tasks) else ABSENT
+
+
+def average_of(means: Mapping[str, float]) -> float:
+    """Return the mean over tasks, of which those that differ in their test set alone count as one (table 10)."""
+    scores: dict[str, list[float]] = {}
+    for task, mean in means.items():
+        scores.setdefault(OTHER_TEST_OF.get(known_name(task), task), []).append(mean)
+    return statistics.fmean(map(statistics.fmean, scores.values()))
 
 
 def metric_text(metric: str) -> str:

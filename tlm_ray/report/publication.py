@@ -10,8 +10,6 @@ from tlm_ray.report.story import Story
 from tlm_ray.report.sweeps import Trial, sort_trials, sweep_csv, sweep_json, sweep_markdown
 from tlm_ray.report.tables import table_csv, table_json, table_markdown
 
-PARAMETERS = ("k", "rho1", "rho2", "method")
-
 
 def publish(name: str, results: Results, out: str, story: Story | None = None) -> dict[str, str]:
     """Write an experiment's results as .md, .csv, .json, .tex, .png and .html.

@@ -128,13 +128,16 @@ def _scores(outcome: Outcome) -> dict[str, float]:
     return scores
 
 
-def opened(name: str, flow: Flow, tracking_uri: str) -> "tuple[Flow, Tracker]":
-    """Check the cluster, open the experiment's run, and return the flow fitted to the one and followed by the other."""
+def opened(name: str, flow: Flow, tracking_uri: str, *, key: str = "") -> "tuple[Flow, Tracker]":
+    """Check the cluster, open the experiment's run, and return the flow fitted to the one and followed by the other.
+
+    key: see `Tracker`.
+    """
     from tlm_ray.runs.tracking import Tracker, default_uri  # here: MLflow takes 0.7 s, which a dry run can spare
 
     execution = fitted(flow.execution)
     check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
-    tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root)
+    tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root, key=key)
     others = flow.followers
     flow = replace(flow, execution=execution, followers=lambda stage: [*tracker.followers(stage), *others(stage)])
     return flow, tracker

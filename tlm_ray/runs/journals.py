@@ -6,7 +6,7 @@ from typing import Any
 
 from tlm_ray import storage
 from tlm_ray.listing import list_files
-from tlm_ray.runs.searches import Chosen
+from tlm_ray.runs.searches import Chosen, Search
 from tlm_ray.runs.spaces import Point, Range
 from tlm_ray.runs.stages import fingerprint_of, plain
 from tlm_ray.runs.trials import Trials
@@ -16,12 +16,13 @@ MOST = 1_000  # points of a grid that are looked for
 
 
 class Journal:
-    """The points of one sweep that suggests them: of its space, tasks, recipes and seeds."""
+    """The points of one sweep that draws or suggests them: of its search, space, tasks, recipes and seeds."""
 
-    def __init__(self, trials: Trials):
+    def __init__(self, trials: Trials, search: Search):
         self.trials = trials
         self.folder = storage.join(trials.flow.execution.root, FOLDER)
-        self.uri = storage.join(self.folder, f"{fingerprint_of(self._identity)[:20]}.json")
+        self.key = fingerprint_of({"search": search} | self._identity)[:20]
+        self.uri = storage.join(self.folder, f"{self.key}.json")
         kept = storage.read_json(self.uri)["points"] if storage.exists(self.uri) else []
         self.points = [point for labels in kept if (point := trials.space.point(labels)) is not None]
 
@@ -42,7 +43,7 @@ class Journal:
             storage.write_json(self.uri, {"points": [self.trials.space.labels(each) for each in self.points]})
 
     def recorded(self) -> Iterator[Point]:
-        """Yield points of the space that were trained before, by whatever sweep or table: of its grid, or kept."""
+        """Yield points of the space that others trained before: of a grid whatever sweep or table, of ranges sweeps."""
         space = self.trials.space
         if space.is_grid:
             candidates = list(itertools.islice(space.points(), MOST))
@@ -51,4 +52,5 @@ class Journal:
             kept = [labels for file in files for labels in storage.read_json(file.uri)["points"]]
             candidates = [point for labels in kept if (point := space.point(labels)) is not None]
         root = self.trials.flow.execution.root
-        yield from (point for point in candidates if self.trials.trial(Chosen(point)).is_done(root))
+        others = (point for point in candidates if point not in self.points)
+        yield from (point for point in others if self.trials.trial(Chosen(point)).is_done(root))

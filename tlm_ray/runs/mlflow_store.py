@@ -12,6 +12,7 @@ from google.protobuf.json_format import ParseError
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.exceptions import MlflowException
+from mlflow.store.db import utils as database
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +30,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
+    "PGCONNECT_TIMEOUT": "5",
 }
 # What MLflow's client raises for a server or a database that is away, refuses or answers nonsense. The errors of
 # `requests` are OSErrors; a JSON answer of other types than MLflow's is a ParseError.
@@ -51,6 +53,7 @@ class Store:
     @cached_property
     def client(self) -> MlflowClient:
         """MLflow's client; opening it makes a database where there is none, and refuses a store of files."""
+        database.MAX_RETRY_COUNT = 1  # of 10, with pauses that double: 100 s for a database that is away
         return MlflowClient(self.uri)
 
     @cached_property

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tlm_ray.runs.spaces import Point, Range, Space
+from rich.markup import escape
+
+from tlm_ray.console import console
+from tlm_ray.runs.spaces import Point, Range, Space, words_of
 
 Search = Literal["grid", "random", "asha", "optuna"]
 RUNGS = 3  # of successive halving: a ninth of the steps, a third, all of them
@@ -109,6 +112,7 @@ class Suggested(Searcher):
         self.space, self.left, self.key, self.first = space, count, key, list(first)
         self.tune = _optuna(space, seed=seed + len(known), drawn=max(1, count // DRAWN_FIRST))
         self.asked = 0
+        self.said: set[str] = set()
         self.scores: dict[Any, float | None] = {}
         self.names: dict[Any, str] = {}  # Tune's, of the points that it suggested
         for point, dev in known:
@@ -133,12 +137,23 @@ class Suggested(Searcher):
             name = str(self.asked)
             suggested = self.tune.suggest(name)
             point = _point(self.space, suggested)
-            if self.key(point) not in self.scores:
-                self.names[self.key(point)] = name
+            try:
+                key = self.key(point)
+            except ValueError as error:  # values that do not go together, such as more steps of warm-up than steps
+                self._say_once(f"no trial of {words_of(self.space.labels(point))}: {error}")
+                self.tune.on_trial_complete(name, {"dev": 0.0})  # of an error it learns nothing, and asks again
+                continue
+            if key not in self.scores:
+                self.names[key] = name
                 return point
-            dev = self.scores[self.key(point)]
+            dev = self.scores[key]
             self.tune.on_trial_complete(name, {"dev": dev} if dev is not None else None, error=dev is None)
         return next((p for p in self._left_of_grid() if self.key(p) not in self.scores), None)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self.said:
+            self.said.add(line)
+            console.print(escape(line))
 
     def _left_of_grid(self) -> Iterable[Point]:
         return self.space.draws(0) if self.space.is_grid else ()

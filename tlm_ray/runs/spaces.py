@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -94,8 +94,8 @@ class Space:
         """Return a base recipe with a point's values; ValueError names a path that is not there."""
         if "k" in point:
             base = replace(base, depth=max(base.depth, point["k"]))
-        for path, value in sorted(point.items(), key=lambda item: item[0].count(".")):  # a method before its settings
-            base = _with(base, path, path.split("."), value)
+        for path in sorted(point, key=_turn):
+            base = _with(base, path, path.split("."), point[path])
         return base if "depth" in point else replace(base, depth=self._depth(base))
 
     def _depth(self, recipe: Recipe) -> int:
@@ -145,6 +145,11 @@ def label_of(value: Any) -> Any:
     return name if name and plain else repr(value)
 
 
+def _turn(path: str) -> tuple[int, bool]:
+    """Say when a path is set: a method before its settings, and steps, which scale a warm-up, before the warm-up."""
+    return path.count("."), not path.endswith(".steps")
+
+
 def _default(kind: type) -> Any:
     try:
         return kind()
@@ -184,18 +189,18 @@ def _with(owner: Any, path: str, parts: Sequence[str], value: Any) -> Any:
     name, *rest = parts
     if not is_dataclass(owner) or isinstance(owner, type):
         raise ValueError(f"{path}: this recipe has {owner!r} there, which has no fields; vary the field before it")
-    known = [field.name for field in fields(owner) if field.init]
+    known = {field.name: field.type for field in fields(owner) if field.init}
     if name not in known:
         raise ValueError(f"{path}: a {type(owner).__name__} has no {name!r}; it has {', '.join(known)}")
     there = getattr(owner, name)
-    new = _with(there, path, rest, value) if rest else _fitting(path, there, value)
+    new = _with(there, path, rest, value) if rest else _fitting(path, there, known[name], value)
     if isinstance(owner, Schedule) and name == "steps":
         return owner.of_steps(new)
     return replace(owner, **{name: new})
 
 
-def _fitting(path: str, there: Any, value: Any) -> Any:
-    """Return a value that may stand for another one; ValueError for a word in the place of something else."""
+def _fitting(path: str, there: Any, kind: Any, value: Any) -> Any:
+    """Return a value that may stand for another one; ValueError for a word or a fraction where none can be."""
     if isinstance(there, Method):
         return method_named(value)
     if isinstance(value, str) and not isinstance(there, str):
@@ -203,4 +208,11 @@ def _fitting(path: str, there: Any, value: Any) -> Any:
         raise ValueError(f"{path} {value!r}: stands for {there!r}; give {instead}")
     if isinstance(value, float) and math.isnan(value):
         raise ValueError(f"{path} {value}: give a number")
+    kinds = get_args(kind) or (kind,)
+    if isinstance(value, bool) and bool not in kinds:
+        raise ValueError(f"{path} {value}: stands for {there!r}; give a number")
+    if isinstance(value, float) and int in kinds and float not in kinds:
+        if not value.is_integer():
+            raise ValueError(f"{path} {value:g}: stands for {there!r}; give whole numbers, as both ends of a range too")
+        return int(value)
     return value

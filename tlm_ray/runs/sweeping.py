@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import check_name, publish_sweep
@@ -52,7 +53,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("trials", "hours", "money", "price"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} {getattr(self, name):g}: must be more than 0")
+                raise ValueError(f"{name} {getattr(self, name):g}: must be 0, for no limit, or more")
         if bool(self.money) != bool(self.price):
             raise ValueError("money and price: give both, what a sweep may cost and what an hour does")
 
@@ -88,11 +89,20 @@ class _Feed:
     tracker: "Tracker"
     note: Callable[[Point], None]
     begun: list[Trial] = field(default_factory=list)
+    going: list[Trial] = field(default_factory=list)  # begun, and not told to the searcher
+    error: Exception | None = None  # of choosing or scoring, after which none begins
     results: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)  # of what has ended, by trials' keys
     fresh: dict[str, Stage] = field(default_factory=dict)  # trainings that were not there
 
     def more(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> list[Stage]:
-        """Return the stages of the next trial, none if there is none now."""
+        """Return the stages of the next trial, none if there is none now; what runs ends, whatever goes wrong here."""
+        try:
+            return [] if self.error else self._next(records, errors)
+        except Exception as error:
+            self.error = error
+            return []
+
+    def _next(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> list[Stage]:
         self._settle(records, errors)
         chosen = self.searcher.next()
         if chosen is None:
@@ -108,6 +118,7 @@ class _Feed:
 
     def _begin(self, trial: Trial) -> None:
         self.begun.append(trial)
+        self.going.append(trial)
         there = found(trial.lasts, self.trials.flow.execution.root)
         self.fresh |= {stage.fingerprint: stage for stage in trial.trained if stage.fingerprint not in there}
         for training, stages in trial.stages.items():
@@ -116,15 +127,18 @@ class _Feed:
 
     def _settle(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> None:
         """Take note of the trials that have ended, and say so in a line each."""
-        for trial in self.begun:
+        for trial in list(self.going):
             failed = any(key in errors for key in trial.key)
-            if trial.key in self.results or not (failed or all(key in records for key in trial.key)):
+            if not (failed or all(key in records for key in trial.key)):
                 continue
+            self.going.remove(trial)
             result = {**trial.labels, "dev": None} if failed else self.trials.result(trial, self.tracker)
             self.results[trial.key] = result
             self.searcher.tell(trial.chosen, result["dev"])
             said = "failed" if failed else f"dev {result['dev']:.2f}"
-            console.print(escape(f"trial {len(self.results)}: {trial.words}: {said}"))
+            console.print(escape(f"trial {len(self.begun) - len(self.going)}: {trial.words}: {said}"))
+            for last in trial.lasts if failed else ():
+                self.tracker.end(last, "FAILED")
 
     def remember(self, points: Sequence[Point]) -> None:
         """Count points that are recorded as trials of the sweep."""
@@ -180,12 +194,15 @@ def sweep(
     started = time.monotonic()
     check_name(name)
     points = points_of(trials, search, limits)
-    flow, tracker = opened(name, trials.flow, tracking_uri)
+    journal = Journal(trials, search)
+    flow, tracker = opened(name, trials.flow, tracking_uri, key=journal.key)
     trials = replace(trials, flow=flow)
-    feed = _feed(trials, points, search, limits, tracker, warm_start)
+    feed = _feed(trials, points, search, limits, tracker, journal, warm_start)
     try:
-        error = _made(feed, [] if search == "optuna" else points)
+        error = _made(feed, [] if search == "optuna" else points) or feed.error
         if not any(result["dev"] is not None for result in feed.table()):
+            if feed.error:
+                raise feed.error
             raise RuntimeError(f"sweep {name}: no trial finished") from error
     except BaseException:
         tracker.fail()
@@ -197,6 +214,8 @@ def sweep(
     tracker.attach(files.values())
     found = feed.swept()
     tracker.finish({"best_dev": found.result["dev"]})
+    if feed.error:
+        raise feed.error
     return found
 
 
@@ -210,12 +229,17 @@ def points_of(trials: Trials, search: Search, limits: Limits) -> list[Point]:
 
 
 def _feed(
-    trials: Trials, points: Sequence[Point], search: Search, limits: Limits, tracker: "Tracker", warm_start: bool
+    trials: Trials,
+    points: Sequence[Point],
+    search: Search,
+    limits: Limits,
+    tracker: "Tracker",
+    journal: Journal,
+    warm_start: bool,
 ) -> _Feed:
     if search != "optuna":
         searcher: Searcher = Halving(points) if search == "asha" else Listed(points)
-        return _Feed(trials=trials, searcher=searcher, limits=limits, tracker=tracker, note=lambda point: None)
-    journal = Journal(trials)
+        return _Feed(trials=trials, searcher=searcher, limits=limits, tracker=tracker, note=journal.add)
     known = list(trials.distinct(journal.recorded())) if warm_start else []
     nobody: Searcher = Listed([])
     feed = _Feed(trials=trials, searcher=nobody, limits=limits, tracker=tracker, note=journal.add)
@@ -226,7 +250,7 @@ def _feed(
         seed=DRAWS,
         key=trials.key,
         known=[(point, feed.results[trials.key(point)]["dev"]) for point in known],
-        first=[point for point in journal.points if point not in known],
+        first=journal.points,
     )
     return feed
 
@@ -289,4 +313,5 @@ def best_recipe(swept: Swept, task: str) -> str:
         changes["method"] = given.method.name  # which stands for its default settings
     arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
     interval = f", 95 % interval {found['low']:.2f} to {found['high']:.2f}" if "low" in found else ", of one seed"
+    arguments = storage.shown(arguments)
     return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {found['dev']:.2f}{interval}"

@@ -166,4 +166,5 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         for place, inner in enumerate(value):
             yield from flat(inner, f"{name}[{place}]")
     else:
-        yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        yield name, shown(told) if isinstance(told, str) else told

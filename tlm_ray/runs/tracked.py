@@ -139,13 +139,11 @@ def _folder(stage: Stage) -> str:
 
 
 def _name(last: Stage, words: Mapping[str, Any]) -> str:
-    """Say which training it is: its row, task and seed; what a sweep varies stands for the row."""
+    """Say which training it is: its row, task and seed."""
     if not words:
         return f"{last.name} {last.fingerprint[:8]}"
-    rest = {name: value for name, value in words.items() if name not in NAMED}
-    row = words.get("row") or ", ".join(f"{name} {value}" for name, value in rest.items())
     seed = f"seed {words['seed']}" if "seed" in words else ""
-    return " · ".join(str(part) for part in (row, words.get("task", ""), seed) if part)
+    return " · ".join(str(part) for part in (words.get("row", ""), words.get("task", ""), seed) if part)
 
 
 def _trained(last: Stage) -> list[tuple[str, Stage]]:

@@ -29,25 +29,21 @@ def default_uri() -> str:
 
 
 class Tracker:
-    """An experiment's run and those of its trainings; travels to the processes of a sweep's trials.
+    """An experiment's run and those of its trainings.
 
-    root: the location of the stages. trainings: what is tracked; the same ones are one run, whenever they are made.
+    root: the location of the stages. key: what tells the experiment from others of its name; "" for its trainings,
+    which are all labelled before the first begins. The same experiment is one run, whenever it is made.
     """
 
-    def __init__(
-        self, name: str, uri: str, root: str, parent: str = "", alive: bool = True, trainings: Iterable[Tracked] = ()
-    ):
-        self.name, self.uri, self.root, self.parent, self.alive = name, _absolute(uri), root, parent, alive
-        self.trainings = {one.key: one for one in trainings}
+    def __init__(self, name: str, uri: str, root: str, key: str = ""):
+        self.name, self.uri, self.root, self.key = name, _absolute(uri), root, key
+        self.parent, self.alive = "", True
+        self.trainings: dict[str, Tracked] = {}
         self.complete: set[str] = set()  # trainings of which the store has all, by their keys
         self.followed: dict[str, str] = {}  # open runs of trainings in this process, by their keys
         self.monitor: SystemMetricsMonitor | None = None
         self.said = False
         self.lock = threading.RLock()
-
-    def __reduce__(self):
-        self._try(self._begin)
-        return Tracker, (self.name, self.uri, self.root, self.parent, self.alive, tuple(self.trainings.values()))
 
     @cached_property
     def store(self) -> Store:
@@ -55,9 +51,9 @@ class Tracker:
         return Store(self.uri, self.name)
 
     @classmethod
-    def start(cls, name: str, *, uri: str, root: str) -> "Tracker":
+    def start(cls, name: str, *, uri: str, root: str, key: str = "") -> "Tracker":
         """Make the store and the experiment once, before anything runs in parallel."""
-        tracker = cls(name, uri, root)
+        tracker = cls(name, uri, root, key)
         tracker._try(lambda: tracker.store.experiment)
         return tracker
 
@@ -82,9 +78,9 @@ class Tracker:
         self.said = True
 
     def label(self, last: Stage, parameters: Mapping[str, Any] | None = None, **words: Any) -> None:
-        """Name a training, by its last stage, in a reader's words: row, task, seed; all before the first is made.
+        """Name a training, by its last stage, in a reader's words: row, task, seed.
 
-        parameters: what else its run says of it. Without a row the other words name it.
+        parameters: what else its run says of it.
         """
         one = Tracked.of(last, words, parameters or {})
         self.trainings[one.key] = one
@@ -98,8 +94,8 @@ class Tracker:
         """Open the experiment's run: the one that the same trainings had before, or a new one."""
         if self.parent:
             return
-        key = fingerprint_of({"root": self.root, "trainings": sorted(self.trainings)})
-        before = self.store.runs(**{TRAININGS: key}) if self.trainings else []
+        key = fingerprint_of({"root": self.root, "trainings": self.key or sorted(self.trainings)})
+        before = self.store.runs(**{TRAININGS: key}) if self.key or self.trainings else []
         run = before[0] if before else self.store.run(self.name, _origin() | {TRAININGS: key})
         self.parent = run.info.run_id
         if run.info.status != FINISHED:
@@ -107,6 +103,11 @@ class Tracker:
             self.monitor = self.store.monitor(run)
         if before:
             self._learn()
+        if not self.key:
+            self._describe(run)
+
+    def _describe(self, run: Run) -> None:
+        """Log what all trainings have in common: once all are known, as MLflow refuses a second value."""
         if self.trainings:
             self.store.log_parameters(run, shared_parameters(list(self.trainings.values())))
 
@@ -175,7 +176,8 @@ class Tracker:
             self._try(self._give_up, one, status)
 
     def _give_up(self, one: Tracked, status: str) -> None:
-        for run in self._children(one.key) if self.parent else []:
+        self._begin()
+        for run in self._children(one.key):
             self.store.end(run.info.run_id, status)
 
     def finish(self, metrics: Mapping[str, float]) -> None:
@@ -193,6 +195,7 @@ class Tracker:
         for one in self.trainings.values():
             if is_complete(one, self.root):
                 self._complete(one)
+        self._describe(self.store.client.get_run(self.parent))
         sources = dict.fromkeys(source for one in self.trainings.values() for source in one.sources)
         self.store.log_sources(self.parent, list(sources), self.root)
         self.store.log_numbers(self.parent, metrics)

@@ -58,8 +58,7 @@ class Trial:
     @property
     def words(self) -> str:
         """The point in a line of words."""
-        part = "" if self.chosen.share == 1 else f", {self.chosen.share:.2g} of the steps"
-        return words_of(self.labels) + part
+        return _words(self.labels, self.chosen)
 
     def is_done(self, root: str) -> bool:
         """Say whether all its trainings are recorded."""
@@ -92,10 +91,11 @@ class Trials:
     def trial(self, chosen: Chosen) -> Trial:
         """Return a point's trial."""
         labels, stages = self.space.labels(chosen.point), {}
+        row = _words(labels, chosen)
         for task in self.bases:
             recipe = self.recipe(task, chosen)
             for seed in range(self.seeds):
-                training = Training(row=words_of(labels), task=task, recipe=recipe, seed=seed)
+                training = Training(row=row, task=task, recipe=recipe, seed=seed)
                 stages[training] = self.flow.stages(recipe, task, seed)
         return Trial(chosen=chosen, labels=labels, stages=stages)
 
@@ -117,18 +117,21 @@ class Trials:
 
     def result(self, trial: Trial, tracker: "Tracker") -> dict[str, Any]:
         """Return a finished trial as tables take it: values, dev, its 95 % interval over seeds, each task's mean."""
-        cells = Outcome(
+        outcome = Outcome(
             name=trial.words,
             stages=trial.stages,
             root=self.flow.execution.root,
             tracker=tracker,
             metric=self.flow.metric,
             is_tested=False,
-        ).cells("dev")
-        over_seeds = [fmean(scores) for scores in zip(*(cell.scores for cell in cells), strict=True)]
+        )
+        scores: dict[str, list[float]] = {task: [] for task in self.bases}
+        for training in trial.stages:
+            scores[training.task].append(outcome.facts(training)["dev"])
+        over_seeds = [fmean(each) for each in zip(*scores.values(), strict=True)]
         interval = interval_of(over_seeds)
         ends = {} if interval is None else {"low": interval[0], "high": interval[1]}
-        tasks = {short_name(cell.task): cell.mean for cell in cells} if len(cells) > 1 else {}
+        tasks = {short_name(task): fmean(own) for task, own in scores.items()} if len(scores) > 1 else {}
         return {**trial.labels, "dev": fmean(over_seeds), **ends, **tasks}
 
     def hours(self, trials: Iterable[Trial]) -> float:
@@ -146,3 +149,7 @@ class Trials:
                 )
             seconds |= {name: known.get(name, expected.get(name, 0.0)) for name in records}
         return worker_hours(sum(seconds.values()), run.compute)
+
+
+def _words(labels: Mapping[str, Any], chosen: Chosen) -> str:
+    return words_of(labels) + ("" if chosen.share == 1 else f", {chosen.share:.2g} of the steps")

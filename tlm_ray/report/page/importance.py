@@ -1,13 +1,13 @@
 """How much each parameter of a sweep decides: its share of the variance of the dev score."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-MOST_LEVELS = 10  # with more values than this a parameter was drawn, not taken from a grid
+from tlm_ray.report.parameters import MOST_LEVELS, is_number
+
 BINS = 5  # of as many trials each, for one that was drawn
 FEWEST = 8  # trials, below which shares say nothing
 METHOD = (
@@ -63,8 +63,3 @@ def _parts(values: Sequence[Any]) -> list[np.ndarray]:
         return [np.flatnonzero(texts == level) for level in levels]
     order = np.argsort(np.array(values, float), kind="stable")
     return [part for part in np.array_split(order, BINS) if len(part)]
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value has a place on an axis."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -6,7 +6,7 @@ from typing import Any
 from tlm_ray.report.page.importance import METHOD
 from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.template import render
-from tlm_ray.report.page.trials import Trials, is_score
+from tlm_ray.report.page.trials import Trials
 from tlm_ray.report.story import Story
 
 
@@ -15,10 +15,9 @@ def sweep_page(
 ) -> str:
     """Return an HTML page that needs no other file.
 
-    trials: of each its parameters, numbers or words, "dev", the development score in percent (None or NaN without
-    one), and whatever else is known, such as "dev_low", "dev_high" or "state". parameters: their names.
+    trials: as `tlm_ray.report.sweeps.sort_trials` returns them, the best first. parameters: their names.
     """
-    found = Trials(all=sorted(trials, key=_rank), names=parameters)
+    found = Trials(all=trials, names=parameters)
     return render(
         "sweep.html",
         title=name,
@@ -29,11 +28,6 @@ def sweep_page(
         method=METHOD,
         **told(story),
     )
-
-
-def _rank(trial: Mapping[str, Any]) -> tuple[bool, float]:
-    dev = trial.get("dev")
-    return (False, -float(dev)) if is_score(dev) and dev is not None else (True, 0.0)
 
 
 def _what(trials: Trials) -> str:
@@ -47,7 +41,7 @@ def _best(trials: Trials) -> str:
         return ""
     _, best = trials.scored[0]
     between = ""
-    if is_score(best.get("dev_low")) and is_score(best.get("dev_high")):
-        between = f" ({best['dev_low']:.2f} to {best['dev_high']:.2f})"
+    if "low" in best:
+        between = f" (95 % interval {best['low']:.2f} to {best['high']:.2f})"
     chosen = ", ".join(f"{name} {trials.text(best, name)}" for name in trials.names)
     return f"Best: {chosen}, with a dev score of {best['dev']:.2f}{between}."

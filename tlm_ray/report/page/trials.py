@@ -10,9 +10,11 @@ from markupsafe import Markup
 
 from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.page import svg
+from tlm_ray.report.page.axes import axis_of
 from tlm_ray.report.page.charts import Chart
 from tlm_ray.report.page.importance import Importance, importances
-from tlm_ray.report.page.parameters import Parameter, short
+from tlm_ray.report.parameters import Parameter, short
+from tlm_ray.report.sweeps import SCORES
 
 QUANTILES = 5  # kinds of colours, from the worst fifth to the best
 HIGH, WIDE, ROOM = 300, 760, 46  # of parallel coordinates, in pixels, and what is free at their sides
@@ -53,7 +55,7 @@ class Trials:
         value = trial.get(column)
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return ABSENT
-        return f"{value:.2f}" if column.startswith("dev") and isinstance(value, float) else short(value)
+        return f"{value:.2f}" if column in SCORES and isinstance(value, float) else short(value)
 
     def importances(self) -> list[Importance]:
         """Return how much each parameter decides."""
@@ -67,7 +69,7 @@ class Trials:
         return Chart(heading="Score over each parameter", panels=panels, notes=notes)
 
     def _points(self, parameter: Parameter) -> Markup:
-        panel = svg.Panel(x=_cut(parameter.axis(margin=0.07)), y=self._scores)
+        panel = svg.Panel(x=_cut(axis_of(parameter, margin=0.07)), y=self._scores)
         best: dict[float, float] = {}
         dots = []
         for number, trial in self.scored:
@@ -84,7 +86,7 @@ class Trials:
 
     def parallel(self) -> Markup:
         """Return a line a trial across all parameters to its score; the best are drawn last, over the others."""
-        axes = [(p.name, p.axis(margin=0.05)) for p in self.varied] + [("dev", self._scores)]
+        axes = [(p.name, axis_of(p, margin=0.05)) for p in self.varied] + [("dev", self._scores)]
         places = [ROOM + i * (WIDE - 2 * ROOM) / (len(axes) - 1) for i in range(len(axes))]
         lines = [self._line(rank, axes, places) for rank in range(len(self.scored) - 1, -1, -1)]
         frame = [_upright(name, axis, x) for (name, axis), x in zip(axes, places, strict=True)]

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tlm_ray.report.page import svg
-from tlm_ray.report.page.importance import MOST_LEVELS, is_number
-
+MOST_LEVELS = 10  # with more distinct values than this a parameter was drawn, not taken from a grid
 # A parameter whose values span more than this factor, and whose middle one lies so near to the smallest, a share of
 # the span, has a logarithmic scale. Of numbers drawn evenly the middle one lies at half, of decades below a tenth.
 LOG_SPAN, LOG_MEDIAN = 20, 0.25
-GAP = 0.09  # of an axis, between two ticks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,28 +51,17 @@ class Parameter:
         """Whether it has few enough values to stand each by itself."""
         return self.scale == "words" or len(self.levels) <= MOST_LEVELS
 
-    def axis(self, *, margin: float) -> svg.Axis:
-        """Return its axis; margin: free at each end, a share."""
-        low, high = self.position(self.levels[0]), self.position(self.levels[-1])
-        room = margin * (self.reach or 1.0)
-        marked = self.levels if self.is_grid else self._round(low, high)
-        ticks: list[tuple[float, str]] = []
+    def ticks(self, marked: Sequence[Any], *, gap: float) -> list[tuple[float, str]]:
+        """Return places of some values with their labels, without those that would run into the one before.
+
+        gap: the least between two, a share of the axis; words stand one beside the other and all have theirs.
+        """
+        found: list[tuple[float, str]] = []
         for value in marked:
             at = self.position(value)
-            if self.scale == "words" or not ticks or at - ticks[-1][0] >= GAP * self.reach:
-                ticks.append((at, short(value)))
-        return svg.Axis(low=low - room, high=high + room, ticks=ticks)
-
-    def _round(self, low: float, high: float) -> list[float]:
-        """Return round numbers within the values."""
-        first, last = self.levels[0], self.levels[-1]
-        if self.scale == "linear":
-            return [value for value, _ in svg.linear_axis([first, last], margin=0.0).ticks]
-        smallest = next(level for level in self.levels if level > 0)
-        decades = range(math.floor(math.log10(smallest)), math.ceil(math.log10(last)) + 1)
-        steps = (1, 2, 5) if high - low < 2 else (1,)
-        candidates = [0.0, *(m * 10.0**e for e in decades for m in steps)]
-        return [value for value in candidates if first <= value <= last]
+            if self.scale == "words" or not found or at - found[-1][0] >= gap * self.reach:
+                found.append((at, short(value)))
+        return found
 
 
 def _is_wide(levels: Sequence[float]) -> bool:
@@ -83,6 +69,11 @@ def _is_wide(levels: Sequence[float]) -> bool:
     above = [value for value in levels if value > 0]
     spans = bool(above) and levels[0] >= 0 and above[-1] > LOG_SPAN * above[0]
     return spans and median(levels) - levels[0] < LOG_MEDIAN * (levels[-1] - levels[0])
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value has a place on an axis."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def short(value: Any) -> str:
