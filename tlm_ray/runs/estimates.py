@@ -20,7 +20,7 @@ DOCUMENTS_S = 50.0  # of one core, to read the docstrings
 SCORED_S = 4.5e-11  # of a query's word and a passage
 TOKENIZER_S, TOKENIZER_MB_S = 1.5, 0.35
 COUNTS_S, COUNTED_MB_S = 1.8, 0.12
-SCORES_S, SCORED_TOKEN_S = 3.0, 6e-6  # of the metrics of a training
+SCORES_S, SCORED_TOKEN_S = 0.6, 6e-6  # of the metrics of a training
 MB = 1e6
 
 

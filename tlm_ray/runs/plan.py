@@ -1,5 +1,6 @@
 """What a run would do: each stage found or to make, who needs it and what it costs, before anything is spent."""
 
+import heapq
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -146,19 +147,35 @@ def show(
 def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float:
     """Return how long the stages to make take: data stages one by one, trainings side by side, each after its inputs.
 
-    overlap: trainings may run beside data stages, see `make`.
+    overlap: trainings may run beside data stages. What is ready first begins first, in the order of the lines: `make`.
     """
-    data = sum(line.seconds or 0.0 for line in lines if line.stage.lane == "data")
-    ends: dict[str, float] = {}
-    busy, clock = [0.0 if overlap else data] * at_once, 0.0
-    for line in lines:  # inputs first
-        ready = max((ends.get(source.fingerprint, 0.0) for source in line.stage.inputs.values()), default=0.0)
-        if line.stage.lane == "data":
-            clock = ends[line.stage.fingerprint] = max(ready, clock) + (line.seconds or 0.0)
-            continue
-        lane = busy.index(min(busy))
-        busy[lane] = ends[line.stage.fingerprint] = max(ready, busy[lane]) + (line.seconds or 0.0)
-    return max([clock, *ends.values()])
+    places = {line.stage.fingerprint: place for place, line in enumerate(lines)}
+    missing = [{s.fingerprint for s in line.stage.inputs.values()} & places.keys() for line in lines]
+    users: dict[str, list[int]] = {}
+    for place, inputs in enumerate(missing):
+        for name in inputs:
+            users.setdefault(name, []).append(place)
+    ready: dict[str, list[int]] = {lane: [] for lane in LANES}
+    for place, inputs in enumerate(missing):
+        if not inputs:
+            heapq.heappush(ready[lines[place].stage.lane], place)
+    room, data, clock = {"data": 1, "train": at_once}, sum(line.stage.lane == "data" for line in lines), 0.0
+    running: list[tuple[float, int]] = []
+    while running or any(ready.values()):
+        for lane in LANES:
+            while ready[lane] and room[lane] and (lane == "data" or overlap or not data):
+                place = heapq.heappop(ready[lane])
+                heapq.heappush(running, (clock + (lines[place].seconds or 0.0), place))
+                room[lane] -= 1
+        clock, place = heapq.heappop(running)
+        stage = lines[place].stage
+        room[stage.lane] += 1
+        data -= stage.lane == "data"
+        for user in users.get(stage.fingerprint, ()):
+            missing[user].discard(stage.fingerprint)
+            if not missing[user]:
+                heapq.heappush(ready[lines[user].stage.lane], user)
+    return clock
 
 
 def _table(lines: Sequence[Line]) -> Table:
