@@ -1,4 +1,4 @@
-"""Tables 2 to 8 and figure 1 of the paper on one root, and what agrees with the paper: was each expected difference shown?
+"""Tables 2 to 8 and figure 1 of the paper on one root, and what agrees with it: was each expected difference shown?
 
     python experiments/paper.py                                                          # embedded data, tiny models
     python experiments/paper.py --scale mini --tasks sciie chemprot --task-root data/tasks --corpus data/corpus
