@@ -164,6 +164,25 @@ def test_a_writer_that_raises_leaves_nothing(root, error):
     assert list_files(root, missing_ok=True) == []
 
 
+@pytest.mark.parametrize("size", [4, 12 << 20])  # a store takes the larger one in parts
+def test_a_writer_that_raises_leaves_what_was_there(root, size):
+    uri = storage.join(root, "file")
+    storage.write_bytes(uri, b"old")
+    with pytest.raises(KeyError), storage.open_output(uri) as stream:
+        stream.write(b"n" * size)
+        raise KeyError
+    assert storage.read_bytes(uri) == b"old"
+    storage.write_bytes(uri, b"n" * size)
+    assert storage.read_bytes(uri) == b"n" * size
+
+
+def test_a_store_has_one_client_whatever_is_opened_in_it(s3_query):
+    first, path = storage.open_filesystem(f"s3://key:secret@one/a/b%20c/{s3_query}")
+    again, other = storage.open_filesystem(f"s3://key:secret@one/d{s3_query}")
+    assert first is again and (path, other) == ("one/a/b c", "one/d")
+    assert storage.open_filesystem(f"s3://key:other@one/d{s3_query}")[0] is not first, "other credentials"
+
+
 def test_a_local_file_is_old_or_new_but_never_between(tmp_path):
     uri = str(tmp_path / "file")
     storage.write_bytes(uri, b"old")

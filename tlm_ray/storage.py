@@ -13,9 +13,10 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 REMOTE_CHUNK_BYTES = 8 << 20
 MAKE_ANEW = "delete its folder to make it anew"  # the fix for a damaged file of a stage
 URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
+STORES = ("s3", "gs")  # schemes of object stores, each bucket of which has a client
 # the names of a URI's options that hold credentials
 SECRETS = r"sig|[^=&\s]*(?:key|token|secret|signature|password|credential)[^=&\s]*"
 
@@ -38,11 +40,24 @@ def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     if len(scheme) < 2:  # no scheme (a one-letter scheme is a drive)
         return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(str(uri)))
     try:
+        if scheme in STORES:
+            split = urlsplit(str(uri))
+            bucket = split.netloc.rpartition("@")[2]
+            return _client(scheme, split.netloc, split.query), (bucket + unquote(split.path)).rstrip("/")
         return pafs.FileSystem.from_uri(quote(str(uri), safe=URI_CHARACTERS))
     except pa.ArrowInvalid as error:
         raise ValueError(
             f"location {uri!r}: pyarrow opens no such scheme ({error}); use a local path, s3://, gs:// or hf://"
         ) from error
+
+
+@lru_cache(maxsize=64)
+def _client(scheme: str, netloc: str, query: str) -> pafs.FileSystem:
+    """Return the client of a bucket, one a process: each has connections, and credentials, of its own to get."""
+    if scheme == "s3" and "allow_delayed_open" not in query:
+        query += "&allow_delayed_open=true" if query else "allow_delayed_open=true"  # one request for a small file
+    uri = urlunsplit((scheme, netloc, "/", query, ""))
+    return pafs.FileSystem.from_uri(quote(uri, safe=URI_CHARACTERS))[0]
 
 
 def is_local(uri: str) -> bool:
@@ -121,19 +136,27 @@ def read_lines(uri: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_output(uri: str) -> Iterator[pa.NativeFile]:
-    """Open a file for writing; it appears under its name when the block ends, and not at all if it raises."""
+    """Open a file for writing; it appears under its name when the block ends.
+
+    If the block raises, what was there stays, be it nothing or an older file.
+    """
     filesystem, path = open_filesystem(uri)
-    local = isinstance(filesystem, pafs.LocalFileSystem)
-    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp" if local else path
-    if local:
-        filesystem.create_dir(os.path.dirname(path), recursive=True)
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        # uploaded when it is whole: closing a store's stream publishes what was written, even if that is a part
+        with tempfile.TemporaryDirectory() as folder:
+            whole = os.path.join(folder, "whole")
+            with open_output(whole) as stream:
+                yield stream
+            pafs.copy_files(whole, path, destination_filesystem=filesystem)
+        return
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    filesystem.create_dir(os.path.dirname(path), recursive=True)
     try:
         with filesystem.open_output_stream(temporary, compression=None) as stream:
             yield stream
-        if local:  # an object store shows an object when its upload is complete
-            os.replace(temporary, path)
+        os.replace(temporary, path)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # closing the stream has published a part in an object store
+        with contextlib.suppress(OSError):
             filesystem.delete_file(temporary)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(error.errno, "no space left to write it; free some, then run the same again", uri) from error
