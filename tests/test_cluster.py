@@ -1,6 +1,8 @@
 """All files of cluster/ against those who will read them, offline: Ray, botocore, pip."""
 
 import re
+import shutil
+import zipfile
 from pathlib import Path
 
 import botocore.session
@@ -23,6 +25,7 @@ from cluster_files import (
 )
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from ray._private.runtime_env.packaging import create_package
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
 
@@ -128,6 +131,22 @@ def test_no_open_listener_and_no_secret(path: Path) -> None:
     assert "[::]" not in text
     assert SECRETS.search(text) is None
     assert re.search(r"(?i)(token|password|secret(_access)?_key)['\"]?\s*[:=]\s*\w{16,}", text) is None
+
+
+def test_a_job_uploads_neither_secrets_nor_data_nor_results(tmp_path: Path) -> None:
+    """Ray sends the working folder to the cluster without what .gitignore names."""
+    shutil.copy(Path(__file__).parents[1] / ".gitignore", tmp_path)
+    kept, left = (
+        ["code.py", "tlm_ray/corpus/data.py"],
+        [".env", "storage.env", "data/tasks/a.csv", ".tlm/b", "mlflow.db"],
+    )
+    for name in kept + left:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    create_package(str(tmp_path), tmp_path / "package.zip", include_gitignore=True)
+    with zipfile.ZipFile(tmp_path / "package.zip") as package:
+        assert {name for name in package.namelist() if not name.endswith("/")} >= set(kept)
+        assert not set(left) & set(package.namelist())
 
 
 @pytest.mark.parametrize("name", KUBERNETES)
