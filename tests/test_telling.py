@@ -9,11 +9,12 @@ from small import small_flow, small_recipe
 from tlm_ray import storage
 from tlm_ray.plain import TfIdf
 from tlm_ray.report import View
+from tlm_ray.retrieval.methods import Given
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.provenance import describe_run, shown_command
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import RECORD
-from tlm_ray.runs.telling import Teller
+from tlm_ray.runs.telling import Teller, settings_of
 from tlm_ray.training.settings import Compute
 
 FACTS = {
@@ -121,3 +122,9 @@ def test_a_run_says_where_it_was(monkeypatch):
     run = describe_run("s3://key:secret@bucket")
     assert run.command == "python x.py --root 's3://***@bucket'" and run.root == "s3://***@bucket"
     assert set(run.versions) >= {"python", "torch", "ray", "transformers"} and "CPUs" in run.hardware["processor"]
+
+
+def test_settings_are_told_without_the_credentials_of_a_given_file():
+    recipe = small_recipe(method=Given(location="s3://KEY:secret@bucket/x.csv?secret_key=abc"))
+    told = str(settings_of(recipe))
+    assert "bucket/x.csv" in told and "secret@" not in told and "abc" not in told

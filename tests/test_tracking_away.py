@@ -104,3 +104,10 @@ def test_steps_that_the_controller_could_not_log_are_logged_when_the_training_en
     recorded(last, root)
     tracker.close(last, {})
     assert steps(tracker, logger) == list(range(1, 251))
+
+
+def test_a_database_that_cannot_be_opened_is_not_waited_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mlflow.store.db.utils.time.sleep", lambda seconds: pytest.fail(f"slept {seconds} s"))
+    (tmp_path / "folder").mkdir()
+    Tracker.start("test", uri=f"sqlite:///{tmp_path}/folder", root=str(tmp_path))
+    assert capsys.readouterr().out.count("going on without it") == 1
