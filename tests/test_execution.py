@@ -8,7 +8,7 @@ import pytest
 from tlm_ray import storage
 from tlm_ray.listing import list_files
 from tlm_ray.runs.execution import Execution, make
-from tlm_ray.runs.locks import StageLocked, locked
+from tlm_ray.runs.locks import LOCKS, StageLocked, locked
 from tlm_ray.runs.stages import Stage, unique
 
 RECORD = "record.json"
@@ -211,7 +211,7 @@ def test_facts_that_are_not_json_leave_no_record(kitchen):
 
 def test_a_stage_that_another_job_makes_is_refused_by_host_and_process(kitchen):
     stage = kitchen.stage("task")
-    with locked(stage.folder(kitchen.root)), pytest.raises(StageLocked, match=f"process {os.getpid()}"):
+    with locked(kitchen.root, stage.key), pytest.raises(StageLocked, match=f"process {os.getpid()}"):
         kitchen.make(stage)
     assert kitchen.made == []
     assert kitchen.make(stage) == ["task"]
@@ -220,7 +220,7 @@ def test_a_stage_that_another_job_makes_is_refused_by_host_and_process(kitchen):
 def test_a_job_does_not_wait_for_the_lock_of_what_is_found(kitchen):
     stage = kitchen.stage("task")
     kitchen.make(stage)
-    with locked(stage.folder(kitchen.root)):
+    with locked(kitchen.root, stage.key):
         assert kitchen.make(stage) == []
 
 
@@ -235,6 +235,18 @@ def test_what_another_job_finished_meanwhile_is_not_made_again(kitchen):
     assert kitchen.make(blocks, watch=watch) == ["task", "blocks"]
 
 
+def test_a_job_whose_claim_fell_leaves_the_record_to_the_one_that_took_over(kitchen):
+    def sleep(folder, inputs):
+        for claim in list_files(storage.join(kitchen.root, LOCKS)):
+            storage.delete(claim.uri)
+        return {}
+
+    stage = Stage(name="data", version=1, parameters={}, make=sleep)
+    with pytest.raises(StageLocked, match=f"stage '{stage.key}': this job gave no sign of life"):
+        make([stage], kitchen.root)
+    assert not kitchen.has(stage)
+
+
 def test_trainings_run_side_by_side_and_data_stages_alone(kitchen):
     together = threading.Barrier(3)
 
@@ -243,8 +255,8 @@ def test_trainings_run_side_by_side_and_data_stages_alone(kitchen):
         return {}
 
     def alone(folder, inputs):
-        held = list_files(storage.join(kitchen.root, "data"), "lock.json")
-        assert len(held) == 1, "two data stages at once"
+        held = list_files(storage.join(kitchen.root, LOCKS), ".json")
+        assert sum("/data-" in claim.uri for claim in held) == 1, "two data stages at once"
         return {}
 
     trainings = [Stage(name="train", version=v, parameters={}, make=meet, lane="train") for v in (1, 2, 3)]

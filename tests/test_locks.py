@@ -1,26 +1,42 @@
-"""Locks: one job a stage, a lock falls with its owner, and only its owner removes it."""
+"""Locks: one job a stage, however long each sleeps between its steps; a lock falls with its owner, and only with it."""
 
+import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 
 import pytest
 
 from tlm_ray import storage
+from tlm_ray.listing import list_files
 from tlm_ray.runs import locks
-from tlm_ray.runs.locks import StageLocked, locked
+from tlm_ray.runs.locks import Claim, StageLocked, locked
 
 HERE = socket.gethostname()
+STAGE = "stage_one-0123456789"
+HOLDS_UNTIL_TOLD = """
+import sys
+from tlm_ray.runs.locks import locked
+with locked(sys.argv[1], sys.argv[2]):
+    print("held", flush=True)
+    input()
+"""
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return str(tmp_path / "stage_one" / "0123456789")
+def root(tmp_path):
+    return str(tmp_path / "root")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(locks, "PAUSES_S", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -32,14 +48,30 @@ def child():
     process.communicate()
 
 
-def lock_file(folder):
-    return storage.join(folder, locks.LOCK)
+def claims(root):
+    return [file.uri for file in list_files(storage.join(root, locks.LOCKS), missing_ok=True)]
 
 
-def write_lock(folder, *, host=HERE, pid=0, started=None, age_s=0.0):
-    started = locks._started(pid) if started is None else started
-    lock = {"owner": "theirs", "host": host, "pid": pid, "started": started, "beat": time.time() - age_s}
-    storage.write_json(lock_file(folder), lock)
+def write_claim(root, *, pid, started="", **changes):
+    """Leave the claim of another job; return where it is."""
+    claim = replace(Claim.mine(), pid=pid, started=started or locks._started(pid), **changes)
+    uri = storage.join(root, locks.LOCKS, f"{STAGE}-theirs.json")
+    storage.write_json(uri, asdict(claim))
+    return uri
+
+
+@pytest.fixture
+def aged(monkeypatch):
+    """Have the store say that a claim was written some seconds ago."""
+
+    def make_old(uri, age_s):
+        def old(*arguments, **options):
+            files = list_files(*arguments, **options)
+            return [replace(f, modified_ns=f.modified_ns - int(age_s * 1e9)) if f.uri == uri else f for f in files]
+
+        monkeypatch.setattr(locks, "list_files", old)
+
+    return make_old
 
 
 def end(process):
@@ -47,125 +79,224 @@ def end(process):
     process.communicate()
 
 
-def test_the_lock_names_its_owner_and_is_gone_afterwards(folder):
-    with locked(folder):
-        lock = storage.read_json(lock_file(folder))
-        assert (lock["host"], lock["pid"]) == (HERE, os.getpid())
-        assert time.time() - lock["beat"] < 5
-    assert not storage.exists(lock_file(folder))
+def test_the_claim_names_its_owner_and_is_gone_afterwards(root):
+    with locked(root, STAGE):
+        (uri,) = claims(root)
+        claim = storage.read_json(uri)
+        assert (claim["host"], claim["pid"]) == (HERE, os.getpid())
+    assert not claims(root)
 
 
-def test_a_second_job_is_refused_with_host_and_process(folder):
-    with locked(folder):
+def test_a_second_job_is_refused_with_host_and_process(root):
+    with locked(root, STAGE) as lock:
         with (
             pytest.raises(StageLocked, match=f"host {HERE}, process {os.getpid()}.* wait for it, or stop it"),
-            locked(folder),
+            locked(root, STAGE),
         ):
             pytest.fail("two jobs hold one lock")
-        assert storage.exists(lock_file(folder)), "the one that was refused must not remove it"
-    with locked(folder):
+        lock.check()
+        assert len(claims(root)) == 1, "the one that was refused withdraws its own claim, and only that"
+    with locked(root, STAGE):
         pass
 
 
-def test_two_stages_do_not_lock_each_other(tmp_path):
-    folders = [str(tmp_path / name) for name in ("one", "two")]
-    with locked(folders[0]), locked(folders[1]):
-        assert all(storage.exists(lock_file(folder)) for folder in folders)
+def test_two_stages_do_not_lock_each_other(root):
+    with locked(root, "blocks-01"), locked(root, "blocks-012"), locked(root, "stage_one-01"):
+        assert len(claims(root)) == 3
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_the_lock_is_released_after_an_error(folder, error):
-    with pytest.raises(error), locked(folder):
+def test_the_lock_is_released_after_an_error(root, error):
+    with pytest.raises(error), locked(root, STAGE):
         raise error
-    assert not storage.exists(lock_file(folder))
+    assert not claims(root)
     assert not any("_keep_beating" in thread.name for thread in threading.enumerate())
 
 
-def test_the_lock_of_a_running_process_of_this_host_holds(folder, child):
-    write_lock(folder, pid=child.pid)
-    with pytest.raises(StageLocked, match=f"process {child.pid}"), locked(folder):
+def test_a_store_that_does_not_list_what_it_holds_is_refused(root, monkeypatch):
+    monkeypatch.setattr(locks, "list_files", lambda *arguments: [])
+    with pytest.raises(OSError, match="was written and is not listed"), locked(root, STAGE):
+        pass
+    assert not claims(root)
+
+
+def test_the_claim_of_a_running_process_of_this_machine_holds(root, child):
+    write_claim(root, pid=child.pid)
+    with pytest.raises(StageLocked, match=f"process {child.pid}"), locked(root, STAGE):
         pass
 
 
-def test_the_lock_of_a_process_of_this_host_that_is_gone_is_free_at_once(folder, child):
-    write_lock(folder, pid=child.pid)
+def test_the_claim_of_a_process_of_this_machine_that_is_gone_is_void_at_once(root, child):
+    uri = write_claim(root, pid=child.pid)
     end(child)
-    with locked(folder):
-        assert storage.read_json(lock_file(folder))["pid"] == os.getpid()
+    with locked(root, STAGE):
+        assert not storage.exists(uri)
 
 
-def test_a_process_that_was_given_the_number_of_a_dead_one_does_not_hold_its_lock(folder, child):
-    write_lock(folder, pid=child.pid, started="an earlier start")
-    with locked(folder):
-        assert storage.read_json(lock_file(folder))["pid"] == os.getpid()
+def test_a_process_that_was_given_the_number_of_a_dead_one_does_not_hold_its_lock(root, child):
+    uri = write_claim(root, pid=child.pid, started="an earlier start")
+    with locked(root, STAGE):
+        assert not storage.exists(uri)
 
 
-def test_a_fresh_lock_of_another_host_holds_whatever_runs_here(folder, child):
-    write_lock(folder, host="elsewhere", pid=child.pid, started="unknown here", age_s=locks.STALE_S - 5)
-    with pytest.raises(StageLocked, match=f"host elsewhere, process {child.pid}"), locked(folder):
+def test_a_fresh_claim_of_another_machine_or_container_holds_whatever_runs_here(root, child, aged):
+    uri = write_claim(root, pid=child.pid, host="elsewhere", space="a boot, a container", started="unknown")
+    aged(uri, locks.STALE_S - 5)
+    with pytest.raises(StageLocked, match=f"host elsewhere, process {child.pid}"), locked(root, STAGE):
         pass
 
 
-@pytest.mark.parametrize("host", [HERE, "elsewhere"])
-def test_a_lock_without_a_heartbeat_for_a_minute_is_taken_over(folder, child, host):
-    write_lock(folder, host=host, pid=child.pid, age_s=locks.STALE_S + 1)
-    with locked(folder):
-        assert storage.read_json(lock_file(folder))["host"] == HERE
+@pytest.mark.parametrize("space", ["", "a boot, a container"])
+def test_a_claim_without_a_heartbeat_for_a_minute_is_void(root, child, aged, space):
+    uri = write_claim(root, pid=child.pid, **({"space": space} if space else {}))
+    aged(uri, locks.STALE_S + 1)
+    with locked(root, STAGE):
+        assert not storage.exists(uri)
 
 
-def test_the_heart_beats_while_the_lock_is_held(folder, monkeypatch):
+def test_a_damaged_claim_is_named(root):
+    uri = storage.join(root, locks.LOCKS, f"{STAGE}-theirs.json")
+    storage.write_json(uri, {"owner": "an earlier form"})
+    with pytest.raises(ValueError, match=f"{uri}.* is no claim of a job .*; delete this file"), locked(root, STAGE):
+        pass
+
+
+def test_the_heart_beats_while_the_lock_is_held(root, monkeypatch):
     monkeypatch.setattr(locks, "BEAT_S", 0.001)
     beats, beat = threading.Semaphore(0), locks._beat
-    monkeypatch.setattr(locks, "_beat", lambda uri, mine: (beat(uri, mine), beats.release()))
-    with locked(folder):
-        first = storage.read_json(lock_file(folder))["beat"]
+    monkeypatch.setattr(locks, "_beat", lambda uri: (beat(uri), beats.release()))
+    with locked(root, STAGE):
+        (first,) = list_files(storage.join(root, locks.LOCKS))
         assert all(beats.acquire(timeout=10) for _ in range(3))
-        assert storage.read_json(lock_file(folder))["beat"] > first
-    assert not storage.exists(lock_file(folder)), "no beat may come after the release"
+        (later,) = list_files(storage.join(root, locks.LOCKS), ".json")
+        assert later.modified_ns > first.modified_ns
+    assert not claims(root), "no beat may come after the release"
 
 
-def test_a_job_that_lost_its_lock_leaves_the_new_owners_alone(folder, child, monkeypatch):
+def test_a_job_that_lost_its_claim_is_told_and_leaves_the_new_owners_alone(root, monkeypatch):
     monkeypatch.setattr(locks, "BEAT_S", 0.001)
-    asked, is_mine = threading.Semaphore(0), locks._is_mine
-    monkeypatch.setattr(locks, "_is_mine", lambda uri, mine: (is_mine(uri, mine), asked.release())[0])
-    with locked(folder):
-        write_lock(folder, pid=child.pid)
-        assert all(asked.acquire(timeout=10) for _ in range(3))
-    assert storage.read_json(lock_file(folder))["owner"] == "theirs"
+    asked, exists = threading.Semaphore(0), storage.exists
+    with locked(root, STAGE) as lock:
+        storage.delete(lock.uri)  # as another does with one that is a minute old
+        with locked(root, STAGE) as other:
+            monkeypatch.setattr(locks.storage, "exists", lambda uri: (exists(uri), asked.release())[0])
+            assert all(asked.acquire(timeout=10) for _ in range(6)), "both hearts beat on"
+            other.check()
+            with pytest.raises(StageLocked, match="gave no sign of life for 60 s, and another took over"):
+                lock.check()
+    assert not claims(root)
 
 
-def test_of_jobs_that_come_at_once_one_gets_the_lock(tmp_path):
-    def attempt(folder):
+STEPS = ("list_files", "_beat", "delete")
+
+
+class Turns:
+    """Lets two threads take their steps at the store in a given order; when it has ended, as they come."""
+
+    def __init__(self, order):
+        self.order, self.changed = list(order), threading.Condition()
+        self.ended, self.who = set(), threading.local()
+
+    def step(self, function):
+        def taken(*arguments, **options):
+            me = getattr(self.who, "number", None)
+            if me is None:  # not one of the two
+                return function(*arguments, **options)
+            with self.changed:
+                self.changed.wait_for(lambda: not self.order or self.order[0] == me or self.order[0] in self.ended)
+                if self.order and self.order[0] in self.ended:
+                    self.order = [number for number in self.order if number not in self.ended]
+                self.order = self.order[1:]
+                result = function(*arguments, **options)
+                self.changed.notify_all()
+            return result
+
+        return taken
+
+    def end(self):
+        with self.changed:
+            self.ended.add(self.who.number)
+            self.changed.notify_all()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_order_of_two_jobs_steps_lets_both_in(tmp_path, monkeypatch, first):
+    """Every order of their first eight steps: a job that sleeps between any two of its own, however long."""
+
+    def attempt(number, turns, root, inside, leave):
+        turns.who.number = number
+        try:
+            with locked(root, STAGE):
+                inside.append(number)
+                turns.end()
+                leave.wait(10)
+        except StageLocked:
+            pass
+        finally:
+            turns.end()
+            leave.set() if number not in inside else None
+
+    real = {name: getattr(locks, name) if hasattr(locks, name) else getattr(storage, name) for name in STEPS}
+    for turn, rest in enumerate(itertools.product((0, 1), repeat=7)):
+        turns, inside, leave = Turns((first, *rest)), [], threading.Event()
+        monkeypatch.setattr(locks, "_beat", turns.step(real["_beat"]))
+        monkeypatch.setattr(locks, "list_files", turns.step(real["list_files"]))
+        monkeypatch.setattr(locks.storage, "delete", turns.step(real["delete"]))
+        root = str(tmp_path / str(turn))
+        threads = [threading.Thread(target=attempt, args=(n, turns, root, inside, leave)) for n in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert len(inside) <= 1, (first, *rest)
+
+
+def test_of_jobs_that_come_at_once_one_gets_the_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "PAUSES_S", (0.02, 0.05, 0.1, 0.2, 0.4, 0.8))
+
+    def attempt(root):
         barrier.wait()
         try:
-            with locked(folder):
-                inside.append(folder)
+            with locked(root, STAGE):
                 leave.wait()
         except StageLocked:
             leave.wait()
             return 0
         return 1
 
-    barrier, leave, inside = threading.Barrier(4), threading.Barrier(4), []
+    barrier, leave = threading.Barrier(4), threading.Barrier(4)
     with ThreadPoolExecutor(4) as pool:
-        for turn in range(15):
+        for turn in range(5):
             assert sum(pool.map(attempt, [str(tmp_path / str(turn))] * 4)) == 1
 
 
-def test_a_job_stopped_by_a_signal_holds_no_lock(folder):
-    code = f"""
-import sys
-from tlm_ray.runs.locks import locked
-with locked({folder!r}):
-    print("held", flush=True)
-    input()
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+def holder(root, *before):
+    command = [*before, sys.executable, "-c", HOLDS_UNTIL_TOLD, root, STAGE]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_a_job_stopped_by_a_signal_holds_no_lock(root):
+    with holder(root) as job:
         assert job.stdout.readline() == b"held\n"
-        with pytest.raises(StageLocked, match=f"process {job.pid}"), locked(folder):
+        with pytest.raises(StageLocked, match=f"process {job.pid}"), locked(root, STAGE):
             pass
         job.send_signal(signal.SIGKILL)
         job.wait()
-        assert storage.exists(lock_file(folder)), "killed, it could not remove it"
-        with locked(folder):
+        assert len(claims(root)) == 1, "killed, it could not withdraw it"
+        with locked(root, STAGE):
             pass
+
+
+def test_a_living_job_in_another_namespace_of_processes_holds_its_lock(root):
+    """As in two containers of one host name: there its number is another, which may be nobody's or another's here."""
+    apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no namespaces of processes may be made here")
+    with holder(root, *apart) as job:
+        assert job.stdout.readline() == b"held\n"
+        with pytest.raises(StageLocked, match=r"process 1\)"), locked(root, STAGE):
+            pass
+        job.communicate(b"\n")
+    with locked(root, STAGE):
+        pass

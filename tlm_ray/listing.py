@@ -1,5 +1,6 @@
 """Listings: the files of a folder or glob on any filesystem, and their names below it."""
 
+import contextlib
 import fnmatch
 import os
 from collections.abc import Sequence
@@ -33,15 +34,12 @@ def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[
     """
     filesystem, path = open_filesystem(uri)
     found = _glob(filesystem, path) if _is_glob(filesystem, path) else _tree(filesystem, path)
-    files = [
-        File(
-            uri=sibling(uri, info.path),
-            size=info.size or 0,
-            modified_ns=_changed_ns(filesystem, info),
-        )
-        for info in sorted(found, key=lambda info: info.path)
-        if info.type == pafs.FileType.File and info.path.endswith(suffix)
-    ]
+    files = []
+    for info in sorted(found, key=lambda info: info.path):
+        if info.type == pafs.FileType.File and info.path.endswith(suffix):
+            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                changed = _changed_ns(filesystem, info)
+                files.append(File(uri=sibling(uri, info.path), size=info.size or 0, modified_ns=changed))
     if not files and not missing_ok:
         raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
     return files

@@ -205,7 +205,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         console.print(f"[green]found[/]  {label}")
         return record
     folder = stage.folder(root)
-    with locked(folder):
+    with locked(root, stage.key) as lock:
         record = stage.record(root)  # another job may have made it while this one came for the lock
         if record is not None:
             return record
@@ -220,6 +220,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         }
         record |= {"parts": stage.parts} if stage.parts else {}
         record |= {} if expected_s is None else {"expected_s": round(expected_s, 1)}
+        lock.check()
         storage.write_json(storage.join(folder, RECORD), record)
         _tidy(stage, folder)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")

@@ -1,94 +1,177 @@
-"""One job per stage at a time: a lock file with a heartbeat, so that two jobs never train the same thing at once."""
+"""One job per stage at a time, so that two never train the same thing at once.
+
+Who wants a stage writes a claim, a file of its own, and then lists the claims on that stage: it holds the stage if
+there is no other. Of two jobs, the one that lists later sees both, however long either slept between its steps, and
+nothing is ever overwritten; so listings that show what was written before (local disks, S3, GCS) are all that this
+needs. Two that came at once both withdraw and try again. A claim's age is told by the clock of the store alone: when
+its file changed last, against the one just written.
+"""
 
 import contextlib
 import os
+import random
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 from tlm_ray import storage
+from tlm_ray.listing import File, list_files
 
-LOCK = "lock.json"
+LOCKS = "locks"  # below the root: the claims of what is being made
 BEAT_S = 10.0
-# Two jobs may both find no lock and write theirs; after this delay the last writer owns it.
-SETTLE_LOCAL_S, SETTLE_S = 0.05, 1.0
-STALE_S = 60.0  # a lock whose owner has not beaten for this long is taken over
+STALE_S = 60.0  # a claim whose owner has not beaten for this long counts no more
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)  # at most, before a job that met another comes again
 
 
 class StageLocked(RuntimeError):
     """Another job is making this stage now."""
 
 
-@contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a stage's folder; StageLocked names the job that has it.
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Who wants a stage, as its file says."""
 
-    The lock of a process of this host that is gone is free at once; that of a process elsewhere is free after 60 s
-    without a heartbeat.
+    host: str
+    """the machine's name"""
+    space: str
+    """where its process number means that process: a boot of a machine and a namespace of processes"""
+    pid: int
+    """its process"""
+    started: str
+    """when that started, in the system's unit: a number may be used again"""
+
+    @classmethod
+    def mine(cls) -> "Claim":
+        """Return that of this process."""
+        return cls(host=socket.gethostname(), space=_space(), pid=os.getpid(), started=_started(os.getpid()))
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process is known to be gone."""
+        return self.space == _space() and _started(self.pid) != self.started
+
+
+class Lock:
+    """A stage's lock, held."""
+
+    def __init__(self, uri: str, stage: str):
+        self.uri, self.stage = uri, stage
+
+    def check(self) -> None:
+        """StageLocked if the claim fell, because this job gave no sign of life for a minute."""
+        if not storage.exists(self.uri):
+            raise StageLocked(
+                f"stage {self.stage!r}: this job gave no sign of life for {STALE_S:.0f} s, and another took over; what "
+                "it has made is left to that one"
+            )
+
+
+@contextlib.contextmanager
+def locked(root: str, stage: str) -> Iterator[Lock]:
+    """Hold the lock of a stage below a root, such as "blocks-0123"; StageLocked names the job that has it.
+
+    The claim of a process of this machine that is gone is void at once, any other after 60 s without a heartbeat.
     """
-    uri = storage.join(folder, LOCK)
-    _refuse_if_held(uri)
-    mine = {
-        "owner": uuid.uuid4().hex,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "started": _started(os.getpid()),
-    }
-    _beat(uri, mine)
-    time.sleep(SETTLE_LOCAL_S if storage.is_local(uri) else SETTLE_S)
-    winner = storage.read_json(uri)
-    if winner["owner"] != mine["owner"]:
-        raise StageLocked(_held(uri, winner))
+    uri = storage.join(root, LOCKS, f"{stage}-{uuid.uuid4().hex}.json")
+    _take(uri, storage.join(root, LOCKS), stage)
     done = threading.Event()
-    beating = threading.Thread(target=_keep_beating, args=(uri, mine, done), daemon=True)
+    beating = threading.Thread(target=_keep_beating, args=(uri, done), daemon=True)
     beating.start()
     try:
-        yield
+        yield Lock(uri, stage)
     finally:
         done.set()
         beating.join()
-        if _is_mine(uri, mine):
+        with contextlib.suppress(OSError):  # a store that is away: the claim falls by itself
             storage.delete(uri)
 
 
-def _keep_beating(uri: str, mine: dict, done: threading.Event) -> None:
+def _take(uri: str, folder: str, stage: str) -> None:
+    """Claim a stage; StageLocked if others claim it still after some pauses."""
+    for pause in (*PAUSES_S, None):
+        _beat(uri)
+        try:
+            others = _others(uri, folder, stage)
+        except BaseException:
+            storage.delete(uri)
+            raise
+        if not others:
+            return
+        storage.delete(uri)
+        if pause is None:
+            raise StageLocked(_held(stage, *others[0]))
+        time.sleep(random.uniform(0, pause))
+
+
+def _others(uri: str, folder: str, stage: str) -> list[tuple[File, Claim]]:
+    """List the claims of others that count; those that do not are deleted."""
+    files = [file for file in list_files(folder, ".json") if _stage_of(file.uri) == stage]
+    mine = next((file for file in files if _name(file.uri) == _name(uri)), None)
+    if mine is None:
+        raise OSError(f"file {uri!r}: was written and is not listed; a root needs a store that lists what it holds")
+    found = []
+    for file in files:
+        if file is mine or (claim := _read(file.uri)) is None:
+            continue
+        if claim.is_dead or mine.modified_ns - file.modified_ns > STALE_S * 1e9:
+            storage.delete(file.uri)
+        else:
+            found.append((file, claim))
+    return found
+
+
+def _read(uri: str) -> Claim | None:
+    """Return a claim, None if it was withdrawn since it was listed."""
+    try:
+        values = storage.read_json(uri)
+    except FileNotFoundError:
+        return None
+    try:
+        return Claim(**values)
+    except TypeError as error:
+        raise ValueError(f"file {uri!r} is no claim of a job ({error}); delete this file") from error
+
+
+def _name(uri: str) -> str:
+    return storage.without_query(uri).rpartition("/")[2]
+
+
+def _stage_of(uri: str) -> str:
+    return _name(uri).rpartition("-")[0]
+
+
+def _keep_beating(uri: str, done: threading.Event) -> None:
     while not done.wait(BEAT_S):
         with contextlib.suppress(OSError):  # a store that is away for a beat is asked again at the next
-            if _is_mine(uri, mine):
-                _beat(uri, mine)
+            if storage.exists(uri):  # one that slept past its time has lost its claim, and leaves it so
+                _beat(uri)
 
 
-def _is_mine(uri: str, mine: dict) -> bool:
-    """Say whether the lock is still this job's: one that slept past its time has lost it, and leaves it alone."""
-    return storage.exists(uri) and storage.read_json(uri)["owner"] == mine["owner"]
+def _beat(uri: str) -> None:
+    storage.write_json(uri, asdict(Claim.mine()))
 
 
-def _beat(uri: str, mine: dict) -> None:
-    storage.write_json(uri, mine | {"beat": time.time()})
-
-
-def _refuse_if_held(uri: str) -> None:
-    try:
-        lock = storage.read_json(uri)
-    except FileNotFoundError:
-        return
-    here = lock["host"] == socket.gethostname()
-    alive = not here or _started(lock["pid"]) == lock["started"]
-    if alive and time.time() - lock["beat"] < STALE_S:
-        raise StageLocked(_held(uri, lock))
-
-
-def _held(uri: str, lock: dict) -> str:
+def _held(stage: str, file: File, claim: Claim) -> str:
     return (
-        f"stage {uri.removesuffix(LOCK)!r} is being made by another job (host {lock['host']}, process {lock['pid']}); "
-        f"wait for it, or stop it: its lock falls {STALE_S:.0f} s after its last sign of life"
+        f"stage {stage!r} is being made by another job (host {claim.host}, process {claim.pid}); wait for it, or stop "
+        f"it: its claim, {file.uri!r}, falls {STALE_S:.0f} s after its last sign of life"
     )
 
 
+def _space() -> str:
+    """Return what tells this machine, since it booted, and this container's processes from others; else its name."""
+    try:
+        boot = storage.read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
 def _started(pid: int) -> str:
-    """Return when a process of this host started, in its own unit; empty if it is gone. A pid alone may be reused."""
+    """Return when a process of this machine started, in its own unit; empty if it is gone."""
     try:
         return storage.read_bytes(f"/proc/{pid}/stat").decode().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

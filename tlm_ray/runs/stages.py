@@ -57,6 +57,11 @@ class Stage:
         """Sha256 of the recipe, in hexadecimal."""
         return fingerprint_of(self.recipe)
 
+    @property
+    def key(self) -> str:
+        """Its name and the beginning of its fingerprint, which no other stage has."""
+        return f"{self.name}-{self.fingerprint[:20]}"
+
     def folder(self, root: str) -> str:
         """Return where the stage's result lies."""
         return storage.join(root, self.name, self.fingerprint[:20])
