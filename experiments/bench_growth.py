@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 import tyro
 from bench_data import Bench, load
@@ -26,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import parallel, plain_errors, ray_options, storage
-from tlm_ray.corpus.passages import PARTS, SCHEMA
+from tlm_ray.corpus.passages import PARTS, SCHEMA, write_part
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Queries, Statistics, index_passages, search
 from tlm_ray.retrieval.contamination import Contamination
@@ -130,8 +129,8 @@ def on_ray(texts: pa.Array, queries: list[str], options: Growth) -> list[tuple[s
 def write_passages(folder: str, texts: pa.Array) -> None:
     """Write the passages as a passages stage does."""
     table = pa.table({"text": texts.cast(pa.string()), "source": pa.array(["bench"] * len(texts))}, SCHEMA)
-    pq.write_table(table, f"{folder}/part.parquet", row_group_size=8192, compression="zstd")
-    storage.write_json(f"{folder}/{PARTS}", [{"file": "part.parquet", "passages": len(texts)}])
+    part = {"file": "part.parquet", **write_part(f"{folder}/part.parquet", [table])}
+    storage.write_record(f"{folder}/{PARTS}", {"parts": [part]})
 
 
 def in_a_job(folder: str, items: list[dict[str, int]], k: int, shared: tuple[Any, ...]) -> None:

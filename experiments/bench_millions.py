@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -27,7 +26,7 @@ from rich.table import Table
 from tlm_ray import plain_errors, storage
 from tlm_ray.corpus.documents import read_columns
 from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import PARTS, ROW_GROUP, SCHEMA, PassageStore
+from tlm_ray.corpus.passages import PARTS, SCHEMA, PassageStore, write_part
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Statistics
 from tlm_ray.retrieval.contamination import Contamination
@@ -114,10 +113,9 @@ def recombine(options: Millions) -> None:
         size += pc.sum(pc.binary_length(made)).as_py()
         table = pa.table({"text": made.cast(pa.string()), "source": pa.array(["recombined"] * count)}, SCHEMA)
         name = f"part-{part:05d}.parquet"
-        pq.write_table(table, f"{options.folder}/{name}", row_group_size=ROW_GROUP, compression="zstd")
-        parts.append({"file": name, "passages": count})
+        parts.append({"file": name, **write_part(f"{options.folder}/{name}", [table])})
     storage.write_json(f"{options.folder}/bytes.json", size)
-    storage.write_json(f"{options.folder}/{PARTS}", parts)
+    storage.write_record(f"{options.folder}/{PARTS}", {"parts": parts})
 
 
 def run_apart(function: Callable[..., None], *arguments: Any) -> None:

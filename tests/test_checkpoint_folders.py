@@ -119,7 +119,7 @@ class FullFile:
 def test_a_full_disk_is_told_with_the_file_and_the_checkpoint_before_stays(trained, tmp_path, monkeypatch):
     checkpoints = save_steps(tmp_path, trained, 5, 10)
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "open_filesystem", lambda uri: (FullDisk(), uri))
+        patch.setattr("tlm_ray.storage.files.open_filesystem", lambda uri: (FullDisk(), uri))
         checkpoints.save(lambda: take_checkpoint(*trained, Progress(step=15), None))
         message = r"no space left to write it; free some.*'.*checkpoint_000000015/optimizer\.safetensors'"
         with pytest.raises(OSError, match=message) as raised:

@@ -1,13 +1,10 @@
 """What a run will take: the wall clock of a plan, sizes that are known before anything is made, a pace that is kept."""
 
-import json
-from pathlib import Path
-
 import pyarrow.parquet as pq
 import pytest
 from test_plan import stage
 
-from tlm_ray import Data, Place, Workers, baseline, open_flow, recipe_for
+from tlm_ray import Data, Place, Workers, baseline, open_flow, recipe_for, storage
 from tlm_ray.runs import estimates, paces
 from tlm_ray.runs.plan import Line, wall_seconds
 from tlm_ray.runs.rows import Training
@@ -64,7 +61,7 @@ def test_a_pace_is_measured_once_under_a_root_and_names_an_encoder_that_is_not_t
     assert {stage.fingerprint for one in seeds for stage in one.stages(flow).metrics.upstream()} - set(first) == {
         seeds[0].stages(flow).task.fingerprint
     }, "whose own cost is as good"
-    kept = json.loads(Path(flow.execution.root, "paces.json").read_text())
+    kept = storage.read_record(storage.join(flow.execution.root, "paces.json"))
     assert set(kept.values()) == {0.01} and capsys.readouterr().out.count("measuring the pace of stage") == 2
 
     def gone(load, **options):

@@ -25,7 +25,7 @@ class Kitchen:
     def stage(self, name, *sources, lane="data", scratch="", **parameters):
         def cook(folder, inputs):
             for uri in inputs.values():
-                storage.read_json(storage.join(uri, RECORD))  # inputs are complete before anything reads them
+                storage.read_record(storage.join(uri, RECORD))  # inputs are complete before anything reads them
             with self.guard:
                 self.made.append(name)
             if name in self.faults:
@@ -285,7 +285,7 @@ def test_watch_sees_each_stage_with_its_record(kitchen, flow):
 
 def test_a_record_of_another_recipe_stops_before_anything_is_made(kitchen, flow):
     kitchen.make(flow["blocks"])
-    storage.write_json(storage.join(flow["task"].folder(kitchen.root), RECORD), {"recipe": {}})
+    storage.write_record(storage.join(flow["task"].folder(kitchen.root), RECORD), {"recipe": {}})
     with pytest.raises(ValueError, match="holds another recipe"):
         kitchen.make(*ends_of(flow))
     assert "one-0" not in kitchen.made and kitchen.has(flow["blocks"])

@@ -218,5 +218,5 @@ def test_kept_digests_that_are_none_are_named_with_the_fix(tmp_path, content):
     kept = tmp_path / "root" / "corpora.json"
     kept.parent.mkdir()
     kept.write_text(content.replace('"a"', json.dumps(str(tmp_path / "a.txt"))))
-    with pytest.raises(ValueError, match=r"file '.*corpora.json' .*; delete this file$"):
+    with pytest.raises(ValueError, match=r"file '.*corpora.json' .*; delete this file: it only saves"):
         open_corpus(str(tmp_path / "a.txt"), column="text", digests=str(kept))

@@ -35,7 +35,7 @@ def recorded(stage: Stage, root: str) -> None:
     """Write the records of a stage and of all that it needs, as if they had been made."""
     for each in stage.upstream():
         record = {"recipe": each.recipe, "facts": FACTS.get(each.name, {})}
-        storage.write_json(storage.join(each.folder(root), RECORD), record)
+        storage.write_record(storage.join(each.folder(root), RECORD), record)
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def two_rows(data, tmp_path):
     linear.save(storage.join(stages[trainings[-1]].metrics.folder(flow.execution.root), KEPT))
     facts = {"train_bytes": 1000, "test_in_train": 3, "test_rows": 8}
     task = stages[trainings[0]].task
-    storage.write_json(storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts})
+    storage.write_record(
+        storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts}
+    )
     return Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None, ensembles=("ours",))  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ def stage(name, *inputs, lane="data", cost=None, **parameters):
 
 
 def record(stage, root, **facts):
-    storage.write_json(
+    storage.write_record(
         storage.join(stage.folder(root), "record.json"),
         {"recipe": stage.recipe, "facts": facts, "cost": dict(stage.cost)},
     )

@@ -42,7 +42,7 @@ def make_stage(name="blocks", *, version=1, inputs=None, parameters=None, **opti
 
 def write_record(stage, root, **changes):
     record = {"recipe": stage.recipe, "facts": {"rows": 3}} | changes
-    storage.write_json(storage.join(stage.folder(root), "record.json"), record)
+    storage.write_record(storage.join(stage.folder(root), "record.json"), record)
     return record
 
 

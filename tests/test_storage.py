@@ -134,7 +134,7 @@ def test_a_folder_filled_locally_arrives_whole(root):
         (folder / "config.json").write_text("{}")
         (folder / "deep" / "weights").write_bytes(b"\x00" * 100)
     assert not folder.exists()
-    assert names(uri, list_files(uri)) == ["config.json", "deep/weights"]
+    assert names(uri, list_files(uri)) == ["SHA256SUMS", "config.json", "deep/weights"]
     with storage.folder_for_reading(uri) as copy:
         assert (copy / "config.json").read_text() == "{}"
         assert (copy / "deep" / "weights").stat().st_size == 100

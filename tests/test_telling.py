@@ -44,7 +44,7 @@ def stages(data, tmp_path):
     laid_out = {one: one.stages(flow) for one in trainings}
     for each in {each for own in laid_out.values() for each in own.metrics.upstream()}:
         record = {"recipe": each.recipe, "facts": FACTS.get(each.name, {}), "seconds": SECONDS.get(each.name, 1.0)}
-        storage.write_json(storage.join(each.folder(str(tmp_path)), RECORD), record)
+        storage.write_record(storage.join(each.folder(str(tmp_path)), RECORD), record)
     return laid_out
 
 

@@ -122,7 +122,7 @@ def job(tmp_path, monkeypatch) -> Job:
         tokens = pa.ListArray.from_arrays(blocks.offsets.astype(np.int32), blocks.tokens)
         table = pa.table({"tokens": tokens, "label": blocks.labels})
         storage.write_table(storage.join(str(tmp_path), "blocks", name, "train.arrow"), table)
-    storage.write_json(storage.join(str(tmp_path), "blocks", FACTS), {"labels": TASKS["topic"], "metric": "accuracy"})
+    storage.write_record(storage.join(str(tmp_path), "blocks", FACTS), {"labels": TASKS["topic"], "metric": "accuracy"})
     train_wordpiece(
         [" ".join(a + b for a in ascii_lowercase for b in ascii_lowercase)] * 3, vocabulary=80
     ).save_pretrained(tmp_path / "blocks" / TOKENIZER)

@@ -23,7 +23,7 @@ def write_records(stage, root) -> None:
     """Write the records of a stage and of all that it needs, as if they had been made."""
     for each in stage.upstream():
         record = {"recipe": each.recipe, "facts": {}, "parts": each.parts}
-        storage.write_json(storage.join(each.folder(root), RECORD), record)
+        storage.write_record(storage.join(each.folder(root), RECORD), record)
 
 
 @pytest.fixture

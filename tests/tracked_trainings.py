@@ -36,7 +36,7 @@ def recorded(last: Stage, root: str, *names: str) -> None:
     for each in last.upstream():
         if not names or each.name in names:
             record = {"recipe": each.recipe, "facts": FACTS[each.name]}
-            storage.write_json(storage.join(each.folder(root), "record.json"), record)
+            storage.write_record(storage.join(each.folder(root), "record.json"), record)
 
 
 class Server(ThreadingHTTPServer):

@@ -80,7 +80,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
         name = name_below(base, file.uri)
         files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
     if digests:
-        storage.write_json(digests, known)
+        storage.write_record(digests, known)
     return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,))
 
 
@@ -98,10 +98,7 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
 
 def _kept(uri: str) -> dict[str, list[str]]:
     """Return the digests of earlier runs: location -> what identified the file then, and its digest."""
-    known = storage.read_json(uri)
-    if not isinstance(known, dict) or not all(isinstance(v, list) and len(v) == 2 for v in known.values()):
-        raise ValueError(f"file {uri!r} holds no digests of corpus files; delete this file")
-    return known
+    return storage.read_record(uri, fix="delete this file: it only saves reading the corpus again")
 
 
 def check_unchanged(file: CorpusFile) -> None:

@@ -1,14 +1,17 @@
 """The passages stage: every document of a corpus cut into passages, one Parquet part per corpus file.
 
-A passage's id is its place in the corpus: files in order of name, rows in order, passages in order.
+A passage's id is its place in the corpus: files in order of name, rows in order, passages in order. The list of parts
+holds a digest of each column of each row group, as it is when it was read, so that no damage is believed.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tlm_ray import parallel, storage
@@ -33,13 +36,13 @@ def cut_passages(
     arguments = (folder, corpus.column, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
     made.sort(key=lambda part: part["part"])
-    parts = [{"file": part["file"], "passages": part["passages"]} for part in made]
+    parts = [{name: part[name] for name in ("file", "passages", "groups", "digests")} for part in made]
     passages = sum(part["passages"] for part in parts)
     if not passages:
         raise ValueError(
             f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
         )
-    storage.write_json(storage.join(folder, PARTS), parts)
+    storage.write_record(storage.join(folder, PARTS), {"parts": parts})
     totals = {name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")}
     return {"passages": passages, **totals}
 
@@ -53,13 +56,14 @@ class _Cutter:
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         file = CorpusFile(**item["file"])
         name = f"part-{item['part']:05d}.parquet"
-        counts = {"passages": 0, "documents": 0, "empty_rows": 0, "text_bytes": 0}
-        with storage.open_output(storage.join(self.folder, name)) as stream:
-            with pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
-                for batch in read_columns(file.uri, [self.column]):
-                    writer.write_table(self._cut(batch, file, counts), row_group_size=ROW_GROUP)
-            check_unchanged(file)
-        return {"part": item["part"], "file": name, **counts}
+        counts = {"documents": 0, "empty_rows": 0, "text_bytes": 0}
+        part = write_part(storage.join(self.folder, name), self._passages(file, counts))
+        return {"part": item["part"], "file": name, **part, **counts}
+
+    def _passages(self, file: CorpusFile, counts: dict[str, int]) -> Iterator[pa.Table]:
+        for batch in read_columns(file.uri, [self.column]):
+            yield self._cut(batch, file, counts)
+        check_unchanged(file)
 
     def _cut(self, batch: pa.RecordBatch, file: CorpusFile, counts: dict[str, int]) -> pa.Table:
         passages: list[str] = []
@@ -69,9 +73,40 @@ class _Cutter:
             found = split_document(document or "", passage_tokens=self.passage_tokens)
             counts["documents" if found else "empty_rows"] += 1
             passages += found
-        counts["passages"] += len(passages)
         counts["text_bytes"] += sum(len(passage.encode()) for passage in passages)
         return pa.table({"text": passages, "source": [file.name] * len(passages)}, SCHEMA)
+
+
+def write_part(uri: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
+    """Write passages, tables of text and source, as one part; return what the list of parts says of it.
+
+    That is how many passages it and each of its row groups have, and the digests of these groups' columns.
+    """
+    digests: dict[str, list[str]] = {name: [] for name in SCHEMA.names}
+    groups: list[int] = []
+    with (
+        storage.open_output(uri) as stream,
+        pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        for table in tables:
+            for first in range(0, len(table), ROW_GROUP):
+                group = table.slice(first, ROW_GROUP)
+                writer.write_table(group)
+                groups.append(len(group))
+                for name, known in digests.items():
+                    known.append(_digest(group[name]))
+    return {"passages": sum(groups), "groups": groups, "digests": digests}
+
+
+def _digest(strings: pa.ChunkedArray) -> str:
+    """Return 64 bits of a hash of strings, however they lie in memory."""
+    found = hashlib.blake2b(pc.binary_length(strings).to_numpy().tobytes(), digest_size=8)
+    for chunk in strings.chunks:
+        _, offsets, data = chunk.buffers()
+        ends = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+        if data is not None and len(chunk):
+            found.update(memoryview(data)[ends[0] : ends[-1]])
+    return found.hexdigest()
 
 
 def _is_drawn(text: str, share: float) -> bool:
@@ -89,7 +124,7 @@ class PassageStore:
     @classmethod
     def open(cls, folder: str) -> "PassageStore":
         """Open the folder of a passages stage."""
-        return cls(folder, storage.read_json(storage.join(folder, PARTS), fix=storage.MAKE_ANEW))
+        return cls(folder, storage.read_record(storage.join(folder, PARTS))["parts"])
 
     def __len__(self) -> int:
         return sum(part["passages"] for part in self.parts)
@@ -100,26 +135,21 @@ class PassageStore:
         for part in self.parts:
             low, high = max(start, first) - first, min(stop, first + part["passages"]) - first
             if low < high:
-                tables.append(self._read_part(part["file"], low, high, list(columns)))
+                tables.append(self._read_part(part, low, high, list(columns)))
             first += part["passages"]
         return pa.concat_tables(tables)
 
-    def _read_part(self, name: str, low: int, high: int, columns: list[str]) -> pa.Table:
+    def _read_part(self, part: dict[str, Any], low: int, high: int, columns: list[str]) -> pa.Table:
         """Read the row groups of a part that hold rows low to high, and cut them to these rows."""
-        uri = storage.join(self.folder, name)
+        uri, starts = storage.join(self.folder, part["file"]), np.cumsum([0, *part["groups"]])
+        groups = [group for group, first in enumerate(starts[:-1]) if first < high and starts[group + 1] > low]
+        filesystem, path = storage.open_filesystem(uri)
         try:
-            return self._read_groups(uri, low, high, columns)
+            with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
+                tables = [file.read_row_group(group, columns=columns) for group in groups]
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"file {uri!r} cannot be read ({error}); {storage.MAKE_ANEW}") from error
-
-    def _read_groups(self, uri: str, low: int, high: int, columns: list[str]) -> pa.Table:
-        filesystem, path = storage.open_filesystem(uri)
-        with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
-            groups, first, before = [], 0, None
-            for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if first < high and first + rows > low:
-                    before = first if before is None else before
-                    groups.append(group)
-                first += rows
-            return file.read_row_groups(groups, columns=columns).slice(low - (before or 0), high - low)
+        for name in columns:
+            if [part["digests"][name][group] for group in groups] != [_digest(table[name]) for table in tables]:
+                raise ValueError(f"file {uri!r} cannot be read (its {name} is not as written); {storage.MAKE_ANEW}")
+        return pa.concat_tables(tables).slice(low - starts[groups[0]], high - low)

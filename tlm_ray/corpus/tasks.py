@@ -180,7 +180,7 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
         "labels": task.labels,
         "digests": task.digests,
     }
-    storage.write_json(storage.join(folder, TASK), values)
+    storage.write_record(storage.join(folder, TASK), values)
     facts = {
         "classes": len(task.labels),
         "train_bytes": sum(len(text.encode()) for text in task.train_texts),
@@ -201,7 +201,7 @@ def _letters(text: str) -> str:
 
 def load_task(folder: str) -> Task:
     """Open what `write_task` kept."""
-    values = storage.read_json(storage.join(folder, TASK), fix=storage.MAKE_ANEW)
+    values = storage.read_record(storage.join(folder, TASK))
     splits = {split: storage.read_table(storage.join(folder, f"{split}.arrow")) for split in SPLITS}
     return Task(
         name=values["name"],

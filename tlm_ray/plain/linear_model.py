@@ -60,12 +60,12 @@ class LinearModel:
         storage.write_table(storage.join(folder, TERMS), pa.table([self.terms, self.idf, weights], COLUMNS))
         facts: dict[str, Any] = {"bias": self.bias.tolist(), "ngrams": self.ngrams, "labels": list(self.labels)}
         facts |= {} if self.encoders_share is None else {"encoders_share": self.encoders_share}
-        storage.write_json(storage.join(folder, FACTS), facts)
+        storage.write_record(storage.join(folder, FACTS), facts)
 
     @classmethod
     def open(cls, folder: str) -> "LinearModel":
         """Read what `save` wrote."""
-        facts = storage.read_json(storage.join(folder, FACTS))
+        facts = storage.read_record(storage.join(folder, FACTS))
         table = storage.read_table(storage.join(folder, TERMS)).combine_chunks()
         terms, idf, weights = (table[name].chunk(0) for name in COLUMNS)
         return cls(

@@ -10,7 +10,7 @@ from tlm_ray.runs import work
 from tlm_ray.runs.pipeline import MODELS, Flow
 from tlm_ray.runs.stages import Stage, Stages
 
-EXAMPLE = "example.npy"
+EXAMPLE = "example.arrow"
 
 
 def attention_stage(flow: Flow, stages: Stages, *, rows: int) -> Stage:
@@ -45,5 +45,5 @@ def read_heads(stage: Stage, root: str, *, row: str, task: str) -> Heads:
 
 def read_example(stage: Stage, root: str) -> np.ndarray:
     """Return the weights over the first row of the dev set, (layers, heads, length, length)."""
-    with storage.file_for_reading(storage.join(stage.folder(root), EXAMPLE)) as path, path.open("rb") as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)
+    weights = storage.read_table(storage.join(stage.folder(root), EXAMPLE))["weights"]
+    return weights.combine_chunks().to_numpy_ndarray()

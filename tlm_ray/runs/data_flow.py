@@ -19,6 +19,8 @@ from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.stages import Stage
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
+# since 3, 3 and 2 what they write, and all that is made of it, carries its sha256
+DOCUMENTS_VERSION, PASSAGES_VERSION, TASK_VERSION = 3, 3, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class DataFlow:
         """The embedded corpus and task, made of the docstrings of installed packages."""
         return Stage(
             name="documents",
-            version=2,
+            version=DOCUMENTS_VERSION,
             parameters={"packages": packages.installed_packages(), "seed": 0},
             make=lambda folder, _: work.write_docstrings(folder, workers=self.execution.workers),
             cost={"seconds": 60.0},
@@ -56,19 +58,19 @@ class DataFlow:
         if corpus is None:
             return Stage(
                 name="passages",
-                version=2,
+                version=PASSAGES_VERSION,
                 parameters=parameters,
                 inputs={"documents": self.documents},
                 make=lambda folder, inputs: cut_passages(
                     folder,
-                    open_corpus(storage.join(inputs["documents"], "corpus"), column="text"),
+                    open_corpus(_whole(inputs["documents"], "corpus"), column="text"),
                     **options,
                 ),
                 cost={"seconds": 10.0},
             )
         return Stage(
             name="passages",
-            version=2,
+            version=PASSAGES_VERSION,
             parameters=parameters | {"column": corpus.column, "corpus": corpus.digest},
             parts={"corpus": {file.name: file.digest for file in corpus.files}},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
@@ -97,18 +99,18 @@ class DataFlow:
         if self.is_embedded(name):
             return Stage(
                 name="task",
-                version=1,
+                version=TASK_VERSION,
                 parameters={"name": EMBEDDED, "metric": "accuracy"},
                 inputs={"documents": self.documents},
                 make=lambda folder, inputs: write_task(
-                    folder, read_task(storage.join(inputs["documents"], "task"), metric="accuracy")
+                    folder, read_task(_whole(inputs["documents"], "task"), metric="accuracy")
                 ),
                 cost={"seconds": 1.0},
             )
         task = self.read(name)
         return Stage(
             name="task",
-            version=1,
+            version=TASK_VERSION,
             parameters={
                 "name": task.name,
                 "metric": task.metric,
@@ -132,3 +134,9 @@ def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns)
     for note in task.notes:
         console.print(f"{task.name}: {note}", markup=False)
     return task
+
+
+def _whole(documents: str, part: str) -> str:
+    """Return where the embedded corpus or task lies; ValueError names a file that is not as it was written."""
+    storage.check_sums(documents)
+    return storage.join(documents, part)

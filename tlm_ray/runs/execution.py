@@ -221,7 +221,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         record |= {"parts": stage.parts} if stage.parts else {}
         record |= {} if expected_s is None else {"expected_s": round(expected_s, 1)}
         lock.check()
-        storage.write_json(storage.join(folder, RECORD), record)
+        storage.write_record(storage.join(folder, RECORD), record)
         _tidy(stage, folder)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")
     return record

@@ -12,6 +12,7 @@ from tlm_ray.runs.stages import fingerprint_of, plain
 from tlm_ray.runs.trials import Trials
 
 FOLDER = "sweeps"  # below the root
+FIX = "delete this file: its search begins anew, with what was trained for it"
 MOST = 1_000  # points of a grid that are looked for
 
 
@@ -23,7 +24,7 @@ class Journal:
         self.folder = storage.join(trials.flow.execution.root, FOLDER)
         self.key = fingerprint_of({"search": search} | self._identity)[:20]
         self.uri = storage.join(self.folder, f"{self.key}.json")
-        kept = storage.read_json(self.uri)["points"] if storage.exists(self.uri) else []
+        kept = storage.read_record(self.uri, fix=FIX)["points"] if storage.exists(self.uri) else []
         self.points = [point for labels in kept if (point := trials.space.point(labels)) is not None]
 
     @property
@@ -40,7 +41,7 @@ class Journal:
         """Keep a point that was not kept before."""
         if point not in self.points:
             self.points.append(point)
-            storage.write_json(self.uri, {"points": [self.trials.space.labels(each) for each in self.points]})
+            storage.write_record(self.uri, {"points": [self.trials.space.labels(each) for each in self.points]})
 
     def recorded(self) -> Iterator[Point]:
         """Yield points of the space that others trained before: of a grid whatever sweep or table, of ranges sweeps."""
@@ -49,7 +50,7 @@ class Journal:
             candidates = list(itertools.islice(space.points(), MOST))
         else:
             files = list_files(self.folder, ".json", missing_ok=True) if storage.exists(self.folder) else []
-            kept = [labels for file in files for labels in storage.read_json(file.uri)["points"]]
+            kept = [labels for file in files for labels in storage.read_record(file.uri, fix=FIX)["points"]]
             candidates = [point for labels in kept if (point := space.point(labels)) is not None]
         root = self.trials.flow.execution.root
         others = (point for point in candidates if point not in self.points)

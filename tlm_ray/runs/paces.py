@@ -64,7 +64,7 @@ class Paces:
             stage = "stage one" if isinstance(load.settings, StageOne) else "stage two"
             console.print(f"measuring the pace of {stage}, {self.side_by_side} side by side", style="dim")
             known[name] = self._measured(load)
-            storage.write_json(self._uri, known)
+            storage.write_record(self._uri, known)
         return known[name]
 
     @property
@@ -72,7 +72,7 @@ class Paces:
         return storage.join(self.execution.root, PACES)
 
     def _known(self) -> dict[str, float]:
-        return storage.read_json(self._uri) if storage.exists(self._uri) else {}
+        return storage.read_record(self._uri, fix="delete this file") if storage.exists(self._uri) else {}
 
     def _name(self, load: Load) -> str:
         return f"{load.key} {processor()} x {self.side_by_side}"

@@ -115,7 +115,7 @@ def _measured(name: str, root: str) -> float | None:
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return None
-    records = [storage.read_json(f.uri) for f in list_files(folder, RECORD, missing_ok=True)[:20]]
+    records = [storage.read_record(f.uri) for f in list_files(folder, RECORD, missing_ok=True)[:20]]
     rates = [
         r["cost"]["flops"] / r["facts"]["seconds"]
         for r in records

@@ -71,7 +71,7 @@ class Stage:
         uri = storage.join(self.folder(root), RECORD)
         if not storage.exists(uri):
             return None
-        record = storage.read_json(uri)
+        record = storage.read_record(uri)
         if record.get("recipe") != self.recipe:
             raise ValueError(
                 f"record {uri!r} holds another recipe than its name says; delete the folder {self.folder(root)!r}"

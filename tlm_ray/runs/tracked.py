@@ -127,7 +127,7 @@ def is_complete(training: Tracked, root: str) -> bool:
 
 def _facts(folder: str, root: str) -> dict[str, Any]:
     uri = storage.join(root, folder, RECORD)
-    return storage.read_json(uri)["facts"] if storage.exists(uri) else {}
+    return storage.read_record(uri)["facts"] if storage.exists(uri) else {}
 
 
 def _numbers(facts: Mapping[str, Any]) -> dict[str, float]:

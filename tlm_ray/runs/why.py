@@ -123,7 +123,9 @@ def _records(root: str, name: str) -> list[_Record]:
     if not storage.exists(folder):
         return []
     with ThreadPoolExecutor(READERS) as readers:
-        read = list(readers.map(storage.read_json, [file.uri for file in list_files(folder, RECORD, missing_ok=True)]))
+        read = list(
+            readers.map(storage.read_record, [file.uri for file in list_files(folder, RECORD, missing_ok=True)])
+        )
     return [_Record(recipe=record["recipe"], parts=record.get("parts", {})) for record in read]
 
 

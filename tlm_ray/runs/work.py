@@ -21,9 +21,10 @@ def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
     made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
     tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
     corpus, task = docstring_corpus_and_task(dict(sorted(tables.items())))
-    storage.write_parquet(storage.join(folder, "corpus", "docstrings.parquet"), corpus)
-    for split, table in task.items():
-        storage.write_parquet(storage.join(folder, "task", f"{split}.parquet"), table)
+    with storage.folder_for_writing(folder) as path:
+        storage.write_parquet(f"{path}/corpus/docstrings.parquet", corpus)
+        for split, table in task.items():
+            storage.write_parquet(f"{path}/task/{split}.parquet", table)
     return {"documents": len(corpus), "task_rows": sum(len(table) for table in task.values())}
 
 

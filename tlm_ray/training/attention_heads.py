@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 import transformers
 
@@ -13,7 +14,7 @@ from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.preparation import TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
 
-EXAMPLE = "example.npy"
+EXAMPLE = "example.arrow"
 LOOKS = ("previous", "next", "marks")
 
 
@@ -49,8 +50,8 @@ def looks(attentions: Iterable[tuple[np.ndarray, np.ndarray]], marks: Collection
 def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str, threads: int) -> dict[str, Any]:
     """Read a trained classifier's attention over the first rows of the dev set; return shares by layer and head.
 
-    model: a folder that opens as AutoModelForSequenceClassification. Writes the weights of the first row, float16
-    (layers, heads, length, length), as EXAMPLE; returns its tokens as words too.
+    model: a folder that opens as AutoModelForSequenceClassification. Writes the weights of the first text, float16
+    (heads, length, length) of each layer, as EXAMPLE; returns its tokens as words too.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -65,8 +66,8 @@ def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str,
     with storage.folder_for_reading(model) as path:
         found = looks(attention_of(path, texts, types, device=device), marks)
         (_, first), *_ = attention_of(path, texts[:1], types, device=device)
-    with storage.open_output(storage.join(folder, EXAMPLE)) as stream:
-        np.lib.format.write_array(stream, first.astype(np.float16), allow_pickle=False)
+    weights = pa.FixedShapeTensorArray.from_numpy_ndarray(first.astype(np.float16))
+    storage.write_table(storage.join(folder, EXAMPLE), pa.table({"weights": weights}))
     shares = {name: getattr(found, name).tolist() for name in LOOKS}
     return {"rows": len(texts), "tokens": tokenizer.convert_ids_to_tokens(texts[0].tolist())} | shares
 

@@ -6,7 +6,6 @@ place: a controller killed meanwhile, or a disk then full, would lose every chec
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -89,8 +88,7 @@ def save_checkpoint(folder: str, checkpoint: Checkpoint) -> None:
             data = save(tensors)
             storage.write_bytes(storage.join(folder, name), data)
             files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        state = {"progress": checkpoint.progress, "files": files}
-        storage.write_json(storage.join(folder, STATE), state | {"sha256": _sha256_of_json(state)})
+        storage.write_record(storage.join(folder, STATE), {"progress": checkpoint.progress, "files": files})
     except OSError:
         with contextlib.suppress(OSError):
             storage.delete(folder)
@@ -101,11 +99,9 @@ def read_checkpoint(folder: str) -> Checkpoint:
     """Read what `save_checkpoint` wrote; DamagedCheckpoint if a byte of it is missing or another."""
     uri = storage.join(folder, STATE)
     try:
-        state = storage.read_json(uri)
+        state = storage.read_record(uri)
     except ValueError as error:
-        raise DamagedCheckpoint(f"{uri} is not JSON") from error
-    if state.pop("sha256", None) != _sha256_of_json(state):
-        raise DamagedCheckpoint(f"{uri} is not as it was written (its sha256 differs)")
+        raise DamagedCheckpoint(f"{uri} is not as it was written") from error
     tensors = {name: load(_read_whole(storage.join(folder, name), **file)) for name, file in state["files"].items()}
     return Checkpoint(progress=state["progress"], tensors=tensors)
 
@@ -220,7 +216,3 @@ def _read_whole(uri: str, *, size: int, sha256: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise DamagedCheckpoint(f"{uri} is not as it was written (its sha256 differs)")
     return data
-
-
-def _sha256_of_json(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

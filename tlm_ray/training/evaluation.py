@@ -22,7 +22,7 @@ from tlm_ray.training.worker import Worker
 
 def dev_scores(job: Job, *, pad_id: int, worker: Worker) -> Callable[[JointModel], dict[str, float]]:
     """Return what scores a model on a job's dev set, in percent, its rows shared out over the workers."""
-    facts = storage.read_json(storage.join(job.blocks, FACTS))
+    facts = storage.read_record(storage.join(job.blocks, FACTS))
     dev = read_blocks(storage.join(job.blocks, "dev.arrow"))
     gold = dev.labels
     assert gold is not None, "task blocks carry labels"
@@ -52,7 +52,7 @@ def evaluate(
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
-    facts = storage.read_json(storage.join(blocks, FACTS))
+    facts = storage.read_record(storage.join(blocks, FACTS))
     if not storage.exists(storage.join(model, "config.json")):
         raise ValueError(
             f"folder {model!r}: holds no model; a stage one made before it kept its task head has none: "

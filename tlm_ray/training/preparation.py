@@ -63,7 +63,7 @@ def make_blocks(
         uri = storage.join(folder, f"{split}.arrow")
         rows = write_task_blocks(uri, task.splits[split], pieces, task_tokens=task_tokens)
         facts |= {f"{split}_rows": len(rows), f"{split}_tokens": len(rows.tokens)}
-    storage.write_json(storage.join(folder, FACTS), facts)
+    storage.write_record(storage.join(folder, FACTS), facts)
     return facts
 
 

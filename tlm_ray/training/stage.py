@@ -33,7 +33,7 @@ def run_job(job: Job, worker: Worker) -> dict[str, Any]:
     if worker.device == "cpu":
         torch.set_num_threads(max(1, int(job.compute.resources.get("CPU", 1))))
     settings = job.settings
-    facts = storage.read_json(storage.join(job.blocks, FACTS))
+    facts = storage.read_record(storage.join(job.blocks, FACTS))
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:
         tokenizer = load_tokenizer(folder)
     batches = Batches(

@@ -30,7 +30,7 @@ def write_soft_labels(
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
-    labels = tuple(storage.read_json(storage.join(blocks, FACTS))["labels"])
+    labels = tuple(storage.read_record(storage.join(blocks, FACTS))["labels"])
     rows, worker = read_blocks(storage.join(blocks, BLOCKS[TASK])), Worker(device=device, precision=precision)
     parts = [rows, spliced(rows, splices)]
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from tlm_ray import storage
 from tlm_ray.retrieval.engine.analyzer import Analyzer
-from tlm_ray.retrieval.engine.index import K1, B, Index, Postings
+from tlm_ray.retrieval.engine.index import Index, Postings
 
-FORMAT = 2
+FORMAT = 3  # since 3 its files carry seals
 RECORD = "record.json"
 
 
@@ -41,7 +41,7 @@ def write_index(index: Index, folder: str) -> None:
         "b": index.b,
         "digests": {name: storage.digest(storage.join(folder, name)) for name in tables},
     }
-    storage.write_json(storage.join(folder, RECORD), record)
+    storage.write_record(storage.join(folder, RECORD), record)
 
 
 def read_index(folder: str) -> Index:
@@ -68,8 +68,8 @@ def read_index(folder: str) -> Index:
         terms=terms["term"].combine_chunks(),
         idf=_array(terms["idf"]),
         postings=postings,
-        k1=record.get("k1", K1),  # which the first indexes of this format do not say
-        b=record.get("b", B),
+        k1=record["k1"],
+        b=record["b"],
     )
 
 
@@ -77,8 +77,8 @@ def _read_record(folder: str) -> dict[str, Any]:
     uri = storage.join(folder, RECORD)
     if not storage.exists(uri):
         raise FileNotFoundError(f"no index at {folder!r}: {RECORD} is not there; write it with write_index")
-    record = storage.read_json(uri)
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    record = storage.read_record(uri, fix="build the index again")
+    if record.get("format") != FORMAT:
         raise ValueError(f"file {uri!r} is not the record of an index of format {FORMAT}; build the index again")
     for name, digest in record["digests"].items():
         file = storage.join(folder, name)

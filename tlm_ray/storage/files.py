@@ -1,0 +1,119 @@
+"""Whole files, as they are; writing is atomic: a reader sees a whole file or none."""
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from tlm_ray.storage.locations import open_filesystem
+
+REMOTE_CHUNK_BYTES = 8 << 20
+
+
+def read_bytes(uri: str) -> bytes:
+    """Return a file's bytes."""
+    filesystem, path = open_filesystem(uri)
+    with filesystem.open_input_stream(path, compression=None) as stream:
+        return stream.read()
+
+
+def open_text(uri: str) -> pa.NativeFile:
+    """Open a file for reading as a stream, unpacked if its ending says that it is compressed."""
+    filesystem, path = open_filesystem(uri)
+    return filesystem.open_input_stream(path, compression="detect")
+
+
+def read_lines(uri: str) -> Iterator[str]:
+    """Yield a UTF-8 text file's lines with their ends, without the mark that some editors put first."""
+    with open_text(uri) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
+        yield from lines
+
+
+@contextlib.contextmanager
+def open_output(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a file for writing; it appears under its name when the block ends.
+
+    If the block raises, what was there stays, be it nothing or an older file.
+    """
+    filesystem, path = open_filesystem(uri)
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        # uploaded when it is whole: closing a store's stream publishes what was written, even if that is a part
+        with tempfile.TemporaryDirectory() as folder:
+            whole = os.path.join(folder, "whole")
+            with open_output(whole) as stream:
+                yield stream
+            pafs.copy_files(whole, path, destination_filesystem=filesystem)
+        return
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    filesystem.create_dir(os.path.dirname(path), recursive=True)
+    try:
+        with filesystem.open_output_stream(temporary, compression=None) as stream:
+            yield stream
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(temporary)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(error.errno, "no space left to write it; free some, then run the same again", uri) from error
+        raise
+
+
+def write_bytes(uri: str, data: bytes) -> None:
+    """Write a whole file, atomically where the filesystem can."""
+    with open_output(uri) as stream:
+        stream.write(data)
+
+
+def read_json(uri: str, *, fix: str = "delete this file") -> Any:
+    """Return a JSON file's value; ValueError names the file and the fix if it is not JSON."""
+    try:
+        return json.loads(read_bytes(uri))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"file {uri!r} is not JSON ({error}); {fix}") from error
+
+
+def write_json(uri: str, value: Any) -> None:
+    """Write a value as JSON that people can read."""
+    write_bytes(uri, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def write_parquet(uri: str, table: pa.Table) -> None:
+    """Write an Arrow table as a Parquet file, the form to exchange."""
+    with open_output(uri) as stream:
+        pq.write_table(table, stream, compression="zstd")
+
+
+def delete(uri: str) -> None:
+    """Remove a file or a folder with all that is in it, if it is there."""
+    filesystem, path = open_filesystem(uri)
+    kind = filesystem.get_file_info(path).type
+    if kind == pafs.FileType.Directory:
+        filesystem.delete_dir(path)
+    elif kind == pafs.FileType.File:
+        filesystem.delete_file(path)
+
+
+def digest(uri: str) -> str:
+    """Return the sha256 of a file's bytes, read in pieces."""
+    filesystem, path = open_filesystem(uri)
+    found = hashlib.sha256()
+    with filesystem.open_input_stream(path, compression=None) as stream:
+        while piece := stream.read(REMOTE_CHUNK_BYTES):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copy a folder's files to another location, on whatever filesystems the two lie."""
+    (from_filesystem, from_path), (to_filesystem, to_path) = open_filesystem(source), open_filesystem(target)
+    to_filesystem.create_dir(to_path, recursive=True)
+    pafs.copy_files(from_path, to_path, source_filesystem=from_filesystem, destination_filesystem=to_filesystem)

@@ -1,0 +1,99 @@
+"""Locations: a URI (`s3://bucket/key`, `gs://...`, `hf://datasets/...`, `file:///...`) or a local path."""
+
+import os
+import re
+from functools import lru_cache
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
+STORES = ("s3", "gs")  # schemes of object stores, each bucket of which has a client
+# the names of a URI's options that hold credentials
+SECRETS = r"sig|[^=&\s]*(?:key|token|secret|signature|password|credential)[^=&\s]*"
+
+
+def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the filesystem of a URI or local path and the path inside it; ValueError for an unknown scheme."""
+    scheme = urlsplit(str(uri)).scheme
+    if scheme == "hf":
+        from huggingface_hub import HfFileSystem
+
+        return pafs.PyFileSystem(pafs.FSSpecHandler(HfFileSystem())), str(uri).removeprefix("hf://")
+    if len(scheme) < 2:  # no scheme (a one-letter scheme is a drive)
+        return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(str(uri)))
+    try:
+        if scheme in STORES:
+            split = urlsplit(str(uri))
+            bucket = split.netloc.rpartition("@")[2]
+            return _client(scheme, split.netloc, split.query), (bucket + unquote(split.path)).rstrip("/")
+        return pafs.FileSystem.from_uri(quote(str(uri), safe=URI_CHARACTERS))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"location {uri!r}: pyarrow opens no such scheme ({error}); use a local path, s3://, gs:// or hf://"
+        ) from error
+
+
+@lru_cache(maxsize=64)
+def _client(scheme: str, netloc: str, query: str) -> pafs.FileSystem:
+    """Return the client of a bucket, one a process: each has connections, and credentials, of its own to get."""
+    if scheme == "s3" and "allow_delayed_open" not in query:
+        query += "&allow_delayed_open=true" if query else "allow_delayed_open=true"  # one request for a small file
+    uri = urlunsplit((scheme, netloc, "/", query, ""))
+    return pafs.FileSystem.from_uri(quote(uri, safe=URI_CHARACTERS))[0]
+
+
+def is_local(uri: str) -> bool:
+    """Say whether a location lies on this machine's own filesystem."""
+    return isinstance(open_filesystem(uri)[0], pafs.LocalFileSystem)
+
+
+def absolute(uri: str) -> str:
+    """Return a location that means the same in every process: local paths made absolute, URIs as they are."""
+    return open_filesystem(uri)[1] if is_local(uri) else str(uri)
+
+
+def join(uri: str, *parts: str) -> str:
+    """Append path segments to a location, before its query string if it has one."""
+    split = urlsplit(str(uri))
+    if len(split.scheme) < 2:
+        return os.path.join(str(uri), *parts)
+    path = "/".join([split.path.rstrip("/"), *parts])
+    return urlunsplit(split._replace(path=path))
+
+
+def without_query(uri: str) -> str:
+    """Return a location without its query string; a local path has none, whatever its name holds."""
+    return str(uri).partition("?")[0] if len(urlsplit(str(uri)).scheme) > 1 else str(uri)
+
+
+def sibling(uri: str, path: str) -> str:
+    """Return the location of `path`, a path of the filesystem that `uri` lies on."""
+    split = urlsplit(str(uri))
+    if len(split.scheme) < 2:
+        return path
+    if split.scheme != "hf":  # the one whose paths are taken as they are
+        path = quote(path)
+    if split.scheme == "file":
+        return urlunsplit(split._replace(path=path))
+    netloc = split.netloc.split("@")[0] + "@" if "@" in split.netloc else ""
+    bucket, _, key = path.partition("/")
+    return urlunsplit(split._replace(netloc=netloc + bucket, path="/" + key))
+
+
+def shown(text: str) -> str:
+    """Return a text fit for a screen or a log: without the credentials that URIs in it may hold."""
+    without_user = re.sub(r"(?<=://)[^/\s'\"]+@", "***@", text)  # up to the last @: a password may hold one
+    return re.sub(rf"([?&](?:{SECRETS})=)[^&\s'\"]+", r"\1***", without_user, flags=re.IGNORECASE)
+
+
+def exists(uri: str) -> bool:
+    """Say whether a file or folder is there."""
+    filesystem, path = open_filesystem(uri)
+    return filesystem.get_file_info(path).type != pafs.FileType.NotFound
+
+
+def absolute_if_there(name: str) -> str:
+    """Return a folder's location as it is in any working folder; what is not there, such as a hub name, as it is."""
+    return absolute(name) if name and exists(name) else name
