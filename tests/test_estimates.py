@@ -1,5 +1,7 @@
 """What a run will take: the wall clock of a plan, sizes that are known before anything is made, a pace that is kept."""
 
+from dataclasses import replace
+
 import pyarrow.parquet as pq
 import pytest
 from test_plan import stage
@@ -10,6 +12,7 @@ from tlm_ray.runs.plan import Line, wall_seconds
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.sizes import sizes_of
 from tlm_ray.training.calibration import seconds_a_step
+from tlm_ray.training.settings import Compute
 
 
 def lines(*found):
@@ -71,6 +74,30 @@ def test_a_pace_is_measured_once_under_a_root_and_names_an_encoder_that_is_not_t
     other = baseline(recipe, "nosuch")
     with pytest.raises(ValueError, match=r"encoder 'nosuch': cannot be opened \(no such thing\); give the name"):
         estimates.stage_seconds([Training(row="r", task="topics", recipe=other)], flow)
+
+
+def test_a_pace_is_of_what_trainings_run_on(flow, monkeypatch):
+    def key(**resources):
+        own = replace(flow, execution=replace(flow.execution, compute=Compute(resources=resources)))
+        load = paces.load_of(recipe, recipe.settings_one(0), sizes_of(flow, recipe, "topics"), own.execution)
+        return paces.Paces(execution=own.execution)._name(load)
+
+    recipe = recipe_for("topics", "mini", train_rows=60, row_words=30)
+    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")  # as many side by side as were asked for
+    assert len({key(CPU=1), key(CPU=2), key(CPU=8), key(CPU=8, GPU=1)}) == 4
+    assert key(CPU=1) == key(CPU=1.5) and key(CPU=1, GPU=1) == key(CPU=8, GPU=1)
+
+
+@pytest.mark.parametrize(
+    ("share", "cpus"),
+    [("max 100000", 8), ("400000 100000", 4), ("50000 100000", 1), ("9900000 100000", 8), (None, 8)],
+)
+def test_a_containers_share_of_a_machines_cpus_is_what_there_is(tmp_path, monkeypatch, share, cpus):
+    monkeypatch.setattr(paces, "CPU_SHARE", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    if share:
+        (tmp_path / "cpu.max").write_text(f"{share}\n")
+    assert paces.machine_cpus() == cpus
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from tlm_ray import storage
 from tlm_ray.listing import list_files
 from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.locks import LOCKS, StageLocked, locked
-from tlm_ray.runs.stages import Stage, unique
+from tlm_ray.runs.stages import Stage, found, unique
 
 RECORD = "record.json"
 TRAININGS = [f"{name}-{seed}" for name in ("one", "two", "metrics") for seed in (0, 1)]
@@ -215,6 +215,14 @@ def test_a_stage_that_another_job_makes_is_refused_by_host_and_process(kitchen):
         kitchen.make(stage)
     assert kitchen.made == []
     assert kitchen.make(stage) == ["task"]
+
+
+def test_a_record_that_another_job_wrote_after_it_was_looked_for_stays(kitchen, flow, monkeypatch):
+    kitchen.make(flow["blocks"])
+    looked = found([flow["blocks"]], kitchen.root)
+    looked.pop(flow["blocks"].fingerprint)  # as if it had been written since
+    monkeypatch.setattr("tlm_ray.runs.execution.found", lambda stages, root: looked)
+    assert kitchen.make(flow["blocks"]) == []
 
 
 def test_a_job_does_not_wait_for_the_lock_of_what_is_found(kitchen):

@@ -5,7 +5,9 @@ import signal
 import sys
 
 import pytest
+import ray
 import ray.cloudpickle
+from ray.exceptions import LocalRayletDiedError, NodeDiedError
 
 from tlm_ray import parallel
 
@@ -78,3 +80,24 @@ def test_a_worker_that_dies_each_time_is_named_with_its_item():
 def test_a_single_worker_that_dies_each_time_is_named():
     with pytest.raises(OSError, match=r"^die_alone: its worker process died again and again"):
         parallel.on_worker(die_alone)
+
+
+@pytest.mark.parametrize("error", [NodeDiedError, LocalRayletDiedError])
+def test_a_node_that_is_lost_each_time_is_told_as_that(monkeypatch, error):
+    def lost(reference):
+        raise error("the node it was running on is dead or unavailable")
+
+    monkeypatch.setattr(ray, "get", lost)
+    with pytest.raises(OSError, match=r"^half: its node was lost again and again; bring nodes back that stay"):
+        parallel.on_worker(half, {"number": 2}, 2)
+
+
+def test_a_task_that_no_node_has_room_for_says_once_what_it_waits_for(monkeypatch, capsys):
+    answers = iter([([], [1]), ([], [1]), ([1], [])])
+    monkeypatch.setattr(ray, "wait", lambda references, timeout: next(answers))
+    parallel._wait(None, "train_alone", {"CPU": 1.0, "GPU": 1.0})
+    said = " ".join(capsys.readouterr().out.split())
+    assert said == "waits train_alone: no node of the cluster has CPU 1, GPU 1; it begins when one comes"
+    answers = iter([([], [1]), ([], [1]), ([1], [])])
+    parallel._wait(None, "train_alone", {"CPU": 1.0})
+    assert not capsys.readouterr().out, "a full cluster is waited for as ever"

@@ -4,6 +4,7 @@ from tlm_ray import storage
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.plan import Wanted, plan_lines, show, training_rate
 from tlm_ray.runs.stages import Stage
+from tlm_ray.training.settings import Compute
 
 
 def stage(name, *inputs, lane="data", cost=None, **parameters):
@@ -34,16 +35,16 @@ def wanted():
 
 
 def test_each_stage_says_which_rows_tasks_and_seeds_need_it(tmp_path):
-    lines = plan_lines(wanted(), str(tmp_path), gpu=False, workers=1)
+    lines = plan_lines(wanted(), str(tmp_path), compute=Compute())
     said = [(line.stage.name, line.needed_by) for line in lines]
     assert len(said) == 1 + 2 + 4 + 8
     assert ("passages", "general") in said and ("task", "sciie") in said
     assert ("blocks", "alone; sciie") in said and ("stage_two", "general; [red]ag[/]; seed 1") in said
     many = [Wanted(row=f"row {n}", task="t", seed=0, stage=wanted()[n % 3].stage) for n in range(9)]
-    assert {line.needed_by for line in plan_lines(many, str(tmp_path), gpu=False, workers=1)} == {
+    assert {line.needed_by for line in plan_lines(many, str(tmp_path), compute=Compute())} == {
         "all", "3 of 9 rows", "6 of 9 rows"
     }  # fmt: skip
-    alone = plan_lines(wanted()[:1], str(tmp_path), gpu=False, workers=1)
+    alone = plan_lines(wanted()[:1], str(tmp_path), compute=Compute())
     assert {line.needed_by for line in alone} == {"all"}
 
 
@@ -65,10 +66,21 @@ def test_a_training_whose_encoder_was_not_opened_has_no_estimate_and_spoils_none
     root = str(tmp_path)
     known = stage("stage_two", lane="train", cost={"flops": 600.0, "tokens": 2})
     opened = stage("stage_two", known, lane="train", cost={"tokens": 2})
-    record(known, root, seconds=3.0)
-    record(opened, root, seconds=3.0)
-    assert training_rate("stage_two", root, gpu=False, workers=1) == 200
+    record(known, root, seconds=3.0, compute=Compute().parts)
+    record(opened, root, seconds=3.0, compute=Compute().parts)
+    assert training_rate("stage_two", root, Compute()) == 200
     last = stage("stage_two", known, lane="train", cost={"tokens": 2}, other=1)
     show([Wanted(row="r", task="t", seed=0, stage=last)], Execution(root=root))
     said = " ".join(capsys.readouterr().out.split())
     assert "not known" in said and "not in these sums: 1 stages whose time is not known" in said
+
+
+def test_the_speed_of_a_gpu_or_of_more_workers_is_not_told_by_trainings_of_one_cpu(tmp_path):
+    root, one = str(tmp_path), Compute()
+    others = [Compute(resources={"CPU": 4.0, "GPU": 1.0}), Compute(workers=8), Compute(resources={"CPU": 8.0})]
+    record(stage("stage_one", lane="train", cost={"flops": 600.0}), root, seconds=3.0, compute=one.parts)
+    assert training_rate("stage_one", root, one) == 200
+    assert [training_rate("stage_one", root, each) for each in others] == [3e14, 8 * 6e10, 6e10]
+    gpu = stage("stage_one", lane="train", cost={"flops": 8e15}, on="a GPU")
+    record(gpu, root, seconds=4.0, compute=others[0].parts)
+    assert [training_rate("stage_one", root, each) for each in (one, others[0])] == [200, 2e15]

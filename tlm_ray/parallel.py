@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -13,6 +13,7 @@ from tlm_ray.process import keep_memory, tune_torch
 REPORT_EVERY_S = 5.0
 FAILED = "failed"  # a column of every result
 RETRIES = 3  # of a task whose worker process died
+LOOK_EVERY_S = 60.0  # for the node that a task waits for
 SHOWN = 200  # characters of an item in a message
 
 
@@ -143,8 +144,9 @@ def on_worker(
 ) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result.
 
-    retries: how often it begins anew when its worker process dies; again: or when it raises an error. The function's
-    own ValueError or OSError is raised here; OSError if its worker process dies again and again.
+    retries: how often it begins anew when its worker process or node dies; again: or when it raises an error. The
+    function's own ValueError or OSError is raised here; OSError if its process or node dies again and again. While no
+    node has the resources it waits for one, and says so.
     """
     needs = dict(resources or {"CPU": 1.0})
     named: dict[str, Any] = {
@@ -154,7 +156,19 @@ def on_worker(
     }
     # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
     remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=again, **named)(_tuned)
-    return _result(remote.options(name=function.__name__).remote(function, *arguments, **options), function.__name__)
+    reference = remote.options(name=function.__name__).remote(function, *arguments, **options)
+    _wait(reference, function.__name__, resources or {"CPU": 1.0})
+    return _result(reference, function.__name__)
+
+
+def _wait(reference: Any, what: str, needs: Mapping[str, float]) -> None:
+    """Wait for a task; say once if it waits for a node that is not there, such as one that was lost."""
+    while not ray.wait([reference], timeout=LOOK_EVERY_S)[0]:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+            asked = ", ".join(f"{name} {amount:g}" for name, amount in needs.items())
+            console.print(f"[yellow]waits[/]  {what}: no node of the cluster has {asked}; it begins when one comes")
+            return
 
 
 def _tuned(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -175,4 +189,8 @@ def _result(reference: Any, what: str) -> Any:
         raise ChildProcessError(
             f"{what}: its worker process died again and again, most often for want of memory; use fewer workers at "
             "a time or machines with more memory, then run the same again"
+        ) from error
+    except (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError) as error:
+        raise ChildProcessError(
+            f"{what}: its node was lost again and again; bring nodes back that stay, then run the same again"
         ) from error

@@ -77,5 +77,5 @@ def training_seconds(recipe: Recipe, task: str, flow: Flow) -> float:
     parameters = recipe_parameters(recipe)
     if parameters is None:
         raise ValueError("--minutes: the speed of an encoder that was not opened is not known; give --tokens")
-    rate = training_rate("stage_one", flow.execution.root, gpu=compute.gpu, workers=compute.workers)
+    rate = training_rate("stage_one", flow.execution.root, compute)
     return 2 * start_seconds(compute) + 6 * recipe_tokens(recipe) * parameters / rate

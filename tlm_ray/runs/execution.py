@@ -103,9 +103,10 @@ class _Making:
         known |= self.records.keys() | self.failed.keys()
         self.found |= found(stages, self.root)
         fresh = [stage for stage in needed(stages, self.found) if stage.fingerprint not in known]
-        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record.
+        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. A stage
+        # whose inputs are there had none when it was looked for; another job may have written it since.
         for stage in fresh:
-            if stage.fingerprint not in self.found:
+            if any(source.fingerprint not in self.found for source in stage.inputs.values()):
                 storage.delete(storage.join(stage.folder(self.root), RECORD))
         self.waiting += fresh
 

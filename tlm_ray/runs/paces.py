@@ -15,6 +15,7 @@ from tlm_ray.training.calibration import Load, seconds_a_step
 from tlm_ray.training.settings import Compute, StageOne, StageSettings
 
 PACES = "paces.json"  # under the root, so that a budget of minutes is the same recipe again
+CPU_SHARE = "/sys/fs/cgroup/cpu.max"  # "max 100000", or microseconds of each period of as many
 PREDICTED = 0.12  # of the time that learning of a token takes, to predict its row's label
 
 
@@ -33,7 +34,7 @@ class Paces:
         compute = self.execution.compute
         if self.execution.side_by_side or compute.gpu or os.environ.get("RAY_ADDRESS"):
             return self.execution.side_by_side or 1
-        return max(1, int(machine_cpus() // (compute.resources.get("CPU", 1) * compute.workers)))
+        return max(1, int(machine_cpus() // ((compute.resources.get("CPU", 1) or 1) * compute.workers)))
 
     @property
     def can_measure(self) -> bool:
@@ -75,7 +76,15 @@ class Paces:
         return storage.read_record(self._uri, fix="delete this file") if storage.exists(self._uri) else {}
 
     def _name(self, load: Load) -> str:
-        return f"{load.key} {processor()} x {self.side_by_side}"
+        return f"{load.key} {self._hardware} x {self.side_by_side}"
+
+    @property
+    def _hardware(self) -> str:
+        if not self.execution.compute.gpu:
+            return processor()
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "a GPU elsewhere"
 
     def _measured(self, load: Load) -> float:
         device, start = "cuda" if self.execution.compute.gpu else "cpu", load.settings.start
@@ -105,6 +114,7 @@ def load_of(recipe: Recipe, settings: StageSettings, sizes: Sizes, execution: Ex
         vocabulary=recipe.vocabulary,
         classes=sizes.classes,
         workers=execution.compute.workers,
+        threads=1 if execution.compute.gpu else execution.compute.threads,
     )
 
 
@@ -119,5 +129,7 @@ def trainings_of(recipe: Recipe, stages: Stages, seed: int) -> Iterator[tuple[Re
 
 
 def machine_cpus() -> int:
-    """Return the CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return the CPUs that this process may use: those it is let run on, or fewer where a container's share is less."""
+    allowed = len(os.sched_getaffinity(0))
+    share = storage.read_bytes(CPU_SHARE).split() if storage.exists(CPU_SHARE) else [b"max"]
+    return allowed if share[0] == b"max" else max(1, min(allowed, int(share[0]) // int(share[1])))

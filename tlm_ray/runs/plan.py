@@ -23,6 +23,7 @@ CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 6e10, 3e14
 LANES = ("data", "train")
 NOTHING_KNOWN: Mapping[str, float] = MappingProxyType({})
 MOST_NAMES = 2  # named in a line of a plan
+MOST_READ = 50  # records of trainings, to tell their speed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +55,11 @@ class Line:
 
 
 def plan_lines(
-    wanted: Sequence[Wanted], root: str, *, gpu: bool, workers: int, seconds: Mapping[str, float] = NOTHING_KNOWN
+    wanted: Sequence[Wanted], root: str, *, compute: Compute, seconds: Mapping[str, float] = NOTHING_KNOWN
 ) -> list[Line]:
     """List all stages, inputs first.
 
-    gpu, workers: what one training runs on. seconds: of stages, by fingerprint, where they are known better than from
+    compute: what one training runs on. seconds: of stages, by fingerprint, where they are known better than from
     the records under `root`, or the stages' own costs.
     """
     stages = [one.stage for one in wanted]
@@ -71,7 +72,7 @@ def plan_lines(
             found=stage.fingerprint in there,
             seconds=0.0
             if stage.fingerprint in there
-            else seconds.get(stage.fingerprint) or _estimate(stage, root, gpu, workers),
+            else seconds.get(stage.fingerprint) or _estimate(stage, root, compute),
         )
         for stage in unique(stages)
     ]
@@ -97,29 +98,30 @@ def _in_words(users: Sequence[Wanted], wanted: Sequence[Wanted]) -> str:
     return "; ".join(words) or "all"
 
 
-def _estimate(stage: Stage, root: str, gpu: bool, workers: int) -> float | None:
+def _estimate(stage: Stage, root: str, compute: Compute) -> float | None:
     """Return seconds: of a training by its FLOPs, of other stages as they say themselves."""
     flops = stage.cost.get("flops")
     if flops is None:  # or a training whose encoder was not opened yet
         return stage.cost.get("seconds")
-    return flops / training_rate(stage.name, root, gpu=gpu, workers=workers)
+    return flops / training_rate(stage.name, root, compute)
 
 
-def training_rate(name: str, root: str, *, gpu: bool, workers: int) -> float:
+def training_rate(name: str, root: str, compute: Compute) -> float:
     """Return the FLOPs per second, as the paper counts them, at which a stage trains: as recorded under the root."""
-    return _measured(name, root) or (GPU_FLOPS_PER_S if gpu else CPU_FLOPS_PER_S) * workers
+    usual = GPU_FLOPS_PER_S if compute.gpu else CPU_FLOPS_PER_S
+    return _measured(name, root, compute) or usual * compute.workers
 
 
-def _measured(name: str, root: str) -> float | None:
-    """Return the median FLOPs per second of the trainings recorded under the root, None if there are none."""
+def _measured(name: str, root: str, compute: Compute) -> float | None:
+    """Return the median FLOPs per second of trainings on the same that are recorded under the root, None if none is."""
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return None
-    records = [storage.read_record(f.uri) for f in list_files(folder, RECORD, missing_ok=True)[:20]]
+    records = [storage.read_record(f.uri) for f in list_files(folder, RECORD, missing_ok=True)[:MOST_READ]]
     rates = [
         r["cost"]["flops"] / r["facts"]["seconds"]
         for r in records
-        if "flops" in r["cost"] and r["facts"].get("seconds")
+        if "flops" in r["cost"] and r["facts"].get("seconds") and r["facts"].get("compute") == compute.parts
     ]
     return statistics.median(rates) if rates else None
 
@@ -138,7 +140,7 @@ def show(
     execution says. price: of an hour of a GPU, or a CPU.
     """
     compute = execution.compute
-    lines = plan_lines(wanted, execution.root, gpu=compute.gpu, workers=compute.workers, seconds=seconds)
+    lines = plan_lines(wanted, execution.root, compute=compute, seconds=seconds)
     console.print(_table(lines))
     for words in _totals(lines, execution, at_once or execution.side_by_side or 1, price):
         console.print(words)

@@ -33,13 +33,16 @@ class Load:
     """of the task, 0 for a regression"""
     workers: int = 1
     """that share a step's rows"""
+    threads: int = 1
+    """of each worker's arithmetic on CPUs"""
 
     @property
     def key(self) -> str:
         """What identifies its pace, whatever its seed and steps are."""
         schedule, means = self.settings.schedule, {name: round(float(np.mean(n))) for name, n in self.lengths.items()}
         stated = (type(self.settings).__name__, self.settings.start.identity, means, self.vocabulary, self.workers)
-        mixed = (schedule.batch_rows, self.settings.precision, getattr(self.settings, "rho1", 0))
+        mixed: tuple[Any, ...] = (schedule.batch_rows, self.settings.precision, getattr(self.settings, "rho1", 0))
+        mixed += (self.threads,) if self.threads > 1 else ()
         return sha256(json.dumps([*stated, *mixed], default=repr, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -49,7 +52,7 @@ class Load:
 
 
 def seconds_a_step(load: Load, *, side_by_side: int = 1, device: str = "cpu") -> float:
-    """Return the seconds of a step on a thread of a CPU, or on a GPU, while as many others do the same beside it."""
+    """Return the seconds of a step on a CPU's threads, or on a GPU, while as many others do the same beside it."""
     with ProcessPoolExecutor(side_by_side, multiprocessing.get_context("spawn")) as pool:
         found = pool.map(_measured, [load] * side_by_side, [device] * side_by_side)
         return float(np.mean(list(found)))
@@ -60,11 +63,12 @@ def _measured(load: Load, device: str) -> float:
     tune_torch()
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(load.threads)
     trainer = _trainer(load, device)
     for step in range(WARM):
         trainer.step(step)
-    clock = time.process_time if device == "cpu" else time.perf_counter  # what else runs now may not run then
+    # of one thread what it computes: what else runs now may not run then
+    clock = time.process_time if device == "cpu" and load.threads == 1 else time.perf_counter
     started, steps = clock(), 0
     while steps < STEPS and clock() - started < SECONDS:
         trainer.step(WARM + steps)

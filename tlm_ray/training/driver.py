@@ -34,7 +34,7 @@ def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, An
         raise TrainingStopped(facts["stopped"])
     for damage in facts.get("damaged_checkpoints", []):
         console.print(f"  {damage}: went on from the checkpoint before it", style="yellow", markup=False)
-    return facts
+    return facts | {"compute": job.compute.parts}
 
 
 def workers_of(job: Job) -> int:

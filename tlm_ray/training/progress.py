@@ -37,6 +37,8 @@ class Ticker:
 @contextlib.contextmanager
 def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator[None]:
     """Print how far a training is while it runs, and tell those who follow it; they get the rest from its record."""
+    with contextlib.suppress(OSError):  # that of a run that was killed may be of a later step than this one resumes at
+        storage.delete(storage.join(folder, NOTE))
     done = threading.Event()
     thread = threading.Thread(target=_follow, args=(folder, steps, list(followers), done), daemon=True)
     thread.start()

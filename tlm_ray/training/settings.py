@@ -192,6 +192,16 @@ class Compute:
             raise ValueError(f"workers {self.workers}: a training needs 1 or more")
 
     @property
+    def parts(self) -> dict[str, float]:
+        """How many workers there are, and what each has: what speeds may be compared by."""
+        return {"workers": self.workers, **self.resources}
+
+    @property
+    def threads(self) -> int:
+        """Threads of a worker's arithmetic on CPUs, one for each of its CPUs, so that results do not vary."""
+        return max(1, int(self.resources.get("CPU", 1)))
+
+    @property
     def apart(self) -> bool:
         """Whether workers need more than CPUs, so that they do not wait for what data stages hold."""
         return any(amount for name, amount in self.resources.items() if name != "CPU")

@@ -31,7 +31,7 @@ def run_job(job: Job, worker: Worker) -> dict[str, Any]:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     if worker.device == "cpu":
-        torch.set_num_threads(max(1, int(job.compute.resources.get("CPU", 1))))
+        torch.set_num_threads(job.compute.threads)
     settings = job.settings
     facts = storage.read_record(storage.join(job.blocks, FACTS))
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:

@@ -91,7 +91,7 @@ class Trainer:
     def run(self, save: Save, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
         """Train to the last step; the model holds the last weights afterwards, or their mean, or the best if keep_best.
 
-        save is called at each evaluation but the last, tick whenever losses were logged.
+        save is called at each evaluation but the last, tick whenever losses were logged, scores with them.
         """
         schedule, progress = self.schedule, self.progress
         possible = matmul_rate(self.worker.device, self.worker.precision)
@@ -105,13 +105,16 @@ class Trainer:
             progress.seconds = time.monotonic() - started
             last = progress.step == schedule.steps
             due = last or progress.step % schedule.evaluate_every == 0
-            if due or progress.step % schedule.log_every == 0:
+            logs = due or progress.step % schedule.log_every == 0
+            if logs:
                 self._log(possible)
-                tick(progress)
             if due:
                 self._assess()
-                if not last:
-                    save(self._take)
+            if logs:
+                tick(progress)
+            if due and not last:
+                save(self._take)
+            if due:
                 self.pace = Pace()
         if self.keep_best and self.best is not None:
             load_weights(self.model, self.best)
