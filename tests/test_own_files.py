@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from pathlib import Path
 
@@ -131,6 +132,102 @@ def test_layouts_of_the_hub_open_as_they_are(tmp_path, name):
         }[name]
     )
     assert name != "two shards" or task.notes[0].startswith("no test file: a tenth of the texts each")
+
+
+SPEECH = [(f'"Speech no. {i}' if i % 10 == 3 else f"speech no. {i}", "ab"[i % 2]) for i in range(60)]
+SAID = [(f'"Yes", said {i}' if i % 10 == 3 else f"no. {i}", "ab"[i % 2]) for i in range(60)]
+UNQUOTED = {
+    "speech.tsv": "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *SPEECH]),
+    "label_first.tsv": "".join(f"{label}\t{text}\n" for text, label in [("text", "label"), *SPEECH]),
+    "one_quote.tsv": "".join(f"{label}\t{text}\n" for text, label in [("text", "label"), *SPEECH[:14]]),
+    "closed_later.tsv": "".join(
+        f"{text}{'' if number % 10 else chr(34)}\t{label}\n"
+        for number, (text, label) in enumerate([("text", "label"), *SPEECH])
+    ),
+    "speech.csv": "".join(f"{label},{text}\n" for text, label in [("text", "label"), *SPEECH]),
+    "said.tsv": "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *SAID]),
+}
+
+
+@pytest.mark.parametrize("name", UNQUOTED)
+def test_texts_that_begin_with_a_quote_are_rows_where_nobody_quotes(tmp_path, name):
+    (tmp_path / name).write_text(UNQUOTED[name])
+    rows = UNQUOTED[name].splitlines()[1:]
+    task = read_task(str(tmp_path / name))
+    assert sum(len(table) for table in task.splits.values()) == len(rows)
+    assert any("its quotes are part of its texts" in note for note in task.notes)
+    found = {f"{row['text']}" for table in task.splits.values() for row in table.to_pylist()}
+    assert all(any(text in row for row in rows) for text in found) and any(text.startswith('"') for text in found)
+
+
+def test_a_quote_that_runs_over_rows_of_many_commas_is_named(tmp_path):
+    lines = [f"a,text {i}" for i in range(9)] + ['a,"One, two', 'b,"three, four, five', "b,six"]
+    (tmp_path / "f.csv").write_text("\n".join(["label,text", *lines, ""]))
+    with pytest.raises(
+        ValueError, match=r"f.csv', line 12: a quote does not close as it should .* values run over lines; write"
+    ):
+        read_task(str(tmp_path / "f.csv"))
+
+
+def test_a_damaged_byte_does_not_make_a_file_another_code_page(tmp_path):
+    data = b"text,label\n" + b"".join(f"Sch\u00f6ne Gr\u00fc\u00dfe {i},{i % 2}\n".encode() for i in range(60))
+    (tmp_path / "f.csv").write_bytes(data[:700] + b"\xff" + data[701:])
+    with pytest.raises(
+        ValueError, match=r"line 35: byte 700, b'\\xff', is no UTF-8, which the file else is; mend that line"
+    ):
+        read_task(str(tmp_path / "f.csv"))
+
+
+HALF_NAMED = ["validation_matched.csv", "my_test.csv", "eval-2.csv"]
+
+
+@pytest.mark.parametrize("name", HALF_NAMED)
+def test_a_file_that_may_be_a_missing_split_is_asked_about(tmp_path, name):
+    for file in ("train.csv", name):
+        (tmp_path / file).write_text(as_csv())
+    with pytest.raises(ValueError, match=f"but '{name}': name the one that it is (dev|test).csv, or take it out"):
+        read_task(str(tmp_path))
+
+
+def test_names_of_splits_are_known_in_capitals_and_with_the_hubs_hashes(tmp_path):
+    for file in ("Train-00000-of-00001-0f3a9c2b.csv", "EVAL.csv", "Test.csv", "unsupervised.csv"):
+        (tmp_path / file).write_text(as_csv())
+    assert {split: len(table) for split, table in read_task(str(tmp_path)).splits.items()} == dict.fromkeys(
+        ("train", "dev", "test"), 60
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "metric"),
+    [
+        ([(f"question {i}", str(i // 2)) for i in range(40)], ""),
+        ([(f"text {i}", f"{i}") for i in range(9)], "pearson_spearman"),
+    ],
+)
+def test_a_file_too_small_to_be_cut_is_told_before_any_work(tmp_path, rows, metric):
+    (tmp_path / "f.csv").write_text(as_csv(rows))
+    message = (
+        r"too few rows to cut dev from: column 'label', taken for the label, has \d+ values in \d+ rows; a class needs"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_task(str(tmp_path / "f.csv"), metric=metric)
+
+
+def test_a_class_whose_texts_all_have_another_label_too_stays_in_train(tmp_path):
+    rows = [(f"text {i}", "ac"[i % 2]) for i in range(60)]
+    (tmp_path / "f.csv").write_text(as_csv(rows + [(text, "b") for text, _ in rows[:2]]))
+    for seed in range(5):
+        task = read_task(str(tmp_path / "f.csv"))
+        assert task.labels == ("a", "b", "c"), seed
+
+
+def test_columns_that_change_their_kind_stop_no_task_that_does_not_need_them(tmp_path):
+    rows = [{"text": f"text {i}", "label": i % 2 if i < 8192 else str(i % 2)} for i in range(20_000)]
+    for i, row in enumerate(rows):
+        row |= {"id": i if i < 8192 else f"x{i}", "meta": {"a": 1} if i < 8192 else [1, 2]}
+    (tmp_path / "f.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    task = read_task(str(tmp_path / "f.jsonl"))
+    assert task.labels == ("0", "1") and sum(len(table) for table in task.splits.values()) == 20_000
 
 
 def test_cut_splits_share_no_text_and_each_class_is_in_all(tmp_path):

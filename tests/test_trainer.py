@@ -111,6 +111,13 @@ def test_keep_best_ends_with_the_weights_of_the_best_score_ties_the_earlier(scor
     assert len(seen) == 3 and all(torch.equal(final[name], seen[best][name]) for name in final)
 
 
+def test_an_evaluations_losses_are_ticked_with_its_score():
+    ticked = []
+    trainer = make_trainer(evaluate=lambda model: {"dev": 1.0})
+    trainer.run(ignore, lambda progress: ticked.append(dict(progress.history[-1])))
+    assert [entry["step"] for entry in ticked if "dev" in entry] == [4, 8, 12]
+
+
 def test_without_keep_best_the_last_weights_stay():
     scores = iter([3.0, 2.0, 1.0])
     scored = run_whole(evaluate=lambda model: {"dev": next(scores)})

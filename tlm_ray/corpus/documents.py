@@ -110,7 +110,9 @@ def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     read = pacsv.ReadOptions(  # in one thread errors have a row number
         use_threads=False, block_size=CSV_BLOCK_BYTES, encoding=dialect.encoding
     )
-    options = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    options = pacsv.ParseOptions(
+        delimiter=dialect.delimiter, newlines_in_values=dialect.quoted, quote_char='"' if dialect.quoted else False
+    )
     with storage.open_text(uri) as stream:
         header = pacsv.open_csv(stream, read_options=read, parse_options=options).schema.names
     types = pacsv.ConvertOptions(column_types={name: pa.string() for name in header}, strings_can_be_null=False)

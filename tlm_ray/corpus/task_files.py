@@ -10,8 +10,12 @@ from tlm_ray.corpus.hub import HUB_TASKS, HubTask
 from tlm_ray.listing import base_of, list_files, name_below
 
 SPLITS = ("train", "dev", "test")
-SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
-SHARD = re.compile(r"(\w+)-(\d+)-of-(\d+)")  # a data set's files as the hub writes them
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "dev": ("dev", "validation", "valid", "val", "eval", "evaluation", "development"),
+    "test": ("test", "testing"),
+}
+SHARD = re.compile(r"(\w+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?")  # a data set's files as the hub writes them
 NEEDED = "it needs train, and perhaps dev and test, each .parquet, .csv or .jsonl"
 
 Files = Mapping[str, Sequence[str]]  # of a split: its files, in their order
@@ -40,6 +44,7 @@ def split_files(source: HubTask) -> Files:
         raise FileNotFoundError(f"task folder {source.uri!r} has no train file; {NEEDED}")
     for split, files in found.items():
         _check_one(split, files, names, source.uri)
+    _refuse_half_named([name for uri, name in names.items() if uri in data and not split_of(name)], found, source.uri)
     return {split: found[split] for split in SPLITS if split in found}
 
 
@@ -61,7 +66,18 @@ def split_of(name: str) -> str:
 
 
 def _split_named(word: str) -> str:
-    return next((split for split, names in SPLIT_NAMES.items() if word in names), "")
+    return next((split for split, names in SPLIT_NAMES.items() if word.lower() in names), "")
+
+
+def _refuse_half_named(others: Sequence[str], found: Mapping[str, object], folder: str) -> None:
+    """ValueError if a split is missing that other files may be: nobody wants dev rows cut from train beside them."""
+    for name in others:
+        words = re.split(r"[^a-z]+", name.lower())
+        if split := next((split for split in SPLITS if split not in found and set(words) & {*SPLIT_NAMES[split]}), ""):
+            raise ValueError(
+                f"task folder {folder!r} has no {split} file, but {name!r}: name the one that it is {split}"
+                f"{PurePosixPath(name).suffix}, or take it out"
+            )
 
 
 def _check_one(split: str, files: Sequence[str], names: Mapping[str, str], folder: str) -> None:

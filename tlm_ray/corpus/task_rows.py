@@ -24,7 +24,29 @@ def read_file(uri: str) -> pa.Table:
     batches = list(read_columns(uri))
     if not sum(len(batch) for batch in batches):
         raise ValueError(f"file {uri!r} has no rows; a task needs examples in train, dev and test")
-    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
+    return _joined([pa.Table.from_batches([batch]) for batch in batches], uri)
+
+
+def _joined(tables: list[pa.Table], uri: str) -> pa.Table:
+    """Put a file's batches together; a column that is numbers in one and text in another is text.
+
+    Without those that cannot be text, such as lists, and change their kind: nobody can have asked for them.
+    """
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
+    kinds = {
+        name: {t.schema.field(name).type for t in tables if name in t.column_names} - {pa.null()} for name in names
+    }
+    for name in (name for name, found in kinds.items() if len(found) > 1):
+        for place, table in enumerate(tables):
+            if name not in table.column_names:
+                continue
+            column = table.column_names.index(name)
+            try:
+                tables[place] = table.set_column(column, name, as_strings(table[name], name, uri))
+            except ValueError:
+                tables = [t.drop_columns([name]) if name in t.column_names else t for t in tables]
+                break
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa.Table:

@@ -24,6 +24,10 @@ def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, 
     for text, label in dict(zip(reversed(texts), reversed(labels), strict=True)).items():
         classes.setdefault(label, {})[text] = None
     goes = {text: split for found in classes.values() for text, split in _shared_out(list(found), splits).items()}
+    kept = {label for text, label in zip(texts, labels, strict=True) if text not in goes}
+    for text, label in zip(texts, labels, strict=True):
+        if label not in kept:  # all its texts have another label too, by which they went
+            goes.pop(text, None)
     where = np.array([goes.get(text, "train") for text in texts])
     return {split: table.filter(pa.array(where == split)) for split in ("train", *splits)}
 

@@ -78,6 +78,7 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
     splits |= cut(splits["train"], missing, by_label=by_label) if missing else {}
     labels = _labels(splits["train"], files["train"][0]) if by_label else ()
     _check_classes(scored_by, labels, files["train"][0])
+    _check_cut(splits, missing, own, files["train"][0], least=1 if by_label else 2)
     for split, tables in parts.items():
         for uri, table in zip(files[split], tables, strict=True) if by_label else ():
             check_labels(table, labels, uri)
@@ -116,6 +117,20 @@ def _read(files: Files, columns: Columns, *, numbers: bool) -> tuple[Columns, di
         read = [(uri, first if uri == files["train"][0] else read_file(uri)) for uri in uris]
         rows[split] = [as_rows(table, own.found(table, uri), uri, numbers=numbers) for uri, table in read]
     return own, rows
+
+
+def _check_cut(
+    splits: Mapping[str, pa.Table], missing: Sequence[str], columns: Columns, uri: str, *, least: int
+) -> None:
+    """ValueError if what was cut off train leaves a split without the rows that a score needs."""
+    for split in missing:
+        if len(splits[split]) < least:
+            labels = len(set(splits["train"]["label"].to_pylist()))
+            raise ValueError(
+                f"file {uri!r}: too few rows to cut {split} from: column {columns.label!r}, taken for the label, has "
+                f"{labels:,} values in {sum(map(len, splits.values())):,} rows; a class needs three different texts to "
+                "give one. Name another column (--label), add rows, or give dev and test files"
+            )
 
 
 def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
