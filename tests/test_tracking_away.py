@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tracked_trainings import HISTORY, Answer, Server, recorded, stage, trained
 
+from tlm_ray.runs import mlflow_store, tracking
 from tlm_ray.runs.tracking import StepLogger, Tracker
 
 
@@ -19,6 +20,7 @@ def server(monkeypatch) -> Iterator[Server]:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield running
+        running.stopped.set()
         running.shutdown()
         thread.join()
 
@@ -60,6 +62,13 @@ def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys,
     assert "going on without it" in line and "secret" not in line
 
 
+def test_a_server_that_drips_is_given_up_as_one_that_says_nothing(server, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(mlflow_store, "ANSWER_S", 1.0)
+    server.body, server.drips = b" " * 1000, True
+    Tracker.start("test", uri=f"http://127.0.0.1:{server.server_port}", root=str(tmp_path))
+    assert "no whole answer within 1 s; going on without it" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "file:./mlruns", "ftp://127.0.0.1/runs"])
 def test_a_store_that_is_away_or_that_mlflow_refuses_costs_one_line(tmp_path, capsys, monkeypatch, uri):
     monkeypatch.chdir(tmp_path)
@@ -79,7 +88,7 @@ def test_a_client_in_any_process_gives_up_soon(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     logger = StepLogger("http://127.0.0.1:9", "run", "stage_one", 0)
     logger(HISTORY[:1])
-    assert not logger.alive
+    assert not logger.logged
     retries, timeout = (f"MLFLOW_HTTP_REQUEST_{name}" for name in ("MAX_RETRIES", "TIMEOUT"))
     assert int(os.environ[retries]) <= 1 and int(os.environ[timeout]) <= 5
 
@@ -89,7 +98,7 @@ def steps(tracker: Tracker, logger: StepLogger) -> list[int]:
     return [metric.step for metric in found]
 
 
-def test_steps_that_the_controller_could_not_log_are_logged_when_the_training_ends(server, tmp_path):
+def test_steps_that_could_not_be_logged_are_logged_when_the_training_ends(server, tmp_path, capsys):
     last, root = trained(seed=3), str(tmp_path)
     tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=root)
     tracker.label(last, row="ours")
@@ -98,12 +107,29 @@ def test_steps_that_the_controller_could_not_log_are_logged_when_the_training_en
     server.status, server.body = 500, b"broken"
     away = StepLogger(f"http://127.0.0.1:{server.server_port}", logger.run, logger.prefix, logger.logged)
     away(HISTORY)
-    server.status = 200
     away(HISTORY)
+    assert capsys.readouterr().out.count("steps are sent when it is back") == 1, (
+        "a server that is away is not asked again"
+    )
     assert steps(tracker, logger) == list(range(1, 121))
     recorded(last, root)
     tracker.close(last, {})
     assert steps(tracker, logger) == list(range(1, 251))
+
+
+def test_steps_are_logged_again_when_the_server_is_back(tmp_path, monkeypatch):
+    last, root = trained(seed=4), str(tmp_path)
+    tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=root)
+    tracker.label(last, row="ours")
+    (logger,) = tracker.followers(last.inputs["stage_two"])
+    monkeypatch.setattr(tracking, "AGAIN_S", 0.0)
+    with monkeypatch.context() as away:
+        away.setattr(logger.store.client, "log_batch", lambda *arguments, **options: 1 / 0)
+        away.setattr(tracking, "AWAY", (ZeroDivisionError,))
+        logger(HISTORY[:50])
+    assert steps(tracker, logger) == []
+    logger(HISTORY[:120])
+    assert steps(tracker, logger) == list(range(1, 121))
 
 
 def test_a_database_that_cannot_be_opened_is_not_waited_for(tmp_path, capsys, monkeypatch):

@@ -1,7 +1,9 @@
 """Trainings as stages with records, for tests of tracking, and a server that answers in one way."""
 
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from tlm_ray import storage
 from tlm_ray.runs.stages import Stage
@@ -43,6 +45,11 @@ class Server(ThreadingHTTPServer):
     """Answers every request in one way; a status of 0 closes the connection after two seconds without an answer."""
 
     status, body, location = 200, b"", ""
+    drips = False  # a byte each 0.3 s, so that no socket waits for long
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.stopped = threading.Event()
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -58,7 +65,12 @@ class Answer(BaseHTTPRequestHandler):
         if self.server.location:
             self.send_header("Location", self.server.location)
         self.end_headers()
-        self.wfile.write(self.server.body)
+        for byte in self.server.body if self.server.drips else b"":
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
+            if self.server.stopped.wait(0.3):
+                return
+        self.wfile.write(b"" if self.server.drips else self.server.body)
 
     do_GET = do_POST
 

@@ -4,8 +4,11 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cached_property, partial
+from typing import Any, cast
 
 import mlflow
 from google.protobuf.json_format import ParseError
@@ -35,6 +38,7 @@ QUIET = {
 # What MLflow's client raises for a server or a database that is away, refuses or answers nonsense. The errors of
 # `requests` are OSErrors; a JSON answer of other types than MLflow's is a ParseError.
 AWAY = (MlflowException, OSError, ParseError, SQLAlchemyError)
+ANSWER_S = 20.0  # for each call of a server, the upload of a page included
 KIND = {"mlflow.experimentKind": "custom_model_development"}  # MLflow's pages open on runs, not on conversations
 MODEL, REGISTERED = "model", "registered_model"  # tags of a run
 RUNNING, FINISHED = "RUNNING", "FINISHED"
@@ -54,7 +58,8 @@ class Store:
     def client(self) -> MlflowClient:
         """MLflow's client; opening it makes a database where there is none, and refuses a store of files."""
         database.MAX_RETRY_COUNT = 1  # of 10, with pauses that double: 100 s for a database that is away
-        return MlflowClient(self.uri)
+        client = MlflowClient(self.uri)
+        return cast(MlflowClient, _Bounded(client)) if self.uri.startswith("http") else client
 
     @cached_property
     def experiment(self) -> str:
@@ -147,6 +152,31 @@ class Store:
         monitor = SystemMetricsMonitor(run.info.run_id, resume_logging=True, tracking_uri=self.uri)
         monitor.start()
         return monitor
+
+
+class _Bounded:
+    """A client whose every answer comes within a time, or is given up: a server that drips outlasts each timeout."""
+
+    def __init__(self, client: MlflowClient):
+        self.client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._call, getattr(self.client, name))
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        answer: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(method(*arguments, **options))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=call, daemon=True).start()
+        try:
+            return answer.result(ANSWER_S)
+        except TimeoutError:
+            raise TimeoutError(f"no whole answer within {ANSWER_S:g} s") from None
 
 
 def _log_model(run: str, folder: str) -> str:

@@ -7,9 +7,12 @@ What a server lacks is sent from them when the experiment ends, or by its next r
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
+
+from rich.markup import escape
 
 from tlm_ray import storage
 from tlm_ray.console import console
@@ -20,6 +23,7 @@ from tlm_ray.runs.tracked import Tracked, history, is_complete, shared_parameter
 from tlm_ray.training.progress import Follower
 
 PARENT, KEY = "mlflow.parentRunId", "training_key"  # tags of a training's run
+AGAIN_S = 60.0  # after which a server that was away is asked for again
 TRAININGS = "trainings_key"  # of an experiment's: the same trainings under the same root are one run
 
 
@@ -72,8 +76,8 @@ class Tracker:
     def _say(self, error: Exception) -> None:
         if not self.said:
             console.print(
-                f"[yellow]tracking[/] {storage.shown(f'{self.uri}: {_first_line(error)}')}; going on without it: all "
-                "numbers are in the records, and the next run of this experiment sends what is missing"
+                f"[yellow]tracking[/] {_words(self.uri, error)}; going on without it: all numbers are in the records, "
+                "and the next run of this experiment sends what is missing"
             )
         self.said = True
 
@@ -235,25 +239,33 @@ class Tracker:
 class StepLogger:
     """Logs a training's history as it grows.
 
-    When the server is away this stops; `Tracker` sends the steps that are missing, or says why it cannot.
+    When the server is away it says so once, and tries again some time later; what is missing when the training ends is
+    sent by `Tracker`.
     """
 
     def __init__(self, uri: str, run: str, prefix: str, logged: int):
-        self.uri, self.run, self.prefix, self.logged, self.alive = uri, run, prefix, logged, True
+        self.store, self.run, self.prefix, self.logged = Store(uri), run, prefix, logged
+        self.not_before, self.said = 0.0, False
 
     def __call__(self, history: Sequence[Mapping[str, float]]) -> None:
         """Send the entries since the last call."""
-        if not self.alive or not history:
+        if not history or time.monotonic() < self.not_before:
             return
         try:
-            Store(self.uri).log_history(self.run, self.prefix, history, after=self.logged)
+            self.store.log_history(self.run, self.prefix, history, after=self.logged)
             self.logged = int(history[-1]["step"])
-        except AWAY:
-            self.alive = False
+        except AWAY as error:
+            self.not_before = time.monotonic() + AGAIN_S
+            if not self.said:
+                words = _words(self.store.uri, error)
+                console.print(f"[yellow]tracking[/] {words}; {self.prefix}'s steps are sent when it is back")
+            self.said = True
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _words(uri: str, error: Exception) -> str:
+    """Say which store is away, and why, in a line without credentials."""
+    why = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return escape(storage.shown(f"{uri}: {why}"))
 
 
 def _absolute(uri: str) -> str:
