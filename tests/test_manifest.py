@@ -220,3 +220,31 @@ def test_kept_digests_that_are_none_are_named_with_the_fix(tmp_path, content):
     kept.write_text(content.replace('"a"', json.dumps(str(tmp_path / "a.txt"))))
     with pytest.raises(ValueError, match=r"file '.*corpora.json' .*; delete this file: it only saves"):
         open_corpus(str(tmp_path / "a.txt"), column="text", digests=str(kept))
+
+
+ABOUT = [
+    "README.md",
+    "LICENSE",
+    "licence.txt",
+    "NOTICE",
+    "dataset_infos.json",
+    "dataset_info.json",
+    "CHANGELOG.md",
+    "README",
+]
+
+
+def test_what_is_about_a_corpus_is_none_of_it_and_said(tmp_path):
+    for name in (*ABOUT, "a.jsonl", "statements.txt", "readmes.md"):
+        (tmp_path / name).write_text('{"text": "one two"}\n')
+    corpus = open_corpus(str(tmp_path), column="text")
+    assert [file.name for file in corpus.files] == ["a.jsonl", "readmes.md", "statements.txt"]
+    assert sorted(corpus.left_out) == sorted(ABOUT)
+    assert open_corpus(str(tmp_path / "README.md"), column="text").left_out == (), "unless it is asked for"
+
+
+def test_a_file_whose_name_is_no_utf8_is_named(tmp_path):
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "w") as stream:
+        stream.write("one two")
+    with pytest.raises(ValueError, match=r"caf\\xe9.txt': its name is no UTF-8; rename it"):
+        open_corpus(str(tmp_path), column="text")

@@ -69,7 +69,12 @@ def _below(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
     if not isinstance(filesystem, pafs.LocalFileSystem):
         return filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
     walk = os.walk(folder, onerror=_unless_gone)
-    return filesystem.get_file_info([os.path.join(place, name) for place, _, names in walk for name in names])
+    paths = [os.path.join(place, name) for place, _, names in walk for name in names]
+    try:
+        return filesystem.get_file_info(paths)
+    except UnicodeEncodeError as error:
+        wrong = next(path for path in paths if not path.isascii() and path.encode(errors="replace").decode() != path)
+        raise ValueError(f"file {os.fsencode(wrong)!r}: its name is no UTF-8; rename it") from error
 
 
 def _unless_gone(error: OSError) -> None:

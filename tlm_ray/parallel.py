@@ -36,6 +36,7 @@ def each(
     """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
+    context.execution_no_progress_timeout_s = -1  # a part of a corpus may take longer than its half hour
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     rows = (
         ray.data.from_items([{"item": i} for i in range(len(items))], override_num_blocks=len(items))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,12 @@ from dataclasses import dataclass, replace
 from tlm_ray import storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.listing import base_of, list_files, name_below
+
+# what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
+ABOUT = re.compile(
+    r"(readme|licen[cs]e|notice|changelog|contributing|citation|dataset_infos?|dataset_dict|state)([.-].*)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,8 @@ class Corpus:
 
     locations: tuple[str, ...]
     """all files, folders and globs that it is"""
+    left_out: tuple[str, ...] = ()
+    """files of its folders that are about it"""
 
     @property
     def digest(self) -> str:
@@ -55,11 +64,12 @@ class Corpus:
 def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     """List a corpus and take its digests; errors name the file and the column before any work starts.
 
-    uri: a file, folder or glob. digests: where to keep the digests of local files between runs ("" for nowhere). A
-    local file is identified by its bytes, a remote one by name, size and time of change (on the hub: the hash it
-    keeps): hashing it would cost a download.
+    uri: a file, folder or glob, of which README, LICENSE and their like are left out. digests: where to keep the
+    digests of local files between runs ("" for nowhere). A local file is identified by its bytes, a remote one by name,
+    size and time of change (on the hub: the hash it keeps): hashing it would cost a download.
     """
-    found = [file for file in list_files(uri) if file.size]
+    listed = [file for file in list_files(uri) if file.size]
+    found = [file for file in listed if not ABOUT.fullmatch(file.uri.rpartition("/")[2])] or listed
     if not found:
         raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
     for batch in read_columns(found[0].uri, [column]):  # a missing column or an unreadable file shows here
@@ -81,7 +91,8 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
         files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
     if digests:
         storage.write_record(digests, known)
-    return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,))
+    left_out = tuple(name_below(base, file.uri) for file in listed if file not in found)
+    return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,), left_out=left_out)
 
 
 def united(corpora: Sequence[Corpus]) -> Corpus:
@@ -92,8 +103,11 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
     twice = [uri for uri, count in Counter(file.uri for file in files).items() if count > 1]
     if twice:
         raise ValueError(f"corpus file {twice[0]!r}: is in two of the corpora; name it once")
-    locations = tuple(location for corpus in corpora for location in corpus.locations)
-    return Corpus(uri=" and ".join(locations), column=corpora[0].column, files=tuple(files), locations=locations)
+    locations, left_out = (
+        tuple(each for corpus in corpora for each in getattr(corpus, n)) for n in ("locations", "left_out")
+    )
+    uri = " and ".join(locations)
+    return Corpus(uri=uri, column=corpora[0].column, files=tuple(files), locations=locations, left_out=left_out)
 
 
 def _kept(uri: str) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
 import tyro
+from rich.markup import escape
 
 from tlm_ray import storage
 from tlm_ray.console import console
@@ -202,6 +203,9 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
         corpus = united([open_corpus(uri, column=data.column, digests=digests) for uri in data.corpus])
     elif not named and (data.task_root or data.tasks != [EMBEDDED]):
         console.print("corpus: the docstrings of installed packages; text of your tasks' own kind (--corpus) is better")
+    for each in (corpus, *named.values()):
+        if each and each.left_out:
+            console.print(f"corpus {escape(each.uri)}: without {escape(', '.join(each.left_out))}, which are about it")
     return Flow(
         execution=workers.execution(place),
         corpus=corpus,
