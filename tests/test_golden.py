@@ -19,7 +19,6 @@ from tlm_ray.corpus import packages
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25, Dense, Random
-from tlm_ray.runs import data_flow, pipeline
 from tlm_ray.runs.cpu_recipes import SMALLEST
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.pipeline import Flow
@@ -146,10 +145,6 @@ def test_every_golden_training_is_a_case():
 @pytest.mark.parametrize("name", FINGERPRINTS)
 def test_fingerprints_are_golden(name, files, monkeypatch):
     monkeypatch.setattr(packages, "installed_packages", lambda: {"numpy": "2.0"})
-    versions = {"DOCUMENTS_VERSION": 2, "PASSAGES_VERSION": 2, "TASK_VERSION": 1}  # of the code that made them
-    for name_of_version, version in versions.items():
-        monkeypatch.setattr(data_flow, name_of_version, version)
-    monkeypatch.setattr(pipeline, "TRAINING_VERSION", 2)
     case, flow = CASES[name], Flow(execution=Execution(root=str(files / "root")))
     if case.task != "docstrings":
         own = {"corpus": open_corpus(str(files / "corpus"), column="text"), "task_root": str(files / "tasks")}

@@ -79,10 +79,18 @@ def test_every_field_of_a_recipe_and_of_what_it_holds_changes_the_fingerprint():
         make_stage(parameters={"recipe": replace(tiny, **change)}).fingerprint
         for change in ({"k": tiny.k - 1}, {"rho1": tiny.rho1 + 1}, {"rho2": tiny.rho2 + 0.5}, {"scale": "other"},
                        {"start": Scratch(replace(tiny.start.geometry, dropout=0.25))},
-                       {"stage_one": replace(tiny.stage_one, log_every=tiny.stage_one.log_every + 1)},
+                       {"stage_one": replace(tiny.stage_one, evaluate_every=tiny.stage_one.evaluate_every + 1)},
                        {"method": Bm25(analyzer=Analyzer(stemmer="english"))})
     ]  # fmt: skip
     assert len({base.fingerprint, *changed}) == len(changed) + 1
+
+
+def test_how_often_a_training_says_how_far_it_is_is_no_part_of_it():
+    often = replace(TINY_RECIPE.stage_one, log_every=1)
+    same = [
+        make_stage(parameters={"recipe": replace(TINY_RECIPE, stage_one=one)}) for one in (TINY_RECIPE.stage_one, often)
+    ]
+    assert same[0].fingerprint == same[1].fingerprint
 
 
 @pytest.mark.parametrize(
@@ -177,7 +185,7 @@ def test_dataclasses_are_told_apart_by_type_and_fields():
     one, other = (make_dataclass(name, [("steps", int)])(3) for name in ("Schedule", "Geometry"))
     assert plain(one, "x") != plain(other, "x")
     assert canonical(plain(schedule(), "x")) == canonical(plain(schedule(), "x"))
-    assert canonical(plain(schedule(), "x")) != canonical(plain(schedule(log_every=11), "x"))
+    assert canonical(plain(schedule(), "x")) != canonical(plain(schedule(evaluate_every=11), "x"))
 
 
 def test_upstream_lists_inputs_first_and_unique_each_once():

@@ -1,6 +1,7 @@
 """Labelled tasks: three formats give one task, and whatever is wrong with one is said before any work starts."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -211,7 +212,7 @@ def test_a_task_that_was_kept_is_the_task(tmp_path):
     task = read_task(write_folder(tmp_path / "mine"))
     facts = write_task(str(tmp_path / "kept"), task)
     loaded = load_task(str(tmp_path / "kept"))
-    assert loaded == task
+    assert replace(loaded, name="mine") == task, "which is the same under any name"
     assert contents(loaded) == contents(task)
     assert facts["classes"] == 3
     assert facts["train_bytes"] == sum(len(text.encode()) for text, _ in TRAIN)
@@ -224,7 +225,7 @@ def test_a_metric_of_ones_own_is_kept_by_its_name(tmp_path):
     own = {"name": "mine", "compute": lambda gold, predicted: 1.0}
     task = read_task(folder, metric=Metric(**own, is_regression=True))
     assert (task.metric, task.labels, task.splits["dev"]["label"].to_pylist()) == ("mine", (), [2.5, 0.0])
-    assert load_task(write(tmp_path / "kept", task)) == task
+    assert replace(load_task(write(tmp_path / "kept", task)), name="numbers") == task
     classes = read_task(folder, metric=Metric(**own))
     assert (classes.metric, classes.labels) == ("mine", ("0", "2.5"))
 
@@ -261,7 +262,7 @@ GOLDEN = {
     "train.arrow": "e06d69a878281519",
     "dev.arrow": "b4952d5a6cba0e47",
     "test.arrow": "bfc2a3ba5dc239cb",
-    "task.json": "e6487094b4f0d9ba",
+    "task.json": "bea9a4645d1c6a52",
 }
 
 

@@ -33,7 +33,7 @@ class Task:
     """A labelled task, read and checked."""
 
     name: str
-    """its short name"""
+    """its short name; "" of one that was kept, which is the same under any"""
     metric: str
     """the name of its metric"""
     labels: tuple[str, ...]
@@ -189,12 +189,7 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
     """Keep a checked task in a stage's folder; returns how many classes, rows, bytes, and test rows that train has."""
     for split, table in task.splits.items():
         storage.write_table(storage.join(folder, f"{split}.arrow"), table)
-    values = {
-        "name": task.name,
-        "metric": task.metric,
-        "labels": task.labels,
-        "digests": task.digests,
-    }
+    values = {"metric": task.metric, "labels": task.labels, "digests": task.digests}
     storage.write_record(storage.join(folder, TASK), values)
     facts = {
         "classes": len(task.labels),
@@ -219,7 +214,7 @@ def load_task(folder: str) -> Task:
     values = storage.read_record(storage.join(folder, TASK))
     splits = {split: storage.read_table(storage.join(folder, f"{split}.arrow")) for split in SPLITS}
     return Task(
-        name=values["name"],
+        name="",
         metric=values["metric"],
         labels=tuple(values["labels"]),
         digests=tuple(values["digests"]),

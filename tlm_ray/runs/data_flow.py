@@ -111,12 +111,7 @@ class DataFlow:
         return Stage(
             name="task",
             version=TASK_VERSION,
-            parameters={
-                "name": task.name,
-                "metric": task.metric,
-                "labels": task.labels,
-                "digests": task.digests,
-            },
+            parameters={"metric": task.metric, "labels": task.labels, "digests": task.digests},
             parts={"digests": dict(zip(("train", "dev", "test"), task.digests, strict=True))},
             make=lambda folder, _: write_task(folder, task),
             cost={"seconds": 1.0},

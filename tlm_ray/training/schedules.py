@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tlm_ray.identity import LATER
+from tlm_ray.identity import LATER, NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Schedule:
     """of matrices; biases and norms have none"""
     evaluate_every: int
     """steps between scores of the dev set, each with a checkpoint"""
-    log_every: int = 10
+    log_every: int = field(default=10, metadata=NO_RESULT)
     """steps between entries of the history"""
     averaged: float = field(default=0.0, metadata=LATER)
     """share of the steps, the last ones, whose weights' mean is the result (`averaging`); 0 for the last weights"""
