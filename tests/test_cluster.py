@@ -78,7 +78,10 @@ def test_both_groups_start_from_zero(name: str) -> None:
         assert types[group].min_worker_nodes == 0 < types[group].max_worker_nodes
     assert launched(name, {"CPU": 1}, 0) == {}
     assert launched(name, {"CPU": 8}, 1) == {"retrieval": 1}
-    assert launched(name, {"CPU": 1, "GPU": 1}, 3) == {"training": 3}
+    assert launched(name, {"GPU": 1}, 3) == {"training": 3}
+    assert launched(name, {"CPU": 1}, 10_000) == {"retrieval": types["retrieval"].max_worker_nodes}, (
+        "no GPU node is used"
+    )
 
 
 @pytest.mark.parametrize("name", KUBERNETES)

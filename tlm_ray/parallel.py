@@ -31,8 +31,8 @@ def each(
 
     Large arguments travel once per node when they are `ray.put` references. A lost actor or node repeats only the items
     that it held. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells.
-    gpus: what each actor needs beside its CPU. ValueError carries the message of a worker's own ValueError or OSError,
-    be it of its constructor or of an item.
+    gpus: what each actor needs instead of a CPU. ValueError carries the message of a worker's own ValueError or
+    OSError, be it of its constructor or of an item.
     """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
@@ -45,6 +45,7 @@ def each(
             batch_size=1,
             fn_constructor_args=[worker, ray.put(list(items)), *arguments],
             compute=ray.data.ActorPoolStrategy(size=max(1, min(workers, len(items)))),
+            num_cpus=0 if gpus else 1,  # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
             num_gpus=gpus or None,
         )
         .iter_rows()

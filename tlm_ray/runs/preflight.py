@@ -48,12 +48,12 @@ def _alive() -> list[dict[str, Any]]:
 
 
 def _check_shared(root: str, nodes: list[dict]) -> None:
-    """Write a file and ask every node that has a CPU to read it."""
+    """Write a file and ask every node that work may come to to read it."""
     uri = storage.join(root, f"probe-{uuid.uuid4().hex}.json")
     storage.write_json(uri, {})
     try:
         for node in nodes:
-            if node["Resources"].get("CPU", 0) > 0:
+            if any(node["Resources"].get(name, 0) > 0 for name in ("CPU", "GPU")):
                 place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 asked = ray.remote(num_cpus=0)(storage.exists).options(scheduling_strategy=place)
                 if not ray.get(asked.remote(uri)):
