@@ -19,6 +19,16 @@ class Predicted(NamedTuple):
     """(rows, classes), of a regression (rows, 1)"""
 
 
+def check_finite(logits: np.ndarray, model: str) -> None:
+    """ValueError names a model that gives no finite number; else NaN would count as the first class."""
+    wrong = np.flatnonzero(~np.isfinite(logits).all(axis=tuple(range(1, logits.ndim))))
+    if len(wrong):
+        raise ValueError(
+            f"model {model!r}: gives {len(wrong):,} of {len(logits):,} texts no finite number; its weights are damaged "
+            "or too large for bf16 (give precision fp32)"
+        )
+
+
 def decide(logits: np.ndarray) -> np.ndarray:
     """Return what is predicted, (rows,): the best class, or with one column, a regression's, the number."""
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)

@@ -72,7 +72,9 @@ class Stage:
         if not storage.exists(uri):
             return None
         record = storage.read_record(uri)
-        if record.get("recipe") != self.recipe:
+        if not all(isinstance(record.get(name), dict) for name in ("recipe", "facts")):
+            raise ValueError(f"record {uri!r} is none: it has no recipe or no facts; {storage.MAKE_ANEW}")
+        if record["recipe"] != self.recipe:
             raise ValueError(
                 f"record {uri!r} holds another recipe than its name says; delete the folder {self.folder(root)!r}"
             )

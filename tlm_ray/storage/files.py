@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from tlm_ray.storage.locations import open_filesystem
 
 REMOTE_CHUNK_BYTES = 8 << 20
+LONGEST_LINE = 64_000_000  # characters
 
 
 def read_bytes(uri: str) -> bytes:
@@ -33,9 +34,17 @@ def open_text(uri: str) -> pa.NativeFile:
 
 
 def read_lines(uri: str) -> Iterator[str]:
-    """Yield a UTF-8 text file's lines with their ends, without the mark that some editors put first."""
+    """Yield a UTF-8 text file's lines with their ends, without the mark that some editors put first.
+
+    ValueError names one of more than 64 million characters: a small packed file may hold any number of them.
+    """
     with open_text(uri) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
-        yield from lines
+        number = 0
+        while line := lines.readline(LONGEST_LINE):
+            number += 1
+            if len(line) == LONGEST_LINE and not line.endswith("\n"):
+                raise ValueError(f"file {uri!r}, line {number}: has over {LONGEST_LINE:,} characters; break it up")
+            yield line
 
 
 @contextlib.contextmanager
@@ -77,7 +86,7 @@ def read_json(uri: str, *, fix: str = "delete this file") -> Any:
     """Return a JSON file's value; ValueError names the file and the fix if it is not JSON."""
     try:
         return json.loads(read_bytes(uri))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also of a number of more than 4,300 digits
         raise ValueError(f"file {uri!r} is not JSON ({error}); {fix}") from error
 
 

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from tlm_ray import storage
+from tlm_ray.opening import open_pretrained
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.preparation import TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -80,7 +81,7 @@ def attention_of(
 
     model: a local folder that transformers opens. types: token types of each text, None where all are 0.
     """
-    opened = transformers.AutoModel.from_pretrained(model, attn_implementation="eager", trust_remote_code=False)
+    opened = open_pretrained(transformers.AutoModel, model, attn_implementation="eager")
     opened = opened.to(device).eval()
     for number, text in enumerate(texts):
         rows = {"input_ids": text} | ({} if types is None else {"token_type_ids": types[number]})

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from tlm_ray import storage
-from tlm_ray.corpus.predictions import decide, write_predictions
+from tlm_ray.corpus.predictions import check_finite, decide, write_predictions
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.model import JointModel
@@ -66,6 +66,7 @@ def evaluate(
         rows = read_blocks(storage.join(blocks, f"{split}.arrow"))
         logits = predict(classifier, rows, pad_id=pad_id, worker=Worker(device=device, precision=precision))
         assert rows.labels is not None, "task blocks carry labels"
+        check_finite(logits, model)
         predicted = write_predictions(folder, split, rows.labels, logits)
         scores[split] = score(metric or facts["metric"], rows.labels, predicted)
     return scores

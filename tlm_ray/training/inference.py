@@ -19,8 +19,9 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.pooling import pooled
-from tlm_ray.corpus.predictions import shares
+from tlm_ray.corpus.predictions import check_finite, shares
 from tlm_ray.listing import list_files
+from tlm_ray.opening import open_pretrained
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.training.packing import first_position
 
@@ -122,11 +123,10 @@ class Predictor:
 class Classifier:
     """A trained model with its tokenizer, by itself."""
 
-    def __init__(self, source: str, device: str, precision: str):
-        self.device = device
+    def __init__(self, source: str, device: str, precision: str, name: str = ""):
+        self.device, self.name = device, name or source
         self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
-        self.model = AutoModelForSequenceClassification.from_pretrained(source, **options).to(device).eval()
+        self.model = open_pretrained(AutoModelForSequenceClassification, source).to(device).eval()
         positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
         self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
         self.precision = _precision(self.model.config, precision)
@@ -137,7 +137,7 @@ class Classifier:
         if not storage.exists(model):
             return cls(model, device, precision)
         with storage.folder_for_reading(model) as folder:
-            return cls(str(folder), device, precision)
+            return cls(str(folder), device, precision, name=model)
 
     @torch.inference_mode()
     def logits(self, texts: list[list[str]]) -> np.ndarray:
@@ -151,6 +151,7 @@ class Classifier:
             inputs = self.tokenizer(*columns, **options).to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):  # as the metrics stage
                 found[rows] = self.model(**inputs).logits.float().cpu().numpy()
+        check_finite(found, self.name)
         return found
 
 

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from tlm_ray.opening import open_pretrained
 from tlm_ray.training.heads import Head
 
 
@@ -82,9 +83,7 @@ class TrainedWeights:
         return Head(self._open(model), without_last=True)
 
     def _open(self, model: Any, **options: Any) -> Any:
-        return model.from_pretrained(
-            self.source, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, **options
-        )
+        return open_pretrained(model, self.source, dtype=torch.float32, **options)
 
     @staticmethod
     def _came_with_a_head(head: dict[str, Any], loading: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
+from tlm_ray.opening import open_pretrained
 from tlm_ray.retrieval.engine.topk import TopK
 
 BATCH = 64
@@ -28,10 +29,10 @@ class Encoder:
     """
 
     def __init__(self, source: str):
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.source, self.device = source, "cuda" if torch.cuda.is_available() else "cpu"
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-            model = AutoModel.from_pretrained(source, use_safetensors=True, trust_remote_code=False)
+            model = open_pretrained(AutoModel, source)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"encoder {source!r}: transformers cannot open it ({str(error).strip().splitlines()[0]}); give the hub "
@@ -50,7 +51,10 @@ class Encoder:
             tokens = self.tokenizer(some, **options).to(self.device)
             states = self.model(**tokens).last_hidden_state.float()
             mask = tokens["attention_mask"][..., None]
-            yield normalize((states * mask).sum(1) / mask.sum(1).clamp(min=1))
+            embedded = normalize((states * mask).sum(1) / mask.sum(1).clamp(min=1))
+            if not torch.isfinite(embedded).all():
+                raise ValueError(f"encoder {self.source!r}: gives a text no finite embedding; its weights are damaged")
+            yield embedded
 
 
 def check_encoder(source: str) -> None:
