@@ -34,6 +34,7 @@ from tlm_ray.report.formats import json_text
 from tlm_ray.runs.attention import attention_stage, read_example, read_heads
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.plain_rows import PlainStages
+from tlm_ray.runs.registry import note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ def main() -> None:
     ray.init(**ray_options())
     outcome = run(trainings, flow, name=options.name, tracking_uri=place.tracking_uri, log_models=options.log_models)
     stages = {training: watched(flow, options.rows, own) for training, own in outcome.stages.items()}
+    note(outcome.root, options.name, list(stages.values()))
     make(list(stages.values()), outcome.root)
     models = [
         read_heads(stage, outcome.root, row=training.row, task=short_name(training.task))

@@ -32,6 +32,7 @@ from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.selection import SELECTION
 from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.runs.registry import note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,9 @@ def main() -> None:
     trainings = {method: flow.stages(replace(recipe, method=chosen), name, 0) for method, chosen in methods.items()}
     stages = {method: laid_out.neighbours for method, laid_out in trainings.items()}
     root = flow.execution.root
-    records = make([stage for stage in stages.values() if stage is not None], root)
+    asked = [stage for stage in stages.values() if stage is not None]
+    note(root, "retrieved_cases", asked)
+    records = make(asked, root)
     queries = load_task(flow.task(name).folder(root)).train_texts
     retrieved = [
         Retrieved(

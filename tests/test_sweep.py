@@ -15,6 +15,7 @@ from test_jobs import REPOSITORY, arguments, environment
 from waiting import wait_for
 
 from tlm_ray import Changes, Cluster, Data, Flow, Place, Space, Trials, best_recipe, open_flow, recipe_for
+from tlm_ray.corpus.tasks import read_task
 from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipe import Recipe
@@ -98,8 +99,8 @@ def test_a_sweep_trains_the_tasks_that_it_is_told(data, tmp_path):
         flow = replace(flow, task_root="" if "/" in task else flow.task_root)
         trial = Trials(space=space, bases={task: TINY_RECIPE}, flow=flow, seeds=2).trial(Chosen({"k": 5}))
         assert [training.seed for training in trial.stages] == [0, 1]
-        (read,) = {s.parameters["name"] for last in trial.lasts for s in last.upstream() if s.name == "task"}
-        assert read == "topics"
+        (read,) = {s.parameters["digests"] for last in trial.lasts for s in last.upstream() if s.name == "task"}
+        assert read == read_task("topics", task_root=str(data / "tasks")).digests
     nosuch = Trials(space=space, bases={"nosuch": TINY_RECIPE}, flow=replace(flow, task_root=""))
     with pytest.raises(ValueError, match="task 'nosuch': known names are"):
         nosuch.trial(Chosen({"k": 5}))

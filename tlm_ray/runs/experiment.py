@@ -19,6 +19,7 @@ from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.runs.registry import note
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.tracked import recipe_words
@@ -87,6 +88,7 @@ def run(
     for training, own in stages.items():
         words = {"row": training.row, "task": short_name(training.task), "seed": training.seed}
         tracker.label(own.metrics, recipe_words(training.recipe), **words)
+    note(execution.root, name, [own.metrics for own in stages.values()])
     try:
         make(
             [own.metrics for own in stages.values()],

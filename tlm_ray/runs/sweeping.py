@@ -23,6 +23,7 @@ from tlm_ray.runs.experiment import opened, show_plan, show_reasons
 from tlm_ray.runs.journals import Journal
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
+from tlm_ray.runs.registry import note
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.searches import Chosen, Halving, Listed, Search, Searcher, Suggested
 from tlm_ray.runs.spaces import Point, words_of
@@ -121,6 +122,8 @@ class _Feed:
         self.going.append(trial)
         there = found(trial.lasts, self.trials.flow.execution.root)
         self.fresh |= {stage.fingerprint: stage for stage in trial.trained if stage.fingerprint not in there}
+        root = self.trials.flow.execution.root
+        note(root, self.tracker.name, [last for one in self.begun for last in one.lasts], key=self.tracker.key)
         for training, stages in trial.stages.items():
             words = {"row": trial.words, "task": short_name(training.task), "seed": training.seed}
             self.tracker.label(stages.last, recipe_words(training.recipe), **words)

@@ -72,7 +72,7 @@ class Tracked:
             prefixes={stage.fingerprint: prefix for prefix, stage in trained.items()},
             parameters={key: storage.shown(value) for key, value in named.items()},
             tags={f"fingerprint {name}": stage.fingerprint[:SHORT] for name, stage in own.items()},
-            sources=tuple(_sources(own)),
+            sources=tuple(_sources(own, str(words.get("task") or "task"))),
         )
 
 
@@ -172,12 +172,12 @@ def _nearest(last: Stage) -> dict[str, Stage]:
     return found
 
 
-def _sources(stages: Mapping[str, Stage]) -> Iterator[Source]:
+def _sources(stages: Mapping[str, Stage], task_name: str) -> Iterator[Source]:
     """List the data of a training: what its files are, or for the embedded data the stage that made them."""
     if task := stages.get("task"):
         digests = task.parameters.get("digests") or [task.fingerprint] * len(SPLITS)
         for context, digest in zip(SPLITS, digests, strict=True):
-            name = f"{task.parameters['name']} {context}"  # MLflow takes equal names and digests for one
+            name = f"{task_name} {context}"  # MLflow takes equal names and digests for one
             yield Source(name=name, context=context, digest=digest, folder=_folder(task))
     if passages := stages.get("passages"):
         files = list(passages.parts.get("corpus", {})) or ["docstrings"]

@@ -1,0 +1,76 @@
+"""Delete what no experiment under a root needs: nothing is deleted without --delete, only listed.
+
+    python experiments/clean.py                          # what could go, and how much that is
+    python experiments/clean.py --forget sweep --delete  # with what that experiment alone needed
+
+An experiment is noted under the root when it begins. What one of them needs stays, be it complete or to be continued,
+and so does what some job makes now.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from tlm_ray import Folders, parse, plain_errors, storage
+from tlm_ray.console import console
+from tlm_ray.runs.locks import StageLocked
+from tlm_ray.runs.registry import Held, Noted, claimed, delete, held, noted
+
+GB = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clean:
+    """Options of the clean-up."""
+
+    root: str = Folders.root
+    """where results lie: a folder, or s3://..., gs://..."""
+    forget: list[str] = field(default_factory=list)
+    """experiments, by name, that are of no use any more"""
+    delete: bool = False
+    """delete what is listed"""
+
+
+def main() -> None:
+    options = parse(Clean, __doc__)
+    experiments = noted(options.root)
+    kept = _kept(experiments, options.forget, options.root)
+    useless = _useless(held(options.root), kept, claimed(options.root).keys())
+    for each in useless:
+        state = "complete" if each.complete else "unfinished"
+        console.print(f"{each.folder}  {state}, {each.size / 1e6:,.1f} MB", markup=False)
+    total = f"{len(useless):,} stages, {sum(each.size for each in useless) / GB:.2f} GB"
+    if not options.delete:
+        console.print(f"{total}: nothing was deleted; add --delete to do it")
+        return
+    for each in useless:
+        try:
+            delete(options.root, each.folder)
+        except StageLocked as error:
+            console.print(f"left {each.folder}: {error}", markup=False)
+    for one in experiments:
+        if one.name in options.forget:
+            storage.delete(one.uri)
+    console.print(f"deleted {total}")
+
+
+def _kept(experiments: Sequence[Noted], forget: Collection[str], root: str) -> set[str]:
+    """Return what the experiments that are not to be forgotten need."""
+    names = sorted({one.name for one in experiments})
+    for name in forget:
+        if name not in names:
+            raise ValueError(f"--forget {name}: no such experiment; there are {', '.join(names) or 'none'}")
+    if not experiments:
+        raise ValueError(
+            f"root {root!r}: no experiment is noted there, so nothing tells what is of use; run those that you want to "
+            "keep once more, which finds what they have"
+        )
+    return {stage for one in experiments if one.name not in forget for stage in one.stages}
+
+
+def _useless(there: Sequence[Held], kept: Collection[str], in_work: Collection[str]) -> list[Held]:
+    return [each for each in there if each.folder not in kept and each.folder not in in_work]
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

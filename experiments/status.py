@@ -1,0 +1,76 @@
+"""What lies under a root: what is done, running and unfinished, which experiments need it, and what it cost.
+
+python experiments/status.py                         # the root that experiments take if none is given, .tlm
+python experiments/status.py --root s3://bucket/tlm --price 3.5
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from tlm_ray import Folders, parse, plain_errors
+from tlm_ray.console import console
+from tlm_ray.runs.registry import Held, Noted, claimed, held, noted, records
+
+GB = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Options of the status."""
+
+    root: str = Folders.root
+    """where results lie: a folder, or s3://..., gs://..."""
+    price: float | None = None
+    """of an hour of a GPU, or of a CPU where there is none"""
+
+
+def main() -> None:
+    options = parse(Status, __doc__)
+    there, experiments = held(options.root), noted(options.root)
+    if not there:
+        raise FileNotFoundError(f"root {options.root!r}: no stage lies there; name the one that experiments were given")
+    complete = [each.folder for each in there if each.complete]
+    seconds = {folder: record["seconds"] for folder, record in records(options.root, complete).items()}
+    console.print(_stages(there, seconds, options.price))
+    _running(options.root)
+    console.print(_experiments(experiments, set(complete)))
+
+
+def _stages(there: Sequence[Held], seconds: Mapping[str, float], price: float | None) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("stage")
+    for name in ("complete", "unfinished", "GB", "hours", *(["cost"] if price is not None else [])):
+        table.add_column(name, justify="right")
+    for stage in [*dict.fromkeys(each.stage for each in there), "all"]:
+        own = [each for each in there if stage in (each.stage, "all")]
+        hours = sum(seconds.get(each.folder, 0.0) for each in own) / 3600
+        done = sum(each.complete for each in own)
+        size = sum(each.size for each in own)
+        numbers = [f"{done:,}", f"{len(own) - done or ''}", f"{size / GB:.2f}", f"{hours:.2f}"]
+        table.add_row(stage, *numbers, *([f"{hours * price:.2f}"] if price is not None else []))
+    return table
+
+
+def _running(root: str) -> None:
+    for folder, (file, claim) in claimed(root).items():
+        age = time.time() - file.modified_ns / 1e9
+        state = "its process is gone" if claim.is_dead else f"last sign of life {max(0.0, age):.0f} s ago"
+        console.print(f"[yellow]in work[/] {escape(folder)}: host {escape(claim.host)}, process {claim.pid}, {state}")
+
+
+def _experiments(experiments: Sequence[Noted], complete: set[str]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("experiment", "stages", "command"):
+        table.add_column(name)
+    for one in experiments:
+        table.add_row(escape(one.name), f"{len(one.stages & complete):,} of {len(one.stages):,}", escape(one.command))
+    return table
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

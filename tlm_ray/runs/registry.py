@@ -1,0 +1,106 @@
+"""The experiments under a root and what each needs, noted when they begin: so that one can tell what is of use."""
+
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.listing import File, base_of, list_files, name_below
+from tlm_ray.runs.locks import LOCKS, Claim, locked
+from tlm_ray.runs.provenance import shown_command
+from tlm_ray.runs.stages import RECORD, Stage, fingerprint_of, unique
+
+FOLDER = "experiments"  # below the root
+DIGITS = 20  # of a fingerprint, in a folder's name
+READERS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted:
+    """An experiment under a root."""
+
+    name: str
+    """what it is called"""
+    command: str
+    """what made it, without secrets"""
+    stages: frozenset[str]
+    """all that it needs, by their folders below the root"""
+    uri: str
+    """where that is noted"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A stage's folder under a root."""
+
+    folder: str
+    """below the root: the stage's name and the beginning of its fingerprint"""
+    size: int
+    """bytes of all its files"""
+    complete: bool
+    """its record is there"""
+
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return self.folder.partition("/")[0]
+
+
+def note(root: str, name: str, stages: Sequence[Stage], *, key: str = "") -> None:
+    """Note that an experiment needs stages, and what they need.
+
+    key: what tells it from others of its name, "" for the stages. The same experiment is one note, whenever it is made.
+    """
+    folders = sorted(stage.folder("") for stage in unique(stages))
+    uri = storage.join(root, FOLDER, f"{name}-{key or fingerprint_of({'stages': folders})}"[: len(name) + 13] + ".json")
+    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": folders})
+
+
+def noted(root: str) -> list[Noted]:
+    """Return the experiments under a root."""
+    uris = [file.uri for file in list_files(storage.join(root, FOLDER), ".json", missing_ok=True)]
+    with ThreadPoolExecutor(READERS) as readers:
+        read = list(readers.map(lambda uri: storage.read_record(uri, fix="delete this file"), uris))
+    return [
+        Noted(name=each["name"], command=each["command"], stages=frozenset(each["stages"]), uri=uri)
+        for uri, each in zip(uris, read, strict=True)
+    ]
+
+
+def held(root: str) -> list[Held]:
+    """Return the stages' folders under a root, finished or not, by one listing of it."""
+    base = base_of(root)
+    files: dict[str, dict[str, int]] = {}
+    for file in list_files(root, missing_ok=True):
+        stage, _, rest = name_below(base, file.uri).partition("/")
+        fingerprint, inside, name = rest.partition("/")
+        if inside and len(fingerprint) == DIGITS and set(fingerprint) <= set("0123456789abcdef"):
+            files.setdefault(f"{stage}/{fingerprint}", {})[name] = file.size
+    found = sorted(files.items())
+    return [Held(folder=folder, size=sum(own.values()), complete=RECORD in own) for folder, own in found]
+
+
+def records(root: str, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read the records of complete stages, by their folders."""
+    with ThreadPoolExecutor(READERS) as readers:
+        read = readers.map(lambda folder: storage.read_record(storage.join(root, folder, RECORD)), folders)
+        return dict(zip(folders, read, strict=True))
+
+
+def claimed(root: str) -> dict[str, tuple[File, Claim]]:
+    """Return who makes what under a root now, or did when it was lost, by the stages' folders."""
+    found = {}
+    for file in list_files(storage.join(root, LOCKS), ".json", missing_ok=True):
+        name = storage.without_query(file.uri).rpartition("/")[2]
+        stage, _, fingerprint = name.rpartition("-")[0].rpartition("-")
+        found[f"{stage}/{fingerprint}"] = (file, Claim(**storage.read_json(file.uri)))
+    return found
+
+
+def delete(root: str, folder: str) -> None:
+    """Delete a stage's folder while nobody makes it; StageLocked if somebody does."""
+    with locked(root, "-".join(folder.split("/"))):
+        storage.delete(storage.join(root, folder, RECORD))  # first: half of a folder is unfinished work, never a result
+        storage.delete(storage.join(root, folder))
