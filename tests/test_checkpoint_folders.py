@@ -127,3 +127,25 @@ def test_a_full_disk_is_told_with_the_file_and_the_checkpoint_before_stays(train
         assert raised.value.errno == errno.ENOSPC
     assert checkpoints.newest_whole() == (str(tmp_path / "checkpoint_000000010"), [])
     assert not (tmp_path / "checkpoint_000000015").exists(), "half a checkpoint keeps the disk full"
+
+
+def test_a_checkpoint_is_late_after_three_quarters_of_a_minute_or_ten_times_what_one_takes(
+    tmp_path, trained, monkeypatch
+):
+    clock = [1000.0]
+    monkeypatch.setattr("tlm_ray.training.checkpoints.time.monotonic", lambda: clock[0])
+    checkpoints = Checkpoints(str(tmp_path))
+    assert not checkpoints.is_late()
+    clock[0] += 46
+    assert checkpoints.is_late()
+    real = storage.write_record
+    monkeypatch.setattr(
+        storage, "write_record", lambda uri, values: (real(uri, values), clock.insert(0, clock[0] + 20))
+    )
+    checkpoints.save(lambda: take_checkpoint(*trained, Progress(step=5), None))
+    checkpoints.wait()
+    assert not checkpoints.is_late(), "20 s have passed"
+    clock[0] += 100
+    assert not checkpoints.is_late(), "which took 20 s"
+    clock[0] += 90
+    assert checkpoints.is_late()

@@ -50,6 +50,25 @@ def test_a_run_goes_on_from_every_step_bit_for_bit(tmp_path):
         assert_same_run(whole, trainer)
 
 
+def test_a_run_goes_on_from_a_checkpoint_between_evaluations_bit_for_bit(tmp_path):
+    settings = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=6, log_every=2))
+    scored = {"evaluate": lambda model: {"dev": float(next(model.parameters()).detach().sum())}, "keep_best": True}
+    whole = make_trainer(settings, **scored)
+    steps = []
+
+    def keep(take):
+        steps.append(whole.progress.step)
+        save_checkpoint(f"{tmp_path}/{whole.progress.step}", take())
+
+    whole.run(keep, is_late=lambda: whole.progress.step in (3, 4, 8))
+    assert steps == [4, 6, 8], "where losses are logged, so that none of a window is lost"
+    for step in steps:
+        trainer = make_trainer(settings, **scored)
+        trainer.resume(f"{tmp_path}/{step}")
+        trainer.run(ignore)
+        assert_same_run(whole, trainer)
+
+
 def test_an_interrupted_run_keeps_the_best_weights_of_before(tmp_path):
     scores = {4: 30.0, 8: 50.0, 12: 40.0}
 

@@ -6,6 +6,7 @@ place: a controller killed meanwhile, or a disk then full, would lose every chec
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,9 @@ from tlm_ray.listing import base_of, list_files, name_below
 from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"
+# A checkpoint comes at each evaluation, and after so many seconds, or so many times what writing the last one took,
+# since a node may be lost at any time: a minute of work, and a tenth of it for checkpoints, at most
+EVERY_S, TIMES = 45.0, 10.0
 KEPT = 2  # the newest, and one to go back to if it is damaged
 
 
@@ -126,11 +130,17 @@ class Checkpoints:
     def __init__(self, folder: str):
         self.folder, self.writer = folder, ThreadPoolExecutor(1)
         self.pending: Future[None] | None = None
+        self.last, self.seconds = time.monotonic(), 0.0
 
     def save(self, take: Callable[[], Checkpoint]) -> None:
         """Take a checkpoint and start to write it; OSError if the one before could not be written."""
         self.wait()
+        self.last = time.monotonic()
         self.pending = self.writer.submit(self._write, take())
+
+    def is_late(self) -> bool:
+        """Say whether the last checkpoint was taken so long ago that there should be another."""
+        return time.monotonic() - self.last > max(EVERY_S, TIMES * self.seconds)
 
     def wait(self) -> None:
         """Wait until all is written; OSError names the file that could not be."""
@@ -159,6 +169,7 @@ class Checkpoints:
         save_checkpoint(storage.join(self.folder, f"checkpoint_{checkpoint.progress['step']:09}"), checkpoint)
         for folder in self.newest_first()[KEPT:]:
             storage.delete(folder)
+        self.seconds = time.monotonic() - self.last
 
 
 def snapshot(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -102,7 +102,9 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
     trainer.progress.damaged += damaged
     try:
         progress = trainer.run(
-            partial(_save, trainer.worker, checkpoints), Ticker(job.folder) if is_first else lambda progress: None
+            partial(_save, trainer.worker, checkpoints),
+            Ticker(job.folder) if is_first else lambda progress: None,
+            is_late=checkpoints.is_late,
         )
     except FloatingPointError as error:  # the same on every worker and every retry: stop at once
         return {"stopped": f"{job.folder}: {error}"}

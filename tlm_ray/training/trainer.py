@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from tlm_ray.training import cpu
@@ -88,10 +89,17 @@ class Trainer:
         """Continue from a checkpoint folder; DamagedCheckpoint if it is not whole."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
-    def run(self, save: Save, tick: Callable[[Progress], None] = lambda progress: None) -> Progress:
+    def run(
+        self,
+        save: Save,
+        tick: Callable[[Progress], None] = lambda progress: None,
+        *,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> Progress:
         """Train to the last step; the model holds the last weights afterwards, or their mean, or the best if keep_best.
 
-        save is called at each evaluation but the last, tick whenever losses were logged, scores with them.
+        save is called at each evaluation but the last, and where losses were logged while is_late says so to the first
+        worker; tick whenever losses were logged, scores with them.
         """
         schedule, progress = self.schedule, self.progress
         possible = matmul_rate(self.worker.device, self.worker.precision)
@@ -112,7 +120,7 @@ class Trainer:
                 self._assess()
             if logs:
                 tick(progress)
-            if due and not last:
+            if not last and (due or (logs and self._agreed(is_late()))):
                 save(self._take)
             if due:
                 self.pace = Pace()
@@ -121,6 +129,14 @@ class Trainer:
         else:
             self.average.exchange()
         return progress
+
+    def _agreed(self, wish: bool) -> bool:
+        """Return what the first worker wishes."""
+        if self.worker.world == 1:
+            return wish
+        said = torch.tensor(float(wish), device=self.worker.device)
+        dist.broadcast(said, src=0)
+        return bool(said)
 
     def step(self, step: int) -> None:
         """Take one optimizer step."""
