@@ -1,9 +1,10 @@
-"""Readers of raw text: Parquet, JSONL, CSV and plain text, from any location, as batches of one text column."""
+"""Readers of raw text: Parquet, JSONL, CSV, plain text and crawled pages, from any location, as batches of columns."""
 
 import csv
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tlm_ray import storage
 from tlm_ray.corpus.dialects import dialect_of
+from tlm_ray.corpus.web import read_pages
 
 FORMATS = {
     ".parquet": "parquet",
@@ -21,14 +23,17 @@ FORMATS = {
     ".tsv": "csv",
     ".txt": "text",
     ".md": "text",
+    ".wet": "warc",
+    ".warc": "warc",
 }
 BATCH_ROWS = 8192
+PAGES = 256  # crawled ones in a batch, some of which are megabytes
 SHOWN = 40  # characters of a text in a message
 CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's own 1 MB is less than a book
 
 
 def file_format(uri: str) -> str:
-    """Return parquet, jsonl, csv or text by the file's ending (`.gz`, `.zst` and `.bz2` are looked through)."""
+    """Return parquet, jsonl, csv, text or warc by the file's ending (`.gz`, `.zst` and `.bz2` are looked through)."""
     name = storage.without_query(uri).lower()
     for packed in (".gz", ".zst", ".bz2"):
         name = name.removesuffix(packed)
@@ -43,7 +48,7 @@ def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.Reco
 
     ValueError names the file and the column that is missing or there twice, or the line that cannot be read.
     """
-    reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text}[file_format(uri)]
+    reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text, "warc": _warc}[file_format(uri)]
     try:
         for batch in reader(uri, columns):
             yield _select(batch, columns, uri)
@@ -168,3 +173,9 @@ def _text(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         documents.append("".join(lines))
     if documents:
         yield pa.RecordBatch.from_pydict({"text": documents})
+
+
+def _warc(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    pages = read_pages(uri)
+    while rows := list(islice(pages, PAGES)):
+        yield pa.RecordBatch.from_pylist(rows, pa.schema({"text": pa.string(), "url": pa.string()}))

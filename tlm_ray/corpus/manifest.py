@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tlm_ray import storage
-from tlm_ray.corpus.documents import as_strings, read_columns
+from tlm_ray.corpus.documents import as_strings, file_format, read_columns
+from tlm_ray.corpus.web import reader_version
 from tlm_ray.listing import base_of, list_files, name_below
 
 # what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
@@ -54,6 +55,11 @@ class Corpus:
     def digest(self) -> str:
         """The corpus' identity: sha256 over its files' names and digests."""
         return hashlib.sha256(json.dumps([(f.name, f.digest) for f in self.files]).encode()).hexdigest()
+
+    @property
+    def readers(self) -> dict[str, str]:
+        """Versions of libraries that decide what text its files hold."""
+        return reader_version() if any(file_format(file.uri) == "warc" for file in self.files) else {}
 
     @property
     def size(self) -> int:

@@ -51,7 +51,7 @@ def split_files(source: HubTask) -> Files:
 def is_table(name: str) -> bool:
     """Say whether a file's ending is one of a task's formats."""
     try:
-        return file_format(name) != "text"
+        return file_format(name) in ("parquet", "jsonl", "csv")
     except ValueError:
         return False
 

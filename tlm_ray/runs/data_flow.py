@@ -71,7 +71,7 @@ class DataFlow:
         return Stage(
             name="passages",
             version=PASSAGES_VERSION,
-            parameters=parameters | {"column": corpus.column, "corpus": corpus.digest},
+            parameters=parameters | corpus.readers | {"column": corpus.column, "corpus": corpus.digest},
             parts={"corpus": {file.name: file.digest for file in corpus.files}},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
             cost={"bytes": corpus.size, "seconds": 10.0},
