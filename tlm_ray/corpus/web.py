@@ -28,8 +28,9 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
                     yield {"text": text, "url": record.rec_headers.get_header("WARC-Target-URI") or ""}
         except (ArchiveLoadFailed, EOFError) as error:
             why = str(error).encode("ascii", "replace").decode()[:200]
+            number += not isinstance(error, EOFError)  # the next one has no head, or this one is cut
             raise ValueError(
-                f"file {uri!r}, record {number + 1}: is none of a WARC file ({why}); fetch it anew, or take it away"
+                f"file {uri!r}, record {number}: is none of a WARC file ({why}); fetch it anew, or take it away"
             ) from error
 
 
@@ -57,6 +58,13 @@ def _main_content(page: bytes, options: str) -> str:
     from resiliparse.parse.html import HTMLTree
 
     said = options.partition("charset=")[2].strip("\"' ")
-    return extract_plain_text(
-        HTMLTree.parse_from_bytes(page, said or detect_encoding(page) or "utf-8"), main_content=True
-    )
+    encoding = said or ("utf-8" if _is_utf8(page) else detect_encoding(page) or "cp1252")
+    return extract_plain_text(HTMLTree.parse_from_bytes(page, encoding), main_content=True)
+
+
+def _is_utf8(page: bytes) -> bool:
+    try:
+        page.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
