@@ -21,7 +21,7 @@ from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import check_finite, shares
 from tlm_ray.listing import list_files
-from tlm_ray.opening import open_pretrained
+from tlm_ray.opening import open_pretrained, open_settings
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.training.packing import first_position
 
@@ -125,7 +125,7 @@ class Classifier:
 
     def __init__(self, source: str, device: str, precision: str, name: str = ""):
         self.device, self.name = device, name or source
-        self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        self.tokenizer = open_settings(AutoTokenizer, source)
         self.model = open_pretrained(AutoModelForSequenceClassification, source).to(device).eval()
         positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
         self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
@@ -223,8 +223,8 @@ def _check_model(model: str) -> PretrainedConfig:
     """Return a model's configuration, opened before any worker needs it."""
     try:
         with storage.folder_for_reading(model) if storage.exists(model) else nullcontext(model) as source:
-            config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
-            AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+            config = open_settings(AutoConfig, source)
+            open_settings(AutoTokenizer, source)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"model {model!r}: transformers cannot open it ({str(error).splitlines()[0]}); give a trained model's "

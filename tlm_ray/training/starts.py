@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tlm_ray import storage
 from tlm_ray.digests import identity_of
+from tlm_ray.opening import open_settings
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.objectives import Objective
 
@@ -158,7 +159,7 @@ def config_of(source: str | Path, tokenizer: "PreTrainedTokenizerBase", labels: 
     from tlm_ray.training.weights import label_names
 
     ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
-    config = AutoConfig.from_pretrained(str(source), trust_remote_code=False, **label_names(labels))
+    config = open_settings(AutoConfig, source, **label_names(labels))
     own = {name: number for name, number in ids.items() if number is not None and hasattr(config, name)}
     for name, value in (own | {"vocab_size": len(tokenizer)}).items():
         setattr(config, name, value)

@@ -7,6 +7,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
+from tlm_ray.opening import open_settings
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
 
@@ -45,7 +47,7 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """Open a tokenizer by hub name or local folder; ValueError if it cannot serve masked language modelling."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(name), use_fast=True, trust_remote_code=False)
+        tokenizer = open_settings(AutoTokenizer, name, use_fast=True)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"tokenizer {str(name)!r} cannot be opened ({error}); give a hub name or a local folder"

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tlm_ray.opening import open_pretrained
+from tlm_ray.opening import open_pretrained, open_settings
 from tlm_ray.training.heads import Head
 
 
@@ -63,7 +63,7 @@ class TrainedWeights:
     def __init__(self, source: str | Path, *, labels: tuple[str, ...], seed: int, keep_head: bool = False):
         torch.manual_seed(seed)
         self.source, self.seed, self.keep_head = str(source), seed, keep_head
-        self.config = AutoConfig.from_pretrained(self.source, trust_remote_code=False, **label_names(labels))
+        self.config = open_settings(AutoConfig, self.source, **label_names(labels))
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return the classifier of the source, its head fresh unless it is kept."""

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
-from tlm_ray.opening import open_pretrained
+from tlm_ray.opening import open_pretrained, open_settings
 from tlm_ray.retrieval.engine.topk import TopK
 
 BATCH = 64
@@ -31,7 +31,7 @@ class Encoder:
     def __init__(self, source: str):
         self.source, self.device = source, "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            self.tokenizer = open_settings(AutoTokenizer, source)
             model = open_pretrained(AutoModel, source)
         except (OSError, ValueError) as error:
             raise ValueError(

@@ -1,0 +1,30 @@
+"""Opening models: only transformers' own classes, no foreign code, and the revision that was named."""
+
+import pytest
+
+from tlm_ray.opening import open_pretrained, open_settings
+
+
+class Auto:
+    """Tells how it was asked."""
+
+    @staticmethod
+    def from_pretrained(name, **options):
+        return name, options
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "revision"),
+    [
+        ("google-bert/bert-base-uncased", "google-bert/bert-base-uncased", None),
+        ("google-bert/bert-base-uncased@86b5e093", "google-bert/bert-base-uncased", "86b5e093"),
+        ("gpt2@refs/pr/1", "gpt2", "refs/pr/1"),
+        ("/data/my@model", "/data/my@model", None),
+        ("./my@model", "./my@model", None),
+        ("s3://key@bucket/model", "s3://key@bucket/model", None),
+    ],
+)
+def test_a_hub_name_may_say_its_revision(source, name, revision):
+    found = {} if revision is None else {"revision": revision}
+    assert open_settings(Auto, source, a=1) == (name, {"trust_remote_code": False, "a": 1} | found)
+    assert open_pretrained(Auto, source) == (name, {"trust_remote_code": False, "use_safetensors": True} | found)
