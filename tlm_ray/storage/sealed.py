@@ -74,7 +74,9 @@ def write_record(uri: str, values: Mapping[str, Any]) -> None:
 def read_record(uri: str, *, fix: str = MAKE_ANEW) -> dict[str, Any]:
     """Return what `write_record` wrote; ValueError names a file that is not as it was written, and the fix."""
     values = read_json(uri, fix=fix)
-    if not isinstance(values, dict) or values.pop(SHA256, None) != _digest_of(values):
+    if not isinstance(values, dict) or SHA256 not in values:
+        raise ValueError(f"file {uri!r} is not as it was written: it holds no sha256; {fix}")
+    if values.pop(SHA256) != _digest_of(values):
         raise ValueError(f"file {uri!r} is not as it was written: its sha256 differs; {fix}")
     return values
 
