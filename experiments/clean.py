@@ -4,7 +4,8 @@
     python experiments/clean.py --forget sweep --delete  # with what that experiment alone needed
 
 An experiment is noted under the root when it begins. What one of them needs stays, be it complete or to be continued,
-and so does what some job makes now.
+and so does what some job makes now. Delete while no experiment starts: one that begins between the listing and the
+deletion makes anew what it had found.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from tlm_ray import Folders, parse, plain_errors, storage
 from tlm_ray.console import console
 from tlm_ray.runs.locks import StageLocked
-from tlm_ray.runs.registry import Held, Noted, claimed, delete, held, noted
+from tlm_ray.runs.registry import Held, Noted, delete, held, noted
 
 GB = 1e9
 
@@ -34,23 +35,18 @@ def main() -> None:
     options = parse(Clean, __doc__)
     experiments = noted(options.root)
     kept = _kept(experiments, options.forget, options.root)
-    useless = _useless(held(options.root), kept, claimed(options.root).keys())
+    useless = [each for each in held(options.root) if each.folder not in kept]
     for each in useless:
         state = "complete" if each.complete else "unfinished"
         console.print(f"{each.folder}  {state}, {each.size / 1e6:,.1f} MB", markup=False)
-    total = f"{len(useless):,} stages, {sum(each.size for each in useless) / GB:.2f} GB"
     if not options.delete:
-        console.print(f"{total}: nothing was deleted; add --delete to do it")
+        console.print(f"{_amount(useless)}: nothing was deleted; add --delete to do it")
         return
-    for each in useless:
-        try:
-            delete(options.root, each.folder)
-        except StageLocked as error:
-            console.print(f"left {each.folder}: {error}", markup=False)
+    deleted = [each for each in useless if _deleted(options.root, each)]
     for one in experiments:
         if one.name in options.forget:
             storage.delete(one.uri)
-    console.print(f"deleted {total}")
+    console.print(f"deleted {_amount(deleted)}")
 
 
 def _kept(experiments: Sequence[Noted], forget: Collection[str], root: str) -> set[str]:
@@ -67,8 +63,18 @@ def _kept(experiments: Sequence[Noted], forget: Collection[str], root: str) -> s
     return {stage for one in experiments if one.name not in forget for stage in one.stages}
 
 
-def _useless(there: Sequence[Held], kept: Collection[str], in_work: Collection[str]) -> list[Held]:
-    return [each for each in there if each.folder not in kept and each.folder not in in_work]
+def _deleted(root: str, each: Held) -> bool:
+    """Delete a stage; False, and say why, if some job makes it now."""
+    try:
+        delete(root, each.folder)
+    except StageLocked as error:
+        console.print(f"left {each.folder}: {error}", markup=False)
+        return False
+    return True
+
+
+def _amount(stages: Sequence[Held]) -> str:
+    return f"{len(stages):,} stages, {sum(each.size for each in stages) / GB:.2f} GB"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """What lies under a root: what is done, running and unfinished, which experiments need it, and what it cost.
 
-python experiments/status.py                         # the root that experiments take if none is given, .tlm
-python experiments/status.py --root s3://bucket/tlm --price 3.5
+    python experiments/status.py                         # the root that experiments take if none is given, .tlm
+    python experiments/status.py --root s3://bucket/tlm --price 3.5
+
+Nothing is changed, so it may be asked at any time.
 """
 
 import time
@@ -13,7 +15,8 @@ from rich.table import Table
 
 from tlm_ray import Folders, parse, plain_errors
 from tlm_ray.console import console
-from tlm_ray.runs.registry import Held, Noted, claimed, held, noted, records
+from tlm_ray.runs.locks import claimed
+from tlm_ray.runs.registry import Held, Noted, held, noted, records
 
 GB = 1e9
 

@@ -144,6 +144,34 @@ def test_a_missing_column_is_named_with_those_that_are_there(tmp_path, name):
     assert uri in str(caught.value)
 
 
+def record(kind: str, body: bytes, content: str = "text/plain", url: str = "http://sea.example/tide") -> bytes:
+    head = (
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2024-01-01T00:00:00Z\r\n"
+        f"WARC-Record-ID: <urn:uuid:0>\r\nContent-Type: {content}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body + b"\r\n\r\n"
+
+
+def page(body: bytes, content: str) -> bytes:
+    http = f"HTTP/1.1 200 OK\r\nContent-Type: {content}\r\n\r\n".encode() + body
+    return record("response", http, "application/http; msgtype=response")
+
+
+BODY = "<nav><a href='/'>Menu</a></nav><p>The tide höher.</p>"
+HTML = f"<html><head><title>T</title><script>var a</script></head><body>{BODY}</body>"
+RECORDS = [
+    record("warcinfo", b"software: a crawler", "application/warc-fields"),
+    record("request", b"GET / HTTP/1.1\r\n\r\n", "application/http; msgtype=request"),
+    record("conversion", "Tide höher\nby noon".encode()),
+    page(HTML.encode("latin-1"), "text/html; charset=iso-8859-1"),
+    page(HTML.encode(), "text/html"),
+    page(b"\x89PNG", "image/png"),
+    page(b"plain words", "text/plain"),
+]
+PAGES = ["Tide höher\nby noon", "The tide höher.", "The tide höher.", "plain words"]
+
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
 BAD = {
     "half.jsonl": (b'{"text": "a"}\n\n{"text":\n', "line 3: not JSON"),
     "list.jsonl": (b'{"text": "a"}\n["b"]\n', "line 2: .* is not an object"),
@@ -159,31 +187,24 @@ BAD = {
     "torn.parquet": (FILES["rows.parquet"][:4] + b"\x00" * 60 + FILES["rows.parquet"][64:], "cannot be read"),
     "rows.docx": (b"PK", "its ending is none of .parquet, .jsonl"),
     "README": (b"text", "its ending is none of"),
-}
-
-
-DEEP = b"[" * 200_000 + b"]" * 200_000
-HOSTILE = {
     "deep.jsonl": (b'{"text": "a"}\n{"text": ' + DEEP + b"}\n", "line 2: not JSON .*recursion"),
     "unasked.jsonl": (b'{"text": "a", "meta": ' + DEEP + b"}\n", "line 1: not JSON .*recursion"),
     "digits.jsonl": (b'{"text": ' + b"9" * 6000 + b"}\n", "line 1: not JSON .*digits"),
     "wide.jsonl": (b'{"text": ' + b"9" * 30 + b"}\n", "column 'text'"),
     "twice.csv": (b"text,label,text\na,1,b\n", "has 2 columns of the name 'text'; rename one"),
     "twice.parquet": (TWICE, "has 2 columns of the name 'text'; rename one"),
+    "none.warc.gz": (gzip.compress(b"no crawl at all\n"), "record 1: is none of a WARC file"),
+    "cut.wet": (RECORDS[2][:-12], "record 1: is none of a WARC file .it has 11 bytes instead of 19"),
+    "flipped.warc.gz": (gzip.compress(RECORDS[2]) + b"\x1f\x8bx" + gzip.compress(RECORDS[3])[3:], "record 2"),
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_input_is_named(tmp_path, name):
-    data, message = HOSTILE[name]
-    uri = write(tmp_path, name, data)
-    with pytest.raises(ValueError, match=message) as caught:
-        read(uri, ["text"])
-    assert repr(uri) in str(caught.value)
-    if name.startswith("twice"):
-        assert read(uri, ["label"]) == [{"label": "1"}]
-        with pytest.raises(ValueError, match=message):
-            read(uri)
+@pytest.mark.parametrize("name", ["twice.csv", "twice.parquet"])
+def test_of_two_columns_of_a_name_the_others_can_be_read(tmp_path, name):
+    uri = write(tmp_path, name, BAD[name][0])
+    assert read(uri, ["label"]) == [{"label": "1"}]
+    with pytest.raises(ValueError, match="has 2 columns of the name 'text'; rename one"):
+        read(uri)
 
 
 def test_bytes_of_a_parquet_text_that_are_no_utf8_are_named(tmp_path):
@@ -261,52 +282,9 @@ def test_the_format_is_the_files_ending(uri, expected):
     assert set(documents.FORMATS.values()) == {"parquet", "jsonl", "csv", "text", "warc"}
 
 
-def record(kind: str, body: bytes, content: str = "text/plain", url: str = "http://sea.example/tide") -> bytes:
-    head = (
-        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2024-01-01T00:00:00Z\r\n"
-        f"WARC-Record-ID: <urn:uuid:0>\r\nContent-Type: {content}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body + b"\r\n\r\n"
-
-
-def page(body: bytes, content: str) -> bytes:
-    http = f"HTTP/1.1 200 OK\r\nContent-Type: {content}\r\n\r\n".encode() + body
-    return record("response", http, "application/http; msgtype=response")
-
-
-BODY = "<nav><a href='/'>Menu</a></nav><p>The tide höher.</p>"
-HTML = f"<html><head><title>T</title><script>var a</script></head><body>{BODY}</body>"
-RECORDS = [
-    record("warcinfo", b"software: a crawler", "application/warc-fields"),
-    record("request", b"GET / HTTP/1.1\r\n\r\n", "application/http; msgtype=request"),
-    record("conversion", "Tide höher\nby noon".encode()),
-    page(HTML.encode("latin-1"), "text/html; charset=iso-8859-1"),
-    page(HTML.encode(), "text/html"),
-    page(b"\x89PNG", "image/png"),
-    page(b"plain words", "text/plain"),
-]
-PAGES = ["Tide höher\nby noon", "The tide höher.", "The tide höher.", "plain words"]
-
-
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.wet.gz", "a.wet"])
 def test_pages_of_a_crawl_are_their_text(tmp_path, name):
     data = b"".join(map(gzip.compress, RECORDS)) if name.endswith(".gz") else b"".join(RECORDS)
     uri = write(tmp_path, name, data)
     assert [row["text"] for row in read(uri, ["text"])] == PAGES
     assert {row["url"] for row in read(uri)} == {"http://sea.example/tide"}
-
-
-TORN = {
-    "none.warc.gz": (gzip.compress(b"no crawl at all\n"), "record 1: is none of a WARC file"),
-    "cut.wet": (RECORDS[2][:-12], "record 1: is none of a WARC file .it has 11 bytes instead of 19"),
-    "flipped.warc.gz": (gzip.compress(RECORDS[2]) + b"\x1f\x8bx" + gzip.compress(RECORDS[3])[3:], "record 2"),
-}
-
-
-@pytest.mark.parametrize("name", TORN)
-def test_what_is_no_record_of_a_crawl_is_named(tmp_path, name):
-    data, message = TORN[name]
-    uri = write(tmp_path, name, data)
-    with pytest.raises(ValueError, match=message) as caught:
-        read(uri, ["text"])
-    assert repr(uri) in str(caught.value)

@@ -211,7 +211,7 @@ def test_facts_that_are_not_json_leave_no_record(kitchen):
 
 def test_a_stage_that_another_job_makes_is_refused_by_host_and_process(kitchen):
     stage = kitchen.stage("task")
-    with locked(kitchen.root, stage.key), pytest.raises(StageLocked, match=f"process {os.getpid()}"):
+    with locked(kitchen.root, stage.folder("")), pytest.raises(StageLocked, match=f"process {os.getpid()}"):
         kitchen.make(stage)
     assert kitchen.made == []
     assert kitchen.make(stage) == ["task"]
@@ -228,7 +228,7 @@ def test_a_record_that_another_job_wrote_after_it_was_looked_for_stays(kitchen, 
 def test_a_job_does_not_wait_for_the_lock_of_what_is_found(kitchen):
     stage = kitchen.stage("task")
     kitchen.make(stage)
-    with locked(kitchen.root, stage.key):
+    with locked(kitchen.root, stage.folder("")):
         assert kitchen.make(stage) == []
 
 
@@ -250,7 +250,7 @@ def test_a_job_whose_claim_fell_leaves_the_record_to_the_one_that_took_over(kitc
         return {}
 
     stage = Stage(name="data", version=1, parameters={}, make=sleep)
-    with pytest.raises(StageLocked, match=f"stage '{stage.key}': this job gave no sign of life"):
+    with pytest.raises(StageLocked, match=f"stage '{stage.folder('')}': this job gave no sign of life"):
         make([stage], kitchen.root)
     assert not kitchen.has(stage)
 
@@ -264,7 +264,7 @@ def test_trainings_run_side_by_side_and_data_stages_alone(kitchen):
 
     def alone(folder, inputs):
         held = list_files(storage.join(kitchen.root, LOCKS), ".json")
-        assert sum("/data-" in claim.uri for claim in held) == 1, "two data stages at once"
+        assert sum("/data/" in claim.uri for claim in held) == 1, "two data stages at once"
         return {}
 
     trainings = [Stage(name="train", version=v, parameters={}, make=meet, lane="train") for v in (1, 2, 3)]

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_inference import TEXTS, make_model
 from test_stages import make_stage
+from transformers import AutoConfig, AutoModel
 
 from tlm_ray import storage
 from tlm_ray.corpus.documents import read_columns
@@ -38,10 +39,14 @@ class Bomb:
 
 @pytest.fixture
 def mark(tmp_path):
-    """A folder that is there once foreign code has run."""
-    mark = tmp_path / "mark"
-    yield mark
-    assert not mark.exists(), "code of the input was run"
+    """Where a folder is once foreign code has run."""
+    return tmp_path / "mark"
+
+
+def test_the_bomb_goes_off(mark, tmp_path):
+    torch.save(Bomb(mark), tmp_path / "model.bin")
+    torch.load(tmp_path / "model.bin", weights_only=False)
+    assert mark.exists()
 
 
 @pytest.fixture
@@ -71,10 +76,11 @@ def test_weights_that_would_have_to_be_unpickled_are_refused(folder, mark, name)
     torch.save({"weights": Bomb(mark)}, folder / "pytorch_model.bin")
     with pytest.raises((OSError, ValueError), match="safetensors"):
         OPENERS[name](str(folder))
+    assert not mark.exists()
 
 
-@pytest.mark.parametrize("name", OPENERS)
-def test_code_that_a_model_or_tokenizer_brings_is_not_run(folder, mark, name):
+def bring_code(folder: Path, mark: Path) -> None:
+    """Have a model and its tokenizer name code of their folder, which leaves a mark."""
     for file, key, value in (
         ("config.json", "auto_map", {"AutoModel": "own.Own", "AutoModelForSequenceClassification": "own.Own"}),
         ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["own.Own", "own.Own"]}),
@@ -83,7 +89,21 @@ def test_code_that_a_model_or_tokenizer_brings_is_not_run(folder, mark, name):
         (folder / file).write_text(json.dumps(settings | {key: value}))
     (folder / "own.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
     torch.save(Bomb(mark), folder / "training_args.bin")
+
+
+@pytest.mark.parametrize("name", OPENERS)
+def test_code_that_a_model_or_tokenizer_brings_is_not_run(folder, mark, name):
+    bring_code(folder, mark)
     OPENERS[name](str(folder))
+    assert not mark.exists()
+
+
+def test_who_trusts_a_models_code_runs_it(folder, mark):
+    """So the test above has something to find."""
+    bring_code(folder, mark)
+    with pytest.raises(AttributeError, match="Own"):
+        AutoModel.from_pretrained(str(folder), trust_remote_code=True)
+    assert mark.exists()
 
 
 def lying_header(data: bytes) -> bytes:
@@ -127,8 +147,9 @@ def test_weights_that_are_no_numbers_predict_and_choose_nothing(folder, name):
 
 def test_an_architecture_is_taken_from_a_folder_without_its_weights_or_code(folder, mark):
     torch.save(Bomb(mark), folder / "pytorch_model.bin")
-    with Architecture(str(folder)).weights(tokenizer=load_tokenizer(folder), labels=("a", "b"), seed=0):
-        pass
+    with Architecture(str(folder)).weights(tokenizer=load_tokenizer(folder), labels=("a", "b"), seed=0) as weights:
+        assert weights.config.num_hidden_layers == AutoConfig.from_pretrained(str(folder)).num_hidden_layers
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz", "a.csv.gz", "a.tsv.gz"])

@@ -231,14 +231,27 @@ ABOUT = [
     "dataset_info.json",
     "CHANGELOG.md",
     "README",
+    "LICENSE-APACHE",
+    "CITATION.cff",
+    "state.json",
+]
+NOT_ABOUT = [
+    "a.jsonl",
+    "citation-network.jsonl",
+    "license-plates.txt",
+    "notice-board.jsonl",
+    "readmes.md",
+    "state-of-the-art.txt",
+    "state.txt",
+    "statements.txt",
 ]
 
 
 def test_what_is_about_a_corpus_is_none_of_it_and_said(tmp_path):
-    for name in (*ABOUT, "a.jsonl", "statements.txt", "readmes.md"):
+    for name in (*ABOUT, *NOT_ABOUT):
         (tmp_path / name).write_text('{"text": "one two"}\n')
     corpus = open_corpus(str(tmp_path), column="text")
-    assert [file.name for file in corpus.files] == ["a.jsonl", "readmes.md", "statements.txt"]
+    assert [file.name for file in corpus.files] == NOT_ABOUT
     assert sorted(corpus.left_out) == sorted(ABOUT)
     assert open_corpus(str(tmp_path / "README.md"), column="text").left_out == (), "unless it is asked for"
 

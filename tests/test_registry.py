@@ -8,8 +8,8 @@ from test_stages import make_stage
 
 from tlm_ray import storage
 from tlm_ray.runs.execution import make
-from tlm_ray.runs.locks import StageLocked, locked
-from tlm_ray.runs.registry import claimed, delete, held, note, noted, records
+from tlm_ray.runs.locks import StageLocked, claimed, locked
+from tlm_ray.runs.registry import delete, held, note, noted, records
 
 
 def write(folder, inputs):
@@ -69,7 +69,7 @@ def test_what_is_held_is_told_by_one_listing(filled):
 
 def test_what_a_job_makes_is_told_and_not_deleted(filled):
     _, one, _, _ = laid_out()
-    with locked(filled, one.key):
+    with locked(filled, one.folder("")):
         assert claimed(filled).keys() == folders(one)
         with pytest.raises(StageLocked, match="is being made by another job"):
             delete(filled, one.folder(""))

@@ -57,6 +57,15 @@ def dialect_of(uri: str) -> Dialect:
     return Dialect(delimiter=delimiter, encoding=encoding, quoted=_is_quoted(text, delimiter, whole=whole, uri=uri))
 
 
+def is_utf8(value: bytes) -> bool:
+    """Say whether bytes are UTF-8."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _is_quoted(text: str, delimiter: str, *, whole: bool, uri: str) -> bool:
     """Say whether quotes hold values together; ValueError names the line of one that nobody can tell of."""
     if not text.startswith('"') and f'{delimiter}"' not in text and '\n"' not in text:
@@ -68,17 +77,22 @@ def _is_quoted(text: str, delimiter: str, *, whole: bool, uri: str) -> bool:
     try:
         rows = sum(bool(row) for row in reader)
     except csv.Error as error:
-        if "field larger" in str(error) or (not whole and "unexpected end" in str(error)):  # a text of megabytes
-            return not (even and delimiter == "\t")
-        if even:
+        text_of_megabytes = "field larger" in str(error) or (not whole and "unexpected end" in str(error))
+        if even and not text_of_megabytes:
             return False
-        if any("\n" in value for row in _values(text, delimiter) for value in row):
-            raise ValueError(
-                f"file {uri!r}, line {reader.line_num}: a quote does not close as it should ({error}), and values run "
-                'over lines; write a quote within a value twice (""), or all values without quotes'
-            ) from error
+        if not text_of_megabytes:
+            _check_lines(text, delimiter, uri, reader.line_num, error)
     # a value of several lines, each with its tabs as a row has, is many rows whose quotes nobody closed
     return not (even and delimiter == "\t" and rows < len(lines))
+
+
+def _check_lines(text: str, delimiter: str, uri: str, line: int, error: csv.Error) -> None:
+    """ValueError if values run over lines: then nobody can tell where one with an unclosed quote ends."""
+    if any("\n" in value for row in _values(text, delimiter) for value in row):
+        raise ValueError(
+            f"file {uri!r}, line {line}: a quote does not close as it should ({error}), and values run over lines; "
+            'write a quote within a value twice (""), or all values without quotes'
+        ) from error
 
 
 def _encoding(sample: bytes, uri: str) -> str:

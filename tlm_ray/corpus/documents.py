@@ -11,7 +11,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from tlm_ray import storage
-from tlm_ray.corpus.dialects import dialect_of
+from tlm_ray.corpus.dialects import dialect_of, is_utf8
 from tlm_ray.corpus.web import read_pages
 
 FORMATS = {
@@ -86,19 +86,11 @@ def as_strings(values: pa.Array | pa.ChunkedArray, column: str, uri: str) -> pa.
     try:
         strings.validate(full=True)  # a Parquet file may call any bytes a string
     except pa.ArrowInvalid as error:
-        wrong = next(value for value in strings.cast(pa.binary()).to_pylist() if not _is_utf8(value or b""))
+        wrong = next(value for value in strings.cast(pa.binary()).to_pylist() if not is_utf8(value or b""))
         raise ValueError(
             f"file {uri!r}, column {column!r}: {wrong[:SHOWN]!r} is not UTF-8; write the file again"
         ) from error
     return strings
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,8 @@ from tlm_ray.listing import base_of, list_files, name_below
 
 # what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
 ABOUT = re.compile(
-    r"(readme|licen[cs]e|notice|changelog|contributing|citation|dataset_infos?|dataset_dict|state)([.-].*)?",
+    r"(readme|licen[cs]e|notice|changelog|contributing|citation)(-[^.]+|\.(md|rst|txt|html|cff|bib))?"
+    r"|(dataset_infos?|dataset_dict|state)\.json",
     re.IGNORECASE,
 )
 

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tlm_ray import storage
+from tlm_ray.corpus.dialects import is_utf8
 
 KINDS = ("response", "conversion")  # of records that hold a page, or its text
 
@@ -58,13 +59,5 @@ def _main_content(page: bytes, options: str) -> str:
     from resiliparse.parse.html import HTMLTree
 
     said = options.partition("charset=")[2].strip("\"' ")
-    encoding = said or ("utf-8" if _is_utf8(page) else detect_encoding(page) or "cp1252")
+    encoding = said or ("utf-8" if is_utf8(page) else detect_encoding(page) or "cp1252")
     return extract_plain_text(HTMLTree.parse_from_bytes(page, encoding), main_content=True)
-
-
-def _is_utf8(page: bytes) -> bool:
-    try:
-        page.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

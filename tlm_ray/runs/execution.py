@@ -206,7 +206,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         console.print(f"[green]found[/]  {label}")
         return record
     folder = stage.folder(root)
-    with locked(root, stage.key) as lock:
+    with locked(root, stage.folder("")) as lock:
         record = stage.record(root)  # another job may have made it while this one came for the lock
         if record is not None:
             return record

@@ -8,7 +8,7 @@ from tlm_ray import storage
 from tlm_ray.listing import list_files
 from tlm_ray.runs.searches import Chosen, Search
 from tlm_ray.runs.spaces import Point, Range
-from tlm_ray.runs.stages import fingerprint_of, plain
+from tlm_ray.runs.stages import DIGITS, fingerprint_of, plain
 from tlm_ray.runs.trials import Trials
 
 FOLDER = "sweeps"  # below the root
@@ -22,7 +22,7 @@ class Journal:
     def __init__(self, trials: Trials, search: Search):
         self.trials = trials
         self.folder = storage.join(trials.flow.execution.root, FOLDER)
-        self.key = fingerprint_of({"search": search} | self._identity)[:20]
+        self.key = fingerprint_of({"search": search} | self._identity)[:DIGITS]
         self.uri = storage.join(self.folder, f"{self.key}.json")
         kept = storage.read_record(self.uri, fix=FIX)["points"] if storage.exists(self.uri) else []
         self.points = [point for labels in kept if (point := trials.space.point(labels)) is not None]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from tlm_ray import storage
-from tlm_ray.listing import File, list_files
+from tlm_ray.listing import File, base_of, list_files, name_below
 
 LOCKS = "locks"  # below the root: the claims of what is being made
 BEAT_S = 10.0
@@ -71,12 +71,14 @@ class Lock:
 
 @contextlib.contextmanager
 def locked(root: str, stage: str) -> Iterator[Lock]:
-    """Hold the lock of a stage below a root, such as "blocks-0123"; StageLocked names the job that has it.
+    """Hold the lock of a stage, by its folder below a root, "blocks/0123"; StageLocked names the job that has it.
 
     The claim of a process of this machine that is gone is void at once, any other after 60 s without a heartbeat.
     """
-    uri = storage.join(root, LOCKS, f"{stage}-{uuid.uuid4().hex}.json")
-    _take(uri, storage.join(root, LOCKS), stage)
+    name, _, fingerprint = stage.rpartition("/")
+    folder = storage.join(root, LOCKS, name)
+    uri = storage.join(folder, f"{fingerprint}-{uuid.uuid4().hex}.json")
+    _take(uri, folder, stage)
     done = threading.Event()
     beating = threading.Thread(target=_keep_beating, args=(uri, done), daemon=True)
     beating.start()
@@ -89,12 +91,20 @@ def locked(root: str, stage: str) -> Iterator[Lock]:
             storage.delete(uri)
 
 
+def claimed(root: str) -> dict[str, tuple[File, Claim]]:
+    """Return who makes what under a root now, or did when it was lost, by the stages' folders below it."""
+    base = base_of(storage.join(root, LOCKS))
+    files = list_files(storage.join(root, LOCKS), ".json", missing_ok=True)
+    read = {file: _read(file.uri) for file in files}
+    return {_stage_of(name_below(base, file.uri)): (file, claim) for file, claim in read.items() if claim is not None}
+
+
 def _take(uri: str, folder: str, stage: str) -> None:
     """Claim a stage; StageLocked if others claim it still after some pauses."""
     for pause in (*PAUSES_S, None):
         _beat(uri)
         try:
-            others = _others(uri, folder, stage)
+            others = _others(uri, folder)
         except BaseException:
             storage.delete(uri)
             raise
@@ -106,9 +116,9 @@ def _take(uri: str, folder: str, stage: str) -> None:
         time.sleep(random.uniform(0, pause))
 
 
-def _others(uri: str, folder: str, stage: str) -> list[tuple[File, Claim]]:
+def _others(uri: str, folder: str) -> list[tuple[File, Claim]]:
     """List the claims of others that count; those that do not are deleted."""
-    files = [file for file in list_files(folder, ".json") if _stage_of(file.uri) == stage]
+    files = [file for file in list_files(folder, ".json") if _stage_of(_name(file.uri)) == _stage_of(_name(uri))]
     mine = next((file for file in files if _name(file.uri) == _name(uri)), None)
     if mine is None:
         raise OSError(f"file {uri!r}: was written and is not listed; a root needs a store that lists what it holds")
@@ -139,8 +149,8 @@ def _name(uri: str) -> str:
     return storage.without_query(uri).rpartition("/")[2]
 
 
-def _stage_of(uri: str) -> str:
-    return _name(uri).rpartition("-")[0]
+def _stage_of(claim: str) -> str:
+    return claim.rpartition("-")[0]
 
 
 def _keep_beating(uri: str, done: threading.Event) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlm_ray import storage
-from tlm_ray.listing import File, base_of, list_files, name_below
-from tlm_ray.runs.locks import LOCKS, Claim, locked
+from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.runs.locks import locked
 from tlm_ray.runs.provenance import shown_command
-from tlm_ray.runs.stages import RECORD, Stage, fingerprint_of, unique
+from tlm_ray.runs.stages import DIGITS, RECORD, Stage, fingerprint_of, unique
 
 FOLDER = "experiments"  # below the root
-DIGITS = 20  # of a fingerprint, in a folder's name
 READERS = 16
 
 
@@ -54,7 +53,8 @@ def note(root: str, name: str, stages: Sequence[Stage], *, key: str = "") -> Non
     key: what tells it from others of its name, "" for the stages. The same experiment is one note, whenever it is made.
     """
     folders = sorted(stage.folder("") for stage in unique(stages))
-    uri = storage.join(root, FOLDER, f"{name}-{key or fingerprint_of({'stages': folders})}"[: len(name) + 13] + ".json")
+    key = key or fingerprint_of({"stages": folders})
+    uri = storage.join(root, FOLDER, f"{name}-{key[:DIGITS]}.json")
     storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": folders})
 
 
@@ -89,18 +89,8 @@ def records(root: str, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
         return dict(zip(folders, read, strict=True))
 
 
-def claimed(root: str) -> dict[str, tuple[File, Claim]]:
-    """Return who makes what under a root now, or did when it was lost, by the stages' folders."""
-    found = {}
-    for file in list_files(storage.join(root, LOCKS), ".json", missing_ok=True):
-        name = storage.without_query(file.uri).rpartition("/")[2]
-        stage, _, fingerprint = name.rpartition("-")[0].rpartition("-")
-        found[f"{stage}/{fingerprint}"] = (file, Claim(**storage.read_json(file.uri)))
-    return found
-
-
 def delete(root: str, folder: str) -> None:
     """Delete a stage's folder while nobody makes it; StageLocked if somebody does."""
-    with locked(root, "-".join(folder.split("/"))):
+    with locked(root, folder):
         storage.delete(storage.join(root, folder, RECORD))  # first: half of a folder is unfinished work, never a result
         storage.delete(storage.join(root, folder))

@@ -18,6 +18,7 @@ from tlm_ray import storage
 from tlm_ray.identity import is_unset
 
 RECORD = "record.json"
+DIGITS = 20  # of a fingerprint, where it is a name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,14 +58,9 @@ class Stage:
         """Sha256 of the recipe, in hexadecimal."""
         return fingerprint_of(self.recipe)
 
-    @property
-    def key(self) -> str:
-        """Its name and the beginning of its fingerprint, which no other stage has."""
-        return f"{self.name}-{self.fingerprint[:20]}"
-
     def folder(self, root: str) -> str:
-        """Return where the stage's result lies."""
-        return storage.join(root, self.name, self.fingerprint[:20])
+        """Return where the stage's result lies; root: "" for its place below any root, which no other stage has."""
+        return storage.join(root, self.name, self.fingerprint[:DIGITS])
 
     def record(self, root: str) -> dict[str, Any] | None:
         """Return the stage's record if it is complete, else None; ValueError if it is another recipe's."""

@@ -10,12 +10,11 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.stages import RECORD, Stage, fingerprint_of, plain
+from tlm_ray.runs.stages import DIGITS, RECORD, Stage, fingerprint_of, plain
 
 BEGINS = ("stage_two", "stage_one", "after")  # inputs that are the stage whose model a training goes on from
 SPLITS = ("train", "dev", "test")
 NAMED = ("row", "task", "seed")
-SHORT = 20  # characters of a fingerprint, as in the names of folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ class Tracked:
     @property
     def key(self) -> str:
         """Return what identifies the training within an experiment: one training may be of two rows."""
-        return fingerprint_of({"name": self.name, "last": self.last})[:SHORT]
+        return fingerprint_of({"name": self.name, "last": self.last})[:DIGITS]
 
     @classmethod
     def of(cls, last: Stage, words: Mapping[str, Any], parameters: Mapping[str, Any]) -> "Tracked":
@@ -71,7 +70,7 @@ class Tracked:
             trained={prefix: _folder(stage) for prefix, stage in trained.items()},
             prefixes={stage.fingerprint: prefix for prefix, stage in trained.items()},
             parameters={key: storage.shown(value) for key, value in named.items()},
-            tags={f"fingerprint {name}": stage.fingerprint[:SHORT] for name, stage in own.items()},
+            tags={f"fingerprint {name}": stage.fingerprint[:DIGITS] for name, stage in own.items()},
             sources=tuple(_sources(own, str(words.get("task") or "task"))),
         )
 
@@ -135,7 +134,7 @@ def _numbers(facts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _folder(stage: Stage) -> str:
-    return storage.join(stage.name, stage.fingerprint[:SHORT])
+    return stage.folder("")
 
 
 def _name(last: Stage, words: Mapping[str, Any]) -> str:
