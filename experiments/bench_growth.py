@@ -29,11 +29,12 @@ from tlm_ray.corpus.passages import PARTS, SCHEMA, write_part
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Queries, Statistics, index_passages, search
 from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, probe_scores, thresholds, update_best
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, update_best
 from tlm_ray.retrieval.engine.queries import distinct_bags
 from tlm_ray.retrieval.methods.bm25 import Bm25Searcher
 from tlm_ray.retrieval.search_job import ShardWorker
 from tlm_ray.retrieval.shards import Shards
+from tlm_ray.retrieval.union_job import Spans
 
 PARTS_OF_ONE = (1 / 8, 1 / 4, 1 / 2, 1)
 SHARDS = (1, 2, 7, 16)
@@ -93,8 +94,7 @@ def search_shards(texts: pa.Array, queries: Queries, total: Statistics, shards: 
         found = Rankings.of(search(index, queries, k=k, floor=best[:, -1]), offset=item["start"]).above(best[:, -1])
         update_best(best, found.start, found.scores)
         parts.append(found)
-    threshold = thresholds([probe_scores(part, k) for part in parts], k)
-    return merge_rankings([part.above(threshold) for part in parts], k)
+    return merge_rankings(parts, queries=len(queries), k=k)
 
 
 def grow(what: str, amounts: Any, work: Callable[[Any], Any], turns: int) -> list[tuple[str, ...]]:
@@ -135,7 +135,8 @@ def write_passages(folder: str, texts: pa.Array) -> None:
 
 def in_a_job(folder: str, items: list[dict[str, int]], k: int, shared: tuple[Any, ...]) -> None:
     with tempfile.TemporaryDirectory() as work:
-        arguments = (Bm25Searcher, folder, work, k, *map(ray.put, shared[:2]), shared[2], ray.put(shared[3]))
+        spans = Spans.of(len(shared[0]), depth=k)
+        arguments = (Bm25Searcher, folder, work, spans, *map(ray.put, shared[:2]), shared[2], ray.put(shared[3]))
         list(parallel.each(items, ShardWorker, arguments=arguments, workers=WORKERS, title="search", size="passages"))
 
 
@@ -152,7 +153,7 @@ def in_processes(folder: str, items: list[dict[str, int]], k: int, shared: tuple
 
 
 def _process(items: list[dict[str, int]], folder: str, work: str, k: int, shared: tuple[Any, ...]) -> None:
-    worker = ShardWorker(Bm25Searcher, folder, work, k, *shared)
+    worker = ShardWorker(Bm25Searcher, folder, work, Spans.of(len(shared[0]), depth=k), *shared)
     for item in items:
         worker(item)
 

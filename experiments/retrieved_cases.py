@@ -30,7 +30,7 @@ from tlm_ray import (
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.retrieval import Analyzer
-from tlm_ray.retrieval.selection import SELECTION
+from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.registry import note
 
@@ -73,7 +73,7 @@ def main() -> None:
     retrieved = [
         Retrieved(
             method=method,
-            selection=storage.read_table(storage.join(stage.folder(root), SELECTION)),
+            selection=SelectionStore.open(stage.folder(root)).read(),
             searched=methods[method].queries(queries),
             dropped=_left_out(stage, records),
         )

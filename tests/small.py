@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.cpu_recipes import TINY_RECIPE
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.pipeline import Flow
@@ -47,3 +48,11 @@ def long_recipe() -> Recipe:
 def laid_out(flow: Flow, **changes: Any) -> Stages:
     """Return the stages of one training of a small recipe on the small data."""
     return flow.stages(small_recipe(**changes), "topics", 0)
+
+
+SELECTED = "selection-00000.arrow"  # all of a small selection
+
+
+def read_selection(folder):
+    """Return all rows of a neighbours stage."""
+    return SelectionStore.open(str(folder)).read()

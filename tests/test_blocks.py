@@ -196,19 +196,20 @@ def test_lengths_are_computed_once(general):
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path, monkeypatch):
+def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path):
     texts, labels = make_texts(60, seed=5), pa.array(np.arange(60) % 3, pa.int64())
     task = Task(
         name="t", metric="accuracy", labels=("a", "b", "c"), digests=("", "", ""),
         splits=dict.fromkeys(SPLITS, pa.table({"text": texts, "text_pair": [""] * 60, "label": labels})),
     )  # fmt: skip
-    selection = str(tmp_path / "selection.arrow")
-    storage.write_table(selection, pa.table({"text": texts, "rank": pa.array(np.arange(60) // 7, pa.int32())}))
+    ranked = pa.table({"text": texts, "rank": pa.array(np.arange(60) // 7, pa.int32())})
     tokenizer.save_pretrained(tmp_path / "pieces" / "tokenizer")
     options = {"block_tokens": BLOCK, "task_tokens": BLOCK}
     made = {}
     for workers, texts_each in ((1, 1000), (3, 9), (2, 25)):
-        monkeypatch.setattr(preparation, "PART_TEXTS", texts_each)
+        selection = [str(tmp_path / f"{texts_each}-{start}.arrow") for start in range(0, 60, texts_each)]
+        for part, uri in enumerate(selection):
+            storage.write_table(uri, ranked.slice(part * texts_each, texts_each))
         folder = tmp_path / str(workers)
         pieces = str(tmp_path / "pieces")
         facts = preparation.make_blocks(str(folder), task, selection, pieces, workers=workers, **options)

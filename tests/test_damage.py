@@ -15,7 +15,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import SPLITS, load_task
-from tlm_ray.retrieval.selection import read_ranks_and_dropped
+from tlm_ray.retrieval.selection import SelectionStore, read_dropped, read_rank_counts
 from tlm_ray.retrieval.statistics_job import read_statistics
 from tlm_ray.runs import work
 from tlm_ray.runs.execution import make
@@ -62,6 +62,10 @@ def open_folder(folder: str, *names: str) -> None:
             pass
 
 
+def read_neighbours(folder: str) -> tuple[object, ...]:
+    return SelectionStore.open(folder).read(), read_rank_counts(folder), read_dropped(folder)
+
+
 def read_scores(folder: str) -> None:
     for split in ("dev", "test"):
         read_predictions(folder, split)
@@ -72,7 +76,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "task": load_task,
     "passages": read_passages,
     "statistics": read_statistics,
-    "neighbours": read_ranks_and_dropped,
+    "neighbours": read_neighbours,
     "tokenizer": lambda folder: open_folder(folder, TOKENIZER),
     "blocks": read_tokens,
     "counts": read_counts,

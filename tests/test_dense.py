@@ -8,15 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from small import laid_out, small_flow, small_recipe
+from small import SELECTED, laid_out, read_selection, small_flow, small_recipe
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.retrieval.engine.queries import distinct_texts
 from tlm_ray.retrieval.methods import Dense, Search
 from tlm_ray.retrieval.methods.embedding import BATCH, DenseSearcher, Encoder
-from tlm_ray.retrieval.selection import SELECTION
 from tlm_ray.runs.execution import make
 from tlm_ray.training.tokenizer import train_wordpiece
 
@@ -91,9 +89,9 @@ def test_shards_do_not_show(encoder, data, tmp_path):
         flow = small_flow(data, tmp_path / str(shards), shards=shards, workers=workers)
         stage = flow.stages(recipe, "topics", 0).neighbours
         make([stage], flow.execution.root)
-        made.append((Path(stage.folder(flow.execution.root)) / SELECTION).read_bytes())
+        made.append((Path(stage.folder(flow.execution.root)) / SELECTED).read_bytes())
     assert made[0] == made[1]
-    selection = storage.read_table(str(Path(stage.folder(flow.execution.root)) / SELECTION))
+    selection = read_selection(Path(stage.folder(flow.execution.root)))
     store = PassageStore.open(flow.passages(recipe).folder(flow.execution.root))
     assert selection["text"].to_pylist() == store.read(0, len(store))["text"].take(selection["passage"]).to_pylist()
     assert set(stage.inputs) == {"passages", "task"}  # what BM25 counts is of no use to it

@@ -1,21 +1,13 @@
-"""Shards' rankings merged through a few of their scores: the same as with everything, and little of it moved."""
+"""Shards' rankings merged: the same as one ranking of everything, however it was cut."""
 
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlm_ray.retrieval import TopK
-from tlm_ray.retrieval.engine.merging import (
-    Rankings,
-    merge_rankings,
-    probe_ranks,
-    probe_scores,
-    thresholds,
-    update_best,
-)
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, update_best
 
 
 def top_of(scores: np.ndarray, k: int) -> TopK:
@@ -31,35 +23,23 @@ def cut(scores: np.ndarray, bounds: list[int], k: int) -> list[Rankings]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_what_reaches_the_threshold_holds_the_best_of_all(data):
+def test_the_merge_of_any_cut_holds_the_best_of_all(data):
     queries, passages, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 60)), data.draw(st.integers(1, 20))
     values = st.sampled_from([0.0, 0.5, 1.0, 1.001, 1.0011, 3.0, 1000.0])
     drawn = data.draw(st.lists(values, min_size=queries * passages, max_size=queries * passages))
     scores = np.array(drawn, np.float32).reshape(queries, passages)
     bounds = sorted({0, passages, *data.draw(st.lists(st.integers(0, passages), max_size=5))})
-    parts = cut(scores, bounds, k)
-    threshold = thresholds([probe_scores(part, k) for part in parts], k)
-    merged, whole = merge_rankings([part.above(threshold) for part in parts], k), top_of(scores, k)
+    parts = data.draw(st.permutations(cut(scores, bounds, k)))
+    merged, whole = merge_rankings(parts, queries=queries, k=k), top_of(scores, k)
     width = whole.ids.shape[1]
     assert merged.ids[:, :width].tolist() == whole.ids.tolist() and (merged.ids[:, width:] == -1).all()
     assert merged.scores[:, :width].tolist() == whole.scores.tolist()
 
 
-@pytest.mark.parametrize("clustered", [False, True])
-@pytest.mark.parametrize(("shards", "k"), [(16, 50), (16, 5_000), (200, 500)])
-def test_little_more_than_the_result_reaches_the_threshold(shards, k, clustered):
-    rng = np.random.default_rng(0)
-    scores = rng.gamma(2, 1, (3, 60_000)).astype(np.float32)
-    scores = np.sort(scores, axis=1) if clustered else scores
-    parts = cut(scores, np.linspace(0, 60_000, shards + 1).astype(int).tolist(), k)
-    threshold = thresholds([probe_scores(part, k) for part in parts], k)
-    sent = sum(len(part.above(threshold).ids) for part in parts)
-    assert 3 * k <= sent <= 1.6 * 3 * k
-
-
-def test_probes_are_two_per_doubling():
-    assert probe_ranks(1).tolist() == [1]
-    assert probe_ranks(50).tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50]
+def test_ids_up_to_the_last_one_are_kept():
+    ids = np.array([0, 1, 2**31, 2**32 - 2])
+    found = Rankings(np.array([0, 4]), ids, np.array([3, 2, 2, 1], np.float32))
+    assert merge_rankings([found], queries=1, k=4).ids.tolist() == [ids.tolist()]
 
 
 @settings(max_examples=200, deadline=None)
@@ -79,3 +59,11 @@ def test_rankings_survive_a_table():
     )
     read = Rankings.from_table(rankings.to_table())
     assert [read.start.tolist(), read.ids.tolist(), read.scores.tolist()] == [[0, 2, 2, 3], [13, 11, 12], [2, 1, 5]]
+
+
+def test_rankings_of_some_queries_are_a_part_of_all():
+    found = Rankings.of(TopK(np.array([[3, 1], [-1, -1], [2, -1]]), np.array([[2, 1], [0, 0], [5, 0]], np.float32)))
+    parts = [found.of_queries(0, 2), found.of_queries(2, 3)]
+    assert [part.start.tolist() for part in parts] == [[0, 2, 2], [0, 1]]
+    assert [part.ids.tolist() for part in parts] == [[3, 1], [2]]
+    assert [part.scores.tolist() for part in parts] == [[2, 1], [5]]

@@ -1,4 +1,4 @@
-"""The search of shards on Ray: a worker that is killed costs one shard's work, and the merge moves little."""
+"""The search of shards on Ray: a killed worker costs one shard's work, and no number of tasks shows in the result."""
 
 import json
 import os
@@ -15,12 +15,19 @@ import ray
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PassageStore, cut_passages
-from tlm_ray.retrieval import Analyzer, Statistics, index_passages, search
+from tlm_ray.corpus.tasks import read_task, write_task
+from tlm_ray.retrieval import Analyzer, Statistics, index_passages, search, selection, union_job
 from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, probe_scores, thresholds
-from tlm_ray.retrieval.methods.bm25 import Bm25Searcher
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings
+from tlm_ray.retrieval.methods.bm25 import Bm25, Bm25Searcher
+from tlm_ray.retrieval.methods.dsir import Dsir
+from tlm_ray.retrieval.methods.method import Search
+from tlm_ray.retrieval.methods.random import Random
 from tlm_ray.retrieval.search_job import ShardWorker
+from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.retrieval.shards import MOST_PASSAGES, Shards
+from tlm_ray.retrieval.statistics_job import collect_statistics
+from tlm_ray.retrieval.union_job import Spans, shard_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 K, SHARDS = 8, 12
@@ -31,6 +38,57 @@ def passages(data, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("passages"))
     cut_passages(folder, open_corpus(str(data / "corpus"), column="text"), passage_tokens=48, workers=2)
     return folder
+
+
+def merged(work, spans):
+    """Merge the rankings of all shards, all queries in one span."""
+    assert len(spans.bounds) == 1
+    read = (Rankings.from_table(storage.read_piece(shard_file(work, shard), 0)) for shard in range(SHARDS))
+    return merge_rankings(read, queries=spans.queries, k=K)
+
+
+def inputs_of_bm25(passages, data, folder):
+    """Make what BM25 reads; return its inputs."""
+    write_task(str(folder / "task"), read_task("topics", task_root=str(data / "tasks")))
+    collect_statistics(str(folder / "statistics"), passages, analyzer=Analyzer(), shards=3, workers=2)
+    return {"passages": passages} | {name: str(folder / name) for name in ("task", "statistics")}
+
+
+@pytest.mark.parametrize(("places", "part_rows"), [(64, 37), (1, 1000), (500, 1 << 16)])
+def test_a_selection_is_the_same_however_many_tasks_unite_it(passages, data, tmp_path, monkeypatch, places, part_rows):
+    inputs = inputs_of_bm25(passages, data, tmp_path)
+
+    def found(name):
+        facts = Bm25().find(str(tmp_path / name), inputs, Search(depth=K, shards=3, workers=2))
+        return facts, SelectionStore.open(str(tmp_path / name))
+
+    facts, whole = found("whole")
+    assert whole.rows == [facts["selected"]] and facts["selected"] > 100
+    monkeypatch.setattr(union_job, "PLACES", places)
+    monkeypatch.setattr(selection, "PART_ROWS", part_rows)
+    again, parts = found("parts")
+    assert again == facts and parts.read().equals(whole.read())
+    assert set(parts.rows[:-1]) <= {part_rows} and 0 < parts.rows[-1] <= part_rows
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == {
+        "dropped.arrow", "selection.json", *(f"selection-{part:05d}.arrow" for part in range(len(parts.rows)))
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [Random(), Dsir()])
+def test_a_draw_is_the_same_however_many_tasks_sort_it(passages, data, tmp_path, monkeypatch, method):
+    inputs = inputs_of_bm25(passages, data, tmp_path)
+    inputs["bm25"] = str(tmp_path / "bm25")
+    Bm25().find(inputs["bm25"], inputs, Search(depth=K, shards=3, workers=2))
+
+    def found(name, shards):
+        facts = method.find(str(tmp_path / name), inputs, Search(depth=K, shards=shards, workers=2))
+        return facts, SelectionStore.open(str(tmp_path / name)).read()
+
+    facts, whole = found("whole", 2)
+    monkeypatch.setattr(union_job, "PLACES", 50)
+    monkeypatch.setattr(selection, "PART_ROWS", 41)
+    again, parts = found("parts", 9)
+    assert again == facts and parts.equals(whole)
 
 
 def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data, tmp_path):
@@ -49,7 +107,7 @@ def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data,
     texts = store.read(0, len(store))["text"].to_pylist()
     queries = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()[:20]
     total, work = Statistics.collect(texts, Analyzer()), str(tmp_path / "work")
-    items = Shards(passages=len(store), count=SHARDS).items()
+    items, spans = Shards(passages=len(store), count=SHARDS).items(), Spans.of(len(queries), depth=K)
 
     def kill_one():
         deadline = time.monotonic() + 60
@@ -62,21 +120,16 @@ def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data,
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    arguments = (Slow, passages, work, K, queries, Contamination([]), Analyzer(), ray.put(total))
+    arguments = (Slow, passages, work, spans, queries, Contamination([]), Analyzer(), ray.put(total))
     made = list(parallel.each(items, ShardWorker, arguments=arguments, workers=2, title="search", size="passages"))
     killer.join()
 
     searches = [int(line.split()[1]) for line in Path(log).read_text().splitlines()]
     assert sorted(row["shard"] for row in made) == list(range(SHARDS))
     assert SHARDS < len(searches) <= SHARDS + 1, json.dumps(searches)
-    files = sorted(Path(work).glob("shard-*.arrow"))
-    parts = [Rankings.from_table(storage.read_table(str(file))) for file in files]
-    found, whole = merge_rankings(parts, K), search(index_passages(texts), queries, k=K)
+    found, whole = merged(work, spans), search(index_passages(texts), queries, k=K)
     assert found.ids.tobytes() == whole.ids.tobytes()
     assert found.scores.tobytes() == whole.scores.tobytes()
-    threshold = thresholds([probe_scores(part, K) for part in parts], K)
-    assert merge_rankings([part.above(threshold) for part in parts], K).ids.tobytes() == whole.ids.tobytes()
-    assert (threshold <= whole.scores[:, -1]).all()
 
 
 def test_a_shard_that_is_handed_out_again_costs_later_shards_nothing(passages, data, tmp_path):
@@ -84,13 +137,13 @@ def test_a_shard_that_is_handed_out_again_costs_later_shards_nothing(passages, d
     texts = store.read(0, len(store))["text"].to_pylist()
     queries = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()[:20]
     work, total = str(tmp_path), Statistics.collect(texts, Analyzer())
-    worker = ShardWorker(Bm25Searcher, passages, work, K, queries, Contamination([]), Analyzer(), total)
+    spans = Spans.of(len(queries), depth=K)
+    worker = ShardWorker(Bm25Searcher, passages, work, spans, queries, Contamination([]), Analyzer(), total)
     items = Shards(passages=len(store), count=SHARDS).items()
     for item in [*items[:3], *items[:3], *items[:3], *items]:
         worker(item)
-    parts = [Rankings.from_table(storage.read_table(str(file))) for file in sorted(tmp_path.glob("shard-*.arrow"))]
     whole = search(index_passages(texts), queries, k=K)
-    assert merge_rankings(parts, K).ids.tobytes() == whole.ids.tobytes()
+    assert merged(work, spans).ids.tobytes() == whole.ids.tobytes()
 
 
 def test_shards_cover_every_passage_once():

@@ -11,16 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from small import laid_out, small_flow
+from small import SELECTED, laid_out, read_selection, small_flow
 
-from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task, read_task
 from tlm_ray.retrieval import TopK
 from tlm_ray.retrieval.engine.queries import distinct_texts
 from tlm_ray.retrieval.methods import METHODS, Bm25, Given, Method, Rake, Random, Search, method_named
 from tlm_ray.retrieval.search_job import search_corpus
-from tlm_ray.retrieval.selection import SELECTION, write_drawn
+from tlm_ray.retrieval.selection import PART_ROWS, write_drawn
 from tlm_ray.runs.execution import make
 
 alone = pytest.mark.usefixtures("alone")
@@ -84,7 +83,7 @@ def selections(data, root, method) -> list[bytes]:
         flow = small_flow(data, root / str(shards), shards=shards, workers=workers)
         stage = laid_out(flow, method=method).neighbours
         make([stage], flow.execution.root)
-        made.append((Path(stage.folder(flow.execution.root)) / SELECTION).read_bytes())
+        made.append((Path(stage.folder(flow.execution.root)) / SELECTED).read_bytes())
     return made
 
 
@@ -96,7 +95,7 @@ def test_a_method_that_ranks_by_shared_words(data, tmp_path):
     task = flow.task("topics")
     stage = laid_out(flow, method=Shared(letters=3)).neighbours
     queries = load_task(task.folder(flow.execution.root)).train_texts
-    for row in storage.read_table(storage.join(stage.folder(flow.execution.root), SELECTION)).to_pylist():
+    for row in read_selection(stage.folder(flow.execution.root)).to_pylist():
         texts = row["text"], queries[row["query"]]
         passage, query = ({word for word in text.lower().split() if len(word) >= 3} for text in texts)
         assert row["score"] == len(passage & query)
@@ -108,7 +107,7 @@ def test_a_method_that_ranks_nothing_for_a_query(data, tmp_path):
     assert one == three
     flow = small_flow(data, tmp_path / "1")
     stage = laid_out(flow, method=Longest(passages=7)).neighbours
-    selection = storage.read_table(storage.join(stage.folder(flow.execution.root), SELECTION))
+    selection = read_selection(stage.folder(flow.execution.root))
     assert selection["score"].to_pylist() == [len(text.encode()) for text in selection["text"].to_pylist()]
     assert selection["rank"].to_pylist() == list(range(7)) and set(selection["query"].to_pylist()) == {-1}
 
@@ -119,7 +118,9 @@ def test_name_and_settings_of_a_method_identify_its_selection(data, tmp_path):
     stages = [laid_out(flow, method=method).neighbours for method in methods]
     assert len({stage.fingerprint for stage in stages}) == len(methods)
     assert laid_out(flow, method=Shared(letters=1)).neighbours.fingerprint == stages[0].fingerprint
-    assert stages[1].recipe["parameters"] == {"method": "shared", "depth": 10, "letters": 2}
+    assert stages[1].recipe["parameters"] == {
+        "method": "shared", "depth": 10, "letters": 2, "part_rows": PART_ROWS
+    }  # fmt: skip
     assert set(stages[3].inputs) == {"passages", "shared"}
 
 
@@ -130,7 +131,7 @@ def test_a_method_may_be_named_if_it_is_the_packages():
         method_named("shared")
 
 
-SELECTED = [
+CHOSEN = [
     {"text": "a passage of rank one", "rank": 1},
     {"text": "the best passage", "rank": 0},
     {"text": "too far down", "rank": 7},
@@ -154,13 +155,13 @@ def write_selected(path: Path, rows) -> str:
 def test_a_selection_that_was_made_elsewhere_is_taken_by_its_ranks(data, tmp_path, kind):
     flow = small_flow(data, tmp_path / "root")
     leaked = flow_texts(data, "dev")[0]
-    rows = [*SELECTED, {"text": leaked, "rank": 0}]
+    rows = [*CHOSEN, {"text": leaked, "rank": 0}]
     write_selected(tmp_path / f"topics_external.{kind}", rows)
     method = Given(location=f"{tmp_path}/{{task}}_external.{kind}")
     stages = laid_out(flow, method=method, k=2, depth=3)
     assert "passages" not in {stage.name for stage in stages.neighbours.upstream()}, "no corpus is read"
     record = make([stages.neighbours], flow.execution.root)[stages.neighbours.fingerprint]
-    selection = storage.read_table(storage.join(stages.neighbours.folder(flow.execution.root), SELECTION))
+    selection = read_selection(stages.neighbours.folder(flow.execution.root))
     assert selection["text"].to_pylist() == ["the best passage", "another best one", "a passage of rank one"]
     assert selection["rank"].to_pylist() == [0, 0, 1] and set(selection["query"].to_pylist()) == {-1}
     sizes = [len("the best passage" + "another best one"), len("a passage of rank one")]
@@ -175,7 +176,7 @@ def flow_texts(data, split) -> list[str]:
 @alone
 def test_a_given_file_is_identified_by_its_bytes_and_what_is_wrong_with_it_is_named(data, tmp_path):
     flow, methods = small_flow(data, tmp_path / "root"), []
-    for name, rows in (("a", SELECTED), ("b", SELECTED), ("c", SELECTED[:2])):
+    for name, rows in (("a", CHOSEN), ("b", CHOSEN), ("c", CHOSEN[:2])):
         methods.append(Given(location=write_selected(tmp_path / f"{name}.csv", rows)))
     prints = [laid_out(flow, method=method).neighbours.fingerprint for method in methods]
     assert prints[0] == prints[1] != prints[2], "wherever it lies"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
-from small import GEOMETRY, laid_out, small_flow, small_recipe
+from small import GEOMETRY, laid_out, read_selection, small_flow, small_recipe
 from torch import nn
 from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 
@@ -18,7 +18,7 @@ from tlm_ray import Training, View, run, storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.retrieval.methods import Method, Search
-from tlm_ray.retrieval.selection import SELECTION, write_drawn
+from tlm_ray.retrieval.selection import write_drawn
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.objectives import Mlm, Objective, Targets
 from tlm_ray.training.starts import Scratch
@@ -113,7 +113,7 @@ def test_a_method_objective_family_optimizer_and_metric_of_ones_own_make_a_row(d
     assert json.loads(Path(f"{tmp_path}/out/own_parts.json").read_text())["cells"][0]["scores"] == list(cell.scores)
 
     stages, root = flow.stages(recipe, "topics", 0), flow.execution.root
-    selection = storage.read_table(storage.join(stages.neighbours.folder(root), SELECTION))
+    selection = read_selection(stages.neighbours.folder(root))
     assert len(selection) == 30
     one = stages.stage_one.record(root)
     assert {"general_mlm", "general_length"} <= one["facts"]["history"][0].keys()

@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from alone import in_this_process
-from small import laid_out, small_flow, small_recipe
+from small import SELECTED, laid_out, read_selection, small_flow, small_recipe
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import load_task
+from tlm_ray.retrieval.engine.noise import uniform
 from tlm_ray.retrieval.methods import Bm25, Search, dsir
 from tlm_ray.retrieval.methods.rake import key_phrases
-from tlm_ray.retrieval.selection import DROPPED, SELECTION
+from tlm_ray.retrieval.selection import DROPPED, read_dropped
 from tlm_ray.runs.execution import make
 
 alone = pytest.mark.usefixtures("alone")
@@ -60,7 +61,7 @@ def check_selection(built, other):
     first = made(flow, laid_out(flow).neighbours)
     second = made(other, laid_out(other).neighbours)
     assert first.name == second.name
-    for name in (SELECTION, DROPPED):
+    for name in (SELECTED, DROPPED):
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
@@ -71,7 +72,7 @@ def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
     recipe, root = small_recipe(method=method), flow.execution.root
     store = PassageStore.open(flow.passages(recipe).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
-    selection = storage.read_table(str(made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTION))
+    selection = read_selection(made(flow, flow.stages(recipe, "topics", 0).neighbours))
     assert selection["text"].to_pylist() == [texts[i] for i in selection["passage"].to_pylist()]
 
     model = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
@@ -92,10 +93,7 @@ def test_scores_are_those_of_bm25s_on_one_global_index(built, method):
 @pytest.mark.parametrize("method", ["random", "dsir"])
 def test_drawn_text_is_as_much_as_bm25_text_at_every_k(built, method):
     flow, _ = built
-    bm25, drawn = (
-        storage.read_table(str(made(flow, laid_out(flow, method=name).neighbours) / SELECTION))
-        for name in ("bm25", method)
-    )
+    bm25, drawn = (read_selection(made(flow, laid_out(flow, method=name).neighbours)) for name in ("bm25", method))
     np.testing.assert_array_equal(np.sort(bm25["rank"].to_numpy()), drawn["rank"].to_numpy())
     assert pc.count_distinct(drawn["passage"]).as_py() == len(drawn)
     assert set(drawn["passage"].to_pylist()) != set(bm25["passage"].to_pylist())
@@ -107,7 +105,7 @@ def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corp
     recipe, root = small_recipe(method="dsir"), flow.execution.root
     store = PassageStore.open(flow.passages(recipe).folder(root))
     texts = store.read(0, len(store))["text"].to_pylist()
-    drawn = made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTION
+    drawn = made(flow, flow.stages(recipe, "topics", 0).neighbours) / SELECTED
     ratio = dsir.log_ratio(dsir.count_buckets(load_task(task.folder(root)).train_texts), dsir.count_buckets(texts))
     weights = dsir.log_weights(texts, ratio) + dsir.gumbel(np.arange(len(texts)), seed=0)
     dropped = storage.read_table(str(made(flow, laid_out(flow).neighbours) / DROPPED))["passage"].to_numpy()
@@ -119,13 +117,26 @@ def test_importance_resampling_draws_the_largest_noisy_weights_of_the_whole_corp
     assert selection["rank"].to_pylist() == sorted(by_score["rank"].to_pylist())
 
     other = small_flow(data, tmp_path, shards=7, workers=1)
-    assert (made(other, other.stages(recipe, "topics", 0).neighbours) / SELECTION).read_bytes() == drawn.read_bytes()
+    assert (made(other, other.stages(recipe, "topics", 0).neighbours) / SELECTED).read_bytes() == drawn.read_bytes()
+
+
+@alone
+def test_random_text_is_drawn_by_a_number_of_each_passages_own(built):
+    flow, _ = built
+    drawn = read_selection(made(flow, laid_out(flow, method="random").neighbours))
+    store = PassageStore.open(flow.passages(small_recipe()).folder(flow.execution.root))
+    numbers = uniform(np.arange(len(store)), seed=0)
+    numbers[read_dropped(str(made(flow, laid_out(flow).neighbours)))] = 0
+    expected = np.argsort(-numbers)[: len(drawn)]
+    by_number = drawn.take(np.argsort(-numbers[drawn["passage"].to_numpy()]))
+    assert by_number["passage"].to_pylist() == expected.tolist()
+    assert by_number["rank"].to_pylist() == sorted(drawn["rank"].to_pylist())
 
 
 @alone
 def test_bm25_text_speaks_of_the_querys_topic(built):
     flow, task = built
-    selection = storage.read_table(str(made(flow, laid_out(flow).neighbours) / SELECTION))
+    selection = read_selection(made(flow, laid_out(flow).neighbours))
     queries = load_task(task.folder(flow.execution.root)).train_texts
     top = [row for row in selection.to_pylist() if row["rank"] == 0]
     shared = [len(set(row["text"].lower().split()) & set(queries[row["query"]].lower().split())) for row in top]
@@ -137,7 +148,7 @@ def test_bm25_text_speaks_of_the_querys_topic(built):
 GOLDEN = {
     ("passages", 3): ("part-00000.parquet", "a023dc9c1506a084"),
     ("statistics", 2): ("statistics.arrow", "7773e945516de774"),
-    ("neighbours", 3): (SELECTION, "cdfbc355f1debf55"),
+    ("neighbours", 3): (SELECTED, "cdfbc355f1debf55"),
     ("tokenizer", 1): ("tokenizer/tokenizer.json", "d3f057043082c4f8"),
     ("blocks", 2): ("general.arrow", "f1a7af66944233c9"),
 }
@@ -145,7 +156,7 @@ GOLDEN_SELECTIONS = {
     ("bm25", 3): "cdfbc355f1debf55",
     ("rake", 3): "643c3bb534478bbf",
     ("dsir", 1): "ff8ed231de522714",
-    ("random", 1): "5573f7ffe2105dfe",
+    ("random", 2): "61a9e27e76e58be8",
 }
 
 
@@ -163,7 +174,7 @@ def test_each_data_stage_makes_the_bytes_of_its_version(built, name):
 def test_each_method_makes_the_bytes_of_its_version(built, name):
     flow, _ = built
     stage = laid_out(flow, method=name).neighbours
-    assert digest(made(flow, stage) / SELECTION) == GOLDEN_SELECTIONS[name, stage.version]
+    assert digest(made(flow, stage) / SELECTED) == GOLDEN_SELECTIONS[name, stage.version]
 
 
 @alone
@@ -196,7 +207,7 @@ def test_a_damaged_part_of_the_passages_is_named_and_never_searched(built, tmp_p
     out = tmp_path / "out"
     with pytest.raises(ValueError, match=rf"file '{part}' cannot be read .*; delete its folder to make it anew"):
         Bm25().find(str(out), inputs | {"passages": str(folder)}, Search(depth=5, shards=3, workers=2))
-    assert not (out / SELECTION).exists()
+    assert not (out / SELECTED).exists()
 
 
 def tmp_path_with(data: Path, corpus: Path) -> Path:
@@ -212,7 +223,7 @@ def test_records_tell_where_each_passage_came_from(built):
     flow, _ = built
     folder = made(flow, laid_out(flow).neighbours)
     record = json.loads((folder / "record.json").read_text())
-    table = storage.read_table(str(folder / SELECTION))
+    table = read_selection(folder)
     assert record["facts"]["selected"] == len(table)
     assert record["facts"]["text_bytes"] == sum(len(t.encode()) for t in table["text"].to_pylist())
     assert sum(record["facts"]["rank_bytes"]) == record["facts"]["text_bytes"]

@@ -5,6 +5,7 @@ import hashlib
 import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ from places import fill, names
 
 from tlm_ray import storage
 from tlm_ray.listing import list_files
+from tlm_ray.storage import pieces
 
 TABLE = pa.table({"text": ["one", None, "三 😀"], "rank": pa.array([3, 1, 2], pa.int32())})
 
@@ -232,3 +234,40 @@ def test_a_file_that_is_no_table_is_named(tmp_path, content):
     (tmp_path / "table.arrow").write_bytes(content)
     with pytest.raises(ValueError, match=r"file '.*table\.arrow' cannot be read .*; delete its folder"):
         storage.read_table(str(tmp_path / "table.arrow"))
+
+
+PIECES = [pa.table({"id": [1, 2]}), pa.table({"id": pa.array([], pa.int64())}), pa.table({"id": range(3000)})]
+
+
+@pytest.mark.parametrize("tail", [48, 1 << 16])
+def test_each_piece_of_a_file_is_read_alone(root, monkeypatch, tail):
+    monkeypatch.setattr(pieces, "TAIL_BYTES", tail)  # 48: the list of ends is longer than what is read at once
+    uri = storage.join(root, "a.pieces")
+    storage.write_pieces(uri, (piece for piece in PIECES))
+    for number in (2, 0, 1):
+        assert storage.read_piece(uri, number).equals(PIECES[number])
+    with pytest.raises(IndexError):
+        storage.read_piece(uri, 3)
+
+
+def test_a_flipped_bit_of_a_piece_or_of_the_list_of_pieces_is_named(tmp_path):
+    uri = tmp_path / "a.pieces"
+    storage.write_pieces(str(uri), PIECES)
+    whole = uri.read_bytes()
+    anywhere, bits = np.random.default_rng(0).integers(8 * len(whole), size=200), 8 * len(whole)
+    for place in (*anywhere, *range(bits - 8 * 64, bits)):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        uri.write_bytes(flipped)
+        named = 0
+        for number, piece in enumerate(PIECES):
+            try:
+                assert storage.read_piece(str(uri), number).equals(piece), f"bit {place} was believed"
+            except ValueError as error:
+                assert "a.pieces" in str(error)
+                named += 1
+        assert named, f"bit {place} was not seen"
+    for size in (0, 3, 8, len(whole) - 8):
+        uri.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"a\.pieces' cannot be read"):
+            storage.read_piece(str(uri), 0)

@@ -108,8 +108,13 @@ print(json.dumps(train_wordpiece(json.load(sys.stdin), vocabulary=150).get_vocab
     assert json.loads(child.stdout) == trained.get_vocab()
 
 
+def test_texts_that_end_after_one_pass_are_refused():
+    with pytest.raises(TypeError, match="texts: an iterator ends after one pass"):
+        train_wordpiece(iter(TEXTS), vocabulary=150)
+
+
 def test_any_order_of_the_texts_gives_the_same_pieces(trained):
-    assert train_wordpiece(reversed(TEXTS), vocabulary=150).get_vocab() == trained.get_vocab()
+    assert train_wordpiece(TEXTS[::-1], vocabulary=150).get_vocab() == trained.get_vocab()
 
 
 def test_a_saved_tokenizer_opens_again_as_it_was(trained, tmp_path):

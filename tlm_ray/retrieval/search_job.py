@@ -1,10 +1,11 @@
-"""Retrieval on a cluster: every shard searched in parallel with all queries, the results merged exactly.
+"""Retrieval on a cluster: every shard searched in parallel with all queries, then united (`union_job`), exactly.
 
 A shard's result is a file of its own, so a run that is interrupted goes on with the shards that are missing, and the
 number of shards and workers cannot show in the result.
 """
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,20 +17,12 @@ from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.engine.lexicon import as_strings
-from tlm_ray.retrieval.engine.merging import (
-    Rankings,
-    merge_rankings,
-    probe_ranks,
-    probe_scores,
-    thresholds,
-    update_best,
-)
-from tlm_ray.retrieval.engine.topk import TopK, best_ranks
+from tlm_ray.retrieval.engine.merging import Rankings, update_best
+from tlm_ray.retrieval.engine.topk import TopK
 from tlm_ray.retrieval.methods.method import Search
-from tlm_ray.retrieval.selection import DROPPED, write_selection
+from tlm_ray.retrieval.selection import DROPPED, WORK, write_chosen
 from tlm_ray.retrieval.shards import Shards
-
-RESULT_BYTES = 12  # of a passage in the result: its id and its score
+from tlm_ray.retrieval.union_job import Spans, ranges_of, shard_file, unite
 
 
 class Searcher(Protocol):
@@ -68,25 +61,22 @@ def search_corpus(
     ranked. Writes the selection (passage, text, rank, score, query, source; sorted by rank, then passage) and the ids
     left out.
     """
-    store = PassageStore.open(passages)
-    ranges = Shards.of(len(store), shards=run.shards, workers=run.workers)
-    work = storage.join(folder, f"shards-{ranges.count}")
+    store, spans = PassageStore.open(passages), Spans.of(len(queries), depth=run.depth)
+    shards = Shards.of(len(store), shards=run.shards, workers=run.workers)
+    ranges = ranges_of(len(store), places=spans.queries * spans.depth, workers=run.workers)
+    work = storage.join(folder, WORK, f"shards-{shards.count}")
     shared = (ray.put(queries), ray.put(Contamination(task.texts("dev") + task.texts("test"))))
-    constructed = (searcher, passages, work, run.depth, *shared, *arguments)
+    constructed = (searcher, passages, work, spans, *shared, *arguments)
     options: dict[str, Any] = {"workers": run.workers, "gpus": gpus, "title": "search", "size": "passages"}
-    made = list(parallel.each(ranges.items(), ShardWorker, arguments=constructed, **options))
-    made.sort(key=lambda row: row["shard"])
-    probes = [row["probes"] for row in made]
-    best, merged = _merge(work, probes, ranges, queries=len(queries), run=run)
-    dropped = np.concatenate([storage.read_table(row["dropped"])["passage"].to_numpy() for row in made])
+    made = sorted(parallel.each(shards.items(), ShardWorker, arguments=constructed, **options), key=itemgetter("shard"))
+    dropped = np.concatenate([np.frombuffer(row["dropped"], np.int64) for row in made])
     storage.write_table(storage.join(folder, DROPPED), pa.table({"passage": dropped}))
-    facts = write_selection(folder, store, best_ranks(best, rows), run)
-    storage.delete(work)
+    counts = unite(work, shards, spans, ranges, rows=rows, workers=run.workers)
+    facts = write_chosen(folder, work, store, ranges, counts, run)
     return {
         "queries": len(task.train_texts),
         "distinct_queries": len(queries),
         "contaminated": len(dropped),
-        **merged,
         **facts,
     }
 
@@ -99,59 +89,47 @@ class ShardWorker:
         searcher: Callable[..., Searcher],
         passages: str,
         work: str,
-        depth: int,
+        spans: Spans,
         queries: list[str],
         contamination: Contamination,
         *arguments: Any,
     ):
         self.store, self.work, self.contamination = PassageStore.open(passages), work, contamination
-        self.searcher = searcher(queries, *arguments)
-        self.best = np.zeros((len(queries), depth), np.float32)  # scores of the shards that this worker saw
+        self.searcher, self.spans = searcher(queries, *arguments), spans
+        self.best = np.zeros((spans.queries, spans.depth), np.float32)  # scores of the shards that this worker saw
         self.seen: set[int] = set()  # a shard that Ray hands out again must not count twice: later ones would lose some
 
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
-        depth = self.best.shape[1]
-        files = {name: _file(self.work, name, item["shard"]) for name in ("shard", "dropped")}
-        if not storage.exists(files["shard"]):  # written last
-            self._search(item, files)
-        found = Rankings.from_table(storage.read_table(files["shard"]))
-        if item["shard"] not in self.seen:
-            update_best(self.best, found.start, found.scores)  # of later shards, what is below the last is of no use
-            self.seen.add(item["shard"])
-        probes = pa.compress(probe_scores(found, depth).tobytes(), codec="zstd", asbytes=True)
-        return {"shard": item["shard"], "dropped": files["dropped"], "probes": probes}
+        shard = item["shard"]
+        found = None if storage.exists(shard_file(self.work, shard)) else self._search(item)
+        if shard not in self.seen:
+            self._remember(shard, found)
+        dropped = storage.read_table(_dropped_file(self.work, shard))["passage"].to_numpy()
+        return {"shard": shard, "dropped": dropped.tobytes()}
 
-    def _search(self, item: dict[str, int], files: dict[str, str]) -> None:
-        depth, aligned = self.best.shape[1], self.searcher.aligned
+    def _search(self, item: dict[str, int]) -> Rankings:
+        aligned = self.searcher.aligned
         low, high = item["start"] - item["start"] % aligned, -(-item["stop"] // aligned) * aligned
         texts = as_strings(self.store.read(low, high)["text"])
         inside = slice(item["start"] - low, item["stop"] - low)
         leaks = self.contamination.find(texts)
         allowed = np.zeros(len(texts), np.bool_)
         allowed[inside] = ~leaks[inside]
-        top = self.searcher.search(texts, k=depth, allowed=allowed, floor=self.best[:, -1])
+        top = self.searcher.search(texts, k=self.spans.depth, allowed=allowed, floor=self.best[:, -1])
+        found = Rankings.of(top, offset=low).above(self.best[:, -1])
         dropped = item["start"] + np.flatnonzero(leaks[inside])
-        storage.write_table(files["dropped"], pa.table({"passage": dropped}))
-        storage.write_table(files["shard"], Rankings.of(top, offset=low).above(self.best[:, -1]).to_table())
+        storage.write_table(_dropped_file(self.work, item["shard"]), pa.table({"passage": dropped}))
+        storage.write_pieces(shard_file(self.work, item["shard"]), self.spans.pieces(found))  # last: it is completion
+        return found
+
+    def _remember(self, shard: int, found: Rankings | None) -> None:
+        """Keep a shard's scores: of later shards, what is below the best so far is of no use."""
+        for span, (first, last) in enumerate(self.spans.bounds):
+            table = None if found else storage.read_piece(shard_file(self.work, shard), span)
+            part = found.of_queries(first, last) if found else Rankings.from_table(table)
+            update_best(self.best[first:last], part.start, part.scores)
+        self.seen.add(shard)
 
 
-def _file(work: str, name: str, shard: int) -> str:
-    return storage.join(work, f"{name}-{shard:05d}.arrow")
-
-
-def _merge(work: str, probes: list[bytes], ranges: Shards, *, queries: int, run: Search) -> tuple[TopK, dict[str, int]]:
-    """Fetch from each shard what may be among the best of all, and unite it; return that and how many bytes moved."""
-    shape = (queries, len(probe_ranks(run.depth)))
-    size = 2 * shape[0] * shape[1]
-    every = [np.frombuffer(pa.decompress(one, size, "zstd"), np.uint16).reshape(shape) for one in probes]
-    arguments = (work, ray.put(thresholds(every, run.depth)))
-    sent = parallel.ray_tasks(ranges.items(), _send, arguments=arguments, workers=run.workers, title="merge")
-    best = merge_rankings([Rankings.from_table(storage.table_from_bytes(one)) for one in sent], run.depth)
-    moved = sum(map(len, probes)) + sum(map(len, sent))
-    return best, {"result_bytes": int((best.ids >= 0).sum()) * RESULT_BYTES, "merge_bytes": moved}
-
-
-def _send(item: dict[str, int], work: str, threshold: np.ndarray) -> bytes:
-    """Return what a shard found at or above each query's threshold."""
-    found = Rankings.from_table(storage.read_table(_file(work, "shard", item["shard"])))
-    return storage.table_to_bytes(found.above(threshold).to_table(), compression="zstd")
+def _dropped_file(work: str, shard: int) -> str:
+    return storage.join(work, f"dropped-{shard:05d}.arrow")

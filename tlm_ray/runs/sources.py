@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Method, Search
+from tlm_ray.retrieval.selection import PART_ROWS
 from tlm_ray.runs.stages import Stage
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class FlowSources:
         return Stage(
             name="neighbours",
             version=method.version,
-            parameters=method.identity(self.depth),
+            parameters={**method.identity(self.depth), "part_rows": PART_ROWS},
             inputs=method.inputs(self),
             make=lambda folder, inputs: method.find(folder, inputs, search),
             cost={"seconds": 60.0},

@@ -10,7 +10,7 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.embedded_task import docstring_corpus_and_task
 from tlm_ray.corpus.packages import LARGE, installed_packages, read_package
 from tlm_ray.corpus.tasks import load_task
-from tlm_ray.retrieval.selection import SELECTION
+from tlm_ray.retrieval.selection import SelectionStore
 
 
 def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
@@ -40,8 +40,7 @@ def write_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabu
     """Write the tokenizer of a selection and a task."""
     from tlm_ray.training.preparation import make_tokenizer
 
-    selection = storage.read_table(_selection(inputs)) if _selection(inputs) else None
-    return make_tokenizer(folder, load_task(inputs["task"]), selection, name=name, vocabulary=vocabulary)
+    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
 
 
 def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
@@ -72,8 +71,8 @@ def write_soft_labels(folder: str, blocks: str, teachers: list[str], **options: 
     return write_soft_labels(folder, blocks, teachers, **options)
 
 
-def _selection(inputs: Mapping[str, str]) -> str:
-    return storage.join(inputs["neighbours"], SELECTION) if "neighbours" in inputs else ""
+def _selection(inputs: Mapping[str, str]) -> list[str]:
+    return SelectionStore.open(inputs["neighbours"]).files if "neighbours" in inputs else []
 
 
 def write_looks(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Files and folders on any filesystem that pyarrow opens; this package and `listing` alone open paths.
 
 locations: what a location means. files: whole files, as they are. sealed: a stage's tables and records, which carry
-their sha256. folders: what libraries that know only local paths read and write.
+their sha256. pieces: files of several tables. folders: what libraries that know only local paths read and write.
 """
 
 from tlm_ray.storage.files import (
@@ -29,6 +29,7 @@ from tlm_ray.storage.locations import (
     sibling,
     without_query,
 )
+from tlm_ray.storage.pieces import read_piece, write_pieces
 from tlm_ray.storage.sealed import (
     MAKE_ANEW,
     read_record,
@@ -59,6 +60,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_lines",
+    "read_piece",
     "read_record",
     "read_table",
     "shown",
@@ -69,6 +71,7 @@ __all__ = [
     "write_bytes",
     "write_json",
     "write_parquet",
+    "write_pieces",
     "write_record",
     "write_table",
 ]

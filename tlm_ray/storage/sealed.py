@@ -23,10 +23,15 @@ def write_table(uri: str, table: pa.Table) -> None:
     Whoever reads Arrow streams can read it: a stream ends before its file does.
     """
     with open_output(uri) as stream:
-        hashed = _Hashed(stream)
-        with pa.PythonFile(hashed, mode="w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        stream.write(MARK + hashed.sha256.digest())
+        write_stream(stream, table)
+
+
+def write_stream(stream: pa.NativeFile, table: pa.Table) -> None:
+    """Write a table and its sha256 where a file's stream stands."""
+    hashed = _Hashed(stream)
+    with pa.PythonFile(hashed, mode="w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    stream.write(MARK + hashed.sha256.digest())
 
 
 def read_table(uri: str) -> pa.Table:
@@ -40,6 +45,11 @@ def read_table(uri: str) -> pa.Table:
     else:
         with filesystem.open_input_stream(path, compression=None) as stream:
             whole = stream.read_buffer()
+    return opened(whole, uri)
+
+
+def opened(whole: pa.Buffer | bytes, uri: str) -> pa.Table:
+    """Return the table that `write_stream` wrote, nothing copied; ValueError names the file if its sha256 differs."""
     rows, seal = whole[:-SEAL_BYTES], whole[-SEAL_BYTES:]
     if seal != MARK + hashlib.sha256(rows).digest():
         raise ValueError(f"file {uri!r} cannot be read (it is not as it was written: its sha256 differs); {MAKE_ANEW}")

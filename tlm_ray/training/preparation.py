@@ -1,5 +1,7 @@
 """What training reads: a tokenizer, blocks of the selected text and of the task, and perhaps counts of them."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -14,19 +16,15 @@ from tlm_ray.training.tokenizer import load_tokenizer, train_wordpiece
 TOKENIZER = "tokenizer"
 FACTS = "facts.json"
 COUNTS = "counts.arrow"
-PART_TEXTS = 1 << 16  # passages of a Ray task: at 500 characters and 130 tokens each, 32 MB of text and 34 MB of tokens
 
 
-def make_tokenizer(
-    folder: str, task: Task, selection: pa.Table | None, *, name: str, vocabulary: int
-) -> dict[str, Any]:
+def make_tokenizer(folder: str, task: Task, selection: Sequence[str], *, name: str, vocabulary: int) -> dict[str, Any]:
     """Write a tokenizer: `name` "trained" trains one on the selected text and the task's training text.
 
-    Else `name` is a hub name or a local folder. Returns its vocabulary size.
+    Else `name` is a hub name or a local folder. selection: the locations of its tables. Returns its vocabulary size.
     """
     if name == "trained":
-        texts = task.train_texts + (selection["text"].to_pylist() if selection is not None else [])
-        tokenizer = train_wordpiece(texts, vocabulary=vocabulary)
+        tokenizer = train_wordpiece(_Texts(task, selection), vocabulary=vocabulary)
     else:
         tokenizer = load_tokenizer(name)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
@@ -34,10 +32,23 @@ def make_tokenizer(
     return {"vocabulary": len(tokenizer)}
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """The task's training texts and the selected ones, of which one table's are in memory at a time."""
+
+    task: Task
+    selection: Sequence[str]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.task.train_texts
+        for table in map(storage.read_table, self.selection):
+            yield from table["text"].to_pylist()
+
+
 def make_blocks(
     folder: str,
     task: Task,
-    selection: str,
+    selection: Sequence[str],
     tokenizer: str,
     *,
     block_tokens: int,
@@ -46,9 +57,9 @@ def make_blocks(
 ) -> dict[str, Any]:
     """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them.
 
-    selection: the location of its table, "" for none; `workers` Ray tasks share it out, and the blocks are the same for
-    any number of them. The tokenizer notes `task_tokens`, so that whoever uses the trained model cuts texts where
-    training did.
+    selection: the locations of its tables, none for a task alone; `workers` Ray tasks share them out, and the blocks
+    are the same for any number of them. The tokenizer notes `task_tokens`, so that whoever uses the trained model cuts
+    texts where training did.
     """
     with storage.folder_for_reading(storage.join(tokenizer, TOKENIZER)) as path:
         pieces = load_tokenizer(path)
@@ -90,22 +101,21 @@ def read_counts(folder: str) -> Counted:
     return Counted(rows.values.to_numpy().reshape(len(rows), -1).copy(), table["bias"].to_numpy().copy())
 
 
-def _general_blocks(folder: str, selection: str, *, block_tokens: int, workers: int) -> Blocks:
-    """Tokenise the selection in ranges, then put their blocks together in one file."""
-    parts, rows = storage.join(folder, "parts"), len(storage.read_table(selection))
-    items = [{"start": start, "stop": min(start + PART_TEXTS, rows)} for start in range(0, rows, PART_TEXTS)]
-    arguments = (selection, storage.join(folder, TOKENIZER), parts, block_tokens)
+def _general_blocks(folder: str, selection: Sequence[str], *, block_tokens: int, workers: int) -> Blocks:
+    """Tokenise the selection table by table, then put their blocks together in one file."""
+    parts, items = storage.join(folder, "parts"), [{"part": i, "texts": uri} for i, uri in enumerate(selection)]
+    arguments = (storage.join(folder, TOKENIZER), parts, block_tokens)
     made = parallel.ray_tasks(items, _write_part, arguments=arguments, workers=workers, title="tokenise")
     general = join_general_blocks(storage.join(folder, "general.arrow"), made)
     storage.delete(parts)
     return general
 
 
-def _write_part(item: dict[str, int], selection: str, tokenizer: str, parts: str, block_tokens: int) -> str:
-    """Tokenise one range of the selection; return the file of its blocks."""
-    rows = storage.read_table(selection).slice(item["start"], item["stop"] - item["start"])
+def _write_part(item: dict[str, Any], tokenizer: str, parts: str, block_tokens: int) -> str:
+    """Tokenise one table of the selection; return the file of its blocks."""
+    rows = storage.read_table(item["texts"])
     with storage.folder_for_reading(tokenizer) as path:
         pieces = load_tokenizer(path)
-    uri = storage.join(parts, f"{item['start']:012d}.arrow")
+    uri = storage.join(parts, f"{item['part']:05d}.arrow")
     write_general_blocks(uri, rows["text"].to_pylist(), rows["rank"].to_numpy(), pieces, block_tokens=block_tokens)
     return uri

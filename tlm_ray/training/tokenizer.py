@@ -18,9 +18,11 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
 
     The trainer numbers what it meets in the order of a hash table, another in each run, and breaks ties of frequency by
     those numbers. So the alphabet is chosen here, most frequent characters first and ties by code point, and its ##
-    pieces are numbered here, as special tokens of the trainer.
+    pieces are numbered here, as special tokens of the trainer. TypeError if the texts are an iterator: they are gone
+    through twice.
     """
-    texts = list(texts)
+    if iter(texts) is texts:
+        raise TypeError("texts: an iterator ends after one pass; give a list, or what can be gone through again")
     normalizer, words = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     counts: Counter[str] = Counter()
     for text in texts:

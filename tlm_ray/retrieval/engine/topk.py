@@ -1,8 +1,9 @@
 """The best passages of each query, and of all queries together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class Selection:
-    """Each retrieved passage once, with the best rank that any query gave it; sorted by rank, then passage id."""
+    """Retrieved passages with a rank for each."""
 
     passages: np.ndarray
     """int64: passage ids"""
@@ -28,20 +29,36 @@ class Selection:
     queries: np.ndarray
     """int64: the task row that chose it, at equal rank the one of the higher score, then the lower row; -1 for none"""
 
+    def take(self, order: np.ndarray | slice) -> "Selection":
+        """Return some of the passages, in the order of their places here."""
+        return Selection(*(getattr(self, field.name)[order] for field in fields(self)))
+
+    def sorted(self) -> "Selection":
+        """Return the passages by rank, then id."""
+        return self.take(np.lexsort((self.passages, self.ranks)))
+
+    def best(self) -> "Selection":
+        """Return each passage once, with its best rank (released code: the minimum); sorted."""
+        order = np.lexsort((self.queries, -self.scores, self.ranks, self.passages))
+        return self.take(order[np.unique(self.passages[order], return_index=True)[1]]).sorted()
+
+    def to_table(self) -> pa.Table:
+        """Return a table with a column for each field."""
+        return pa.table({field.name: getattr(self, field.name) for field in fields(self)})
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> "Selection":
+        """Read what `to_table` made."""
+        return cls(*(table[field.name].to_numpy() for field in fields(cls)))
+
 
 def best_ranks(top: TopK, rows: np.ndarray) -> Selection:
-    """Unite the queries' neighbours, keeping the best rank of each passage (released code: the minimum rank).
+    """Unite the queries' neighbours, keeping the best rank of each passage; sorted by rank, then passage id.
 
     rows: int64 (queries,), the task row that each query stands for. The cut at any smaller k is `ranks < k`: a prefix.
     """
     query, rank = np.nonzero(top.ids >= 0)
-    passage, score = top.ids[query, rank], top.scores[query, rank]
-    order = np.lexsort((rows[query], -score, rank, passage))
-    first = order[np.unique(passage[order], return_index=True)[1]]
-    first = first[np.lexsort((passage[first], rank[first]))]
-    return Selection(
-        passage[first],
-        rank[first].astype(np.int32),
-        score[first],
-        rows[query[first]].astype(np.int64),
+    found = Selection(
+        top.ids[query, rank], rank.astype(np.int32), top.scores[query, rank], rows[query].astype(np.int64)
     )
+    return found.best()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
+from tlm_ray.retrieval.engine.noise import gumbel
 from tlm_ray.retrieval.methods.bm25 import Bm25
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
 
@@ -53,24 +54,17 @@ class Dsir(Method):
 
         from tlm_ray import parallel
         from tlm_ray.corpus.passages import PassageStore
-        from tlm_ray.retrieval.selection import read_ranks_and_dropped, write_drawn
+        from tlm_ray.retrieval.draw_job import draw_largest
         from tlm_ray.retrieval.shards import Shards
 
         store = PassageStore.open(inputs["passages"])
-        ranks, dropped = read_ranks_and_dropped(inputs[self.like.name])
         items = Shards.of(len(store), shards=run.shards, workers=run.workers).items()
         options: dict[str, Any] = {"workers": run.workers, "size": "passages"}
         counted = parallel.each(items, _BucketCounter, arguments=(store,), title="count words", **options)
         corpus = sum((np.frombuffer(row["counts"], np.int64) for row in counted), np.zeros(BUCKETS, np.int64))
-        ratio = log_ratio(count_buckets(load_task(inputs["task"]).train_texts), corpus)
-        arguments = (store, ray.put(dropped), ray.put(ratio), len(ranks))
-        made = list(parallel.each(items, _Weigher, arguments=arguments, title="weigh", **options))
-        ids, weights = (np.concatenate([np.frombuffer(row[name], kind) for row in made]) for name, kind in DRAWN)
-        best = np.lexsort((ids, -weights))[: len(ranks)]
-        return write_drawn(folder, store, ids[best], np.sort(ranks), weights[best], run)
-
-
-DRAWN = (("ids", np.int64), ("weights", np.float64))
+        ratio = ray.put(log_ratio(count_buckets(load_task(inputs["task"]).train_texts), corpus))
+        like = inputs[self.like.name]
+        return draw_largest(folder, inputs["passages"], like, run, keys=_noisy_weights, arguments=(ratio,))
 
 
 class _BucketCounter:
@@ -83,20 +77,8 @@ class _BucketCounter:
         return {"counts": count_buckets(self.store.read(item["start"], item["stop"])["text"]).tobytes()}
 
 
-class _Weigher:
-    """Draws from one shard as many passages as the whole draw needs at most."""
-
-    def __init__(self, store: "PassageStore", dropped: np.ndarray, ratio: np.ndarray, most: int):
-        self.store, self.dropped, self.ratio, self.most = store, dropped, ratio, most
-
-    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
-        ids = np.arange(item["start"], item["stop"])
-        weights = log_weights(self.store.read(item["start"], item["stop"])["text"], self.ratio)
-        weights += gumbel(ids, seed=SEED)
-        clean = ~np.isin(ids, self.dropped)
-        ids, weights = ids[clean], weights[clean]
-        best = np.lexsort((ids, -weights))[: self.most]
-        return {"ids": ids[best].tobytes(), "weights": weights[best].tobytes()}
+def _noisy_weights(store: "PassageStore", start: int, stop: int, ratio: np.ndarray) -> np.ndarray:
+    return log_weights(store.read(start, stop)["text"], ratio) + gumbel(np.arange(start, stop), seed=SEED)
 
 
 def count_buckets(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -119,15 +101,6 @@ def log_weights(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, ratio:
     weights = np.zeros(len(lengths), np.float64)
     _weigh(numbers, lengths, hashes, ratio, weights)
     return weights
-
-
-def gumbel(passages: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return standard Gumbel noise keyed by (seed, passage id), so that shards cannot show."""
-    x = passages.astype(np.uint64) + np.uint64(seed * 0xD1B54A32D192ED03 % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0x9E3779B97F4A7C15)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor) + np.uint64(0x9E3779B97F4A7C15)
-    uniform = ((x >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return -np.log(-np.log(uniform))
 
 
 def _read(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -78,7 +78,8 @@ class Method(ABC):
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
         """Write the selection to a folder and return facts for the record.
 
-        inputs: the folders of `inputs`, by its names. The functions that write are `search_corpus` of
-        `tlm_ray.retrieval.search_job`, for methods that rank passages for each query, and `write_selection` and
-        `write_drawn` of `tlm_ray.retrieval.selection`, for those that do not.
+        inputs: the folders of `inputs`, by its names. The functions that write are, in `tlm_ray.retrieval`,
+        `search_job.search_corpus` for methods that rank passages for each query, `draw_job.draw_largest` for those that
+        give each passage a number of its own, and `selection.write_selection` and `write_drawn` for those whose choice
+        fits in memory.
         """

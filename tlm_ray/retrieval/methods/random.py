@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tlm_ray.retrieval.engine.noise import uniform
 from tlm_ray.retrieval.methods.bm25 import Bm25
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
+
+if TYPE_CHECKING:
+    from tlm_ray.corpus.passages import PassageStore
 
 SEED = 0
 
@@ -20,6 +24,7 @@ class Random(Method):
     """
 
     name: ClassVar[str] = "random"
+    version: ClassVar[int] = 2  # since 2 each passage draws a number of its own: no task holds all ids
     like: Method = field(default_factory=Bm25)
     """method whose selection tells how many"""
 
@@ -33,12 +38,10 @@ class Random(Method):
 
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
         """Draw from all passages that `like` did not leave out as contaminated."""
-        from tlm_ray.corpus.passages import PassageStore
-        from tlm_ray.retrieval.selection import read_ranks_and_dropped, write_drawn
+        from tlm_ray.retrieval.draw_job import draw_largest
 
-        store = PassageStore.open(inputs["passages"])
-        ranks, dropped = read_ranks_and_dropped(inputs[self.like.name])
-        clean = np.setdiff1d(np.arange(len(store)), dropped)
-        generator = np.random.Generator(np.random.Philox(SEED))
-        drawn = generator.permutation(clean)[: len(ranks)]
-        return write_drawn(folder, store, drawn, ranks, np.zeros(len(ranks)), run)
+        return draw_largest(folder, inputs["passages"], inputs[self.like.name], run, keys=_keys)
+
+
+def _keys(store: "PassageStore", start: int, stop: int) -> np.ndarray:
+    return uniform(np.arange(start, stop), seed=SEED)

@@ -1,0 +1,111 @@
+"""From what each shard found to what all queries chose, in tasks of bounded memory: nothing of it passes the driver.
+
+    shards -> (merge, a task a span of queries) -> (unite, a task a range of passages) -> selection
+
+What a task leaves for each of the next is a piece of its file.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from tlm_ray import parallel, storage
+from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings
+from tlm_ray.retrieval.engine.topk import Selection, best_ranks
+from tlm_ray.retrieval.shards import Shards
+
+PLACES = 1 << 20  # of rankings in a task, 40 bytes each while they are united
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """Ranges of queries, whose rankings fit in a task each."""
+
+    queries: int
+    """of all ranges"""
+    depth: int
+    """passages that each may choose"""
+    bounds: tuple[tuple[int, int], ...]
+    """first query of each range, and the one after its last"""
+
+    @classmethod
+    def of(cls, queries: int, *, depth: int) -> "Spans":
+        """Cut so that a range has about a million rankings' places."""
+        each = max(1, PLACES // depth)
+        bounds = tuple((first, min(first + each, queries)) for first in range(0, queries, each))
+        return cls(queries=queries, depth=depth, bounds=bounds)
+
+    def pieces(self, found: Rankings) -> list[pa.Table]:
+        """Return a shard's rankings as a table for each span."""
+        return [found.of_queries(*bounds).to_table() for bounds in self.bounds]
+
+
+def ranges_of(passages: int, *, places: int, workers: int) -> Shards:
+    """Cut the passages' ids into ranges, so that those of a range that may be chosen fit in a task; one a worker."""
+    return Shards(passages=passages, count=max(1, min(passages, max(workers, -(-places // PLACES)))))
+
+
+def unite(
+    work: str, shards: Shards, spans: Spans, ranges: Shards, *, rows: np.ndarray, workers: int
+) -> list[np.ndarray]:
+    """Merge the shards' rankings and keep each passage once, with its best rank: a `chosen_file` for each range.
+
+    work: the folder of the shards' files. rows: int64 (queries,), the training row that each query stands for. Returns
+    how many passages of each range have each rank, int64.
+    """
+    items = [{"span": i, "first": first, "last": last} for i, (first, last) in enumerate(spans.bounds)]
+    read = (work, shards.count, spans.depth, ray.put(rows), ranges)
+    parallel.ray_tasks(items, _merge_span, arguments=read, workers=workers, title="merge")
+    return unite_ranges(work, len(items), ranges, workers=workers)
+
+
+def unite_ranges(work: str, spans: int, ranges: Shards, *, workers: int) -> list[np.ndarray]:
+    """Unite what `write_span` wrote of each span: a `chosen_file` for each range of passages.
+
+    Returns how many passages of each range have each rank, int64.
+    """
+    return parallel.ray_tasks(ranges.items(), _unite_range, arguments=(work, spans), workers=workers, title="unite")
+
+
+def write_span(work: str, span: int, chosen: Selection, ranges: Shards) -> None:
+    """Leave what one task chose of each range of passages."""
+    storage.write_pieces(_span_file(work, span), (part.to_table() for part in cut(chosen, ranges)))
+
+
+def shard_file(work: str, shard: int) -> str:
+    """Return where the rankings of a shard lie, a piece for each span."""
+    return storage.join(work, f"shard-{shard:05d}.pieces")
+
+
+def chosen_file(work: str, number: int) -> str:
+    """Return where the chosen passages of a range lie, sorted, without their texts."""
+    return storage.join(work, f"chosen-{number:05d}.arrow")
+
+
+def _span_file(work: str, span: int) -> str:
+    return storage.join(work, f"span-{span:05d}.pieces")
+
+
+def _merge_span(item: dict[str, int], work: str, shards: int, depth: int, rows: np.ndarray, ranges: Shards) -> None:
+    """Merge the rankings of some queries, and leave what they chose of each range of passages."""
+    read = (storage.read_piece(shard_file(work, shard), item["span"]) for shard in range(shards))
+    top = merge_rankings(map(Rankings.from_table, read), queries=item["last"] - item["first"], k=depth)
+    write_span(work, item["span"], best_ranks(top, rows[item["first"] : item["last"]]), ranges)
+
+
+def _unite_range(item: dict[str, int], work: str, spans: int) -> np.ndarray:
+    """Unite what all queries chose of one range of passages; return how many have each rank."""
+    found = pa.concat_tables(storage.read_piece(_span_file(work, span), item["shard"]) for span in range(spans))
+    chosen = Selection.from_table(found).best()
+    storage.write_table(chosen_file(work, item["shard"]), chosen.to_table())
+    return np.bincount(chosen.ranks)
+
+
+def cut(chosen: Selection, ranges: Shards) -> list[Selection]:
+    """Return the passages of each range, by id."""
+    ordered = chosen.take(np.argsort(chosen.passages, kind="stable"))
+    bounds = np.searchsorted(ordered.passages, [item["start"] for item in ranges.items()] + [ranges.passages])
+    return [ordered.take(slice(a, b)) for a, b in pairwise(bounds)]
