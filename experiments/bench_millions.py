@@ -1,48 +1,47 @@
-"""Ten million passages on one machine: a corpus recombined from a smaller one, counted, indexed and searched.
+"""A hundred million passages on one machine: a corpus recombined from a smaller one, counted and searched on Ray.
 
     python experiments/bench_millions.py --corpus data/corpus --task-root data/tasks --task sciie --folder /tmp/millions
+    python experiments/bench_millions.py ... --passages 100_000_000 --characters 100
+    python experiments/bench_millions.py ... --task helpfulness --ks 5 50 500    # the driver's memory at three sizes
 
-Each passage is the front half of one passage and the back half of another. Two processes do what two workers of the
-Ray job do; the table shows their rates and the most memory that they and this process held together. Nothing grows
-with the corpus but its files: run it within a memory limit (a control group, a container) to see.
+Each passage is the end of one passage and the beginning of another. What runs is what an experiment runs; the table
+shows its rates and the most memory that all processes, Ray's own among them, and the driver alone held together.
+Nothing grows with the corpus but its files: run it within a memory limit (a control group, a container) to see.
 """
 
 import contextlib
-import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import ray
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tlm_ray import plain_errors, storage
+from tlm_ray import parallel, plain_errors, ray_options, storage
 from tlm_ray.corpus.documents import read_columns
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PARTS, SCHEMA, PassageStore, write_part
-from tlm_ray.corpus.tasks import read_task
-from tlm_ray.retrieval import Analyzer, Statistics
-from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, probe_scores, thresholds
-from tlm_ray.retrieval.engine.queries import distinct_bags
-from tlm_ray.retrieval.methods.bm25 import Bm25Searcher
-from tlm_ray.retrieval.search_job import ShardWorker
-from tlm_ray.retrieval.shards import Shards
+from tlm_ray.corpus.tasks import read_task, write_task
+from tlm_ray.retrieval import Analyzer
+from tlm_ray.retrieval.methods import Bm25, Search
+from tlm_ray.retrieval.statistics_job import collect_statistics
 
 try:
     import psutil
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is not installed; memory is measured with it: pip install -e '.[test]'") from None
 
-PART = 100_000  # passages
-SAMPLE_S = 0.2
+PART = 200_000  # passages
+SAMPLE_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,126 +58,98 @@ class Millions:
     """where the passages go; made once"""
     passages: int = 10_000_000
     """passages to make"""
-    k: int = 50
-    """passages per query"""
+    characters: int = 400
+    """of each half, at most"""
+    ks: list[int] = field(default_factory=lambda: [50])
+    """passages per query, a search each"""
     workers: int = 2
-    """processes"""
+    """actors and tasks at a time"""
+    store_mb: int = 500
+    """of Ray's object store"""
 
 
 def main() -> None:
     options = tyro.cli(Millions, description=__doc__)
+    ray.init(**ray_options(), num_cpus=options.workers, object_store_memory=options.store_mb << 20)
     if not storage.exists(f"{options.folder}/{PARTS}"):
-        run_apart(recombine, options)  # its memory is not what is measured
-    table = Table("work", "s", "passages/s", "MB/s", "GiB at most", box=None, header_style="dim")
-    store = PassageStore.open(options.folder)
-    task = read_task(options.task, task_root=options.task_root)
-    queries, _ = distinct_bags(task.train_texts, Analyzer())
-    items = Shards.of(len(store), shards=0, workers=options.workers).items()
-    size = storage.read_json(f"{options.folder}/bytes.json")
+        recombine(options)
+    store, size = PassageStore.open(options.folder), storage.read_json(f"{options.folder}/bytes.json")
+    title = f"{len(store):,} passages of {size / 1e9:.1f} GB, training texts of {options.task}"
+    table = Table("work", "s", "passages/s", "MB/s", "GiB at most", "of the driver", title=title, box=None)
 
-    def measured(title: str, work: Callable[[], Any]) -> Any:
-        started, (result, most) = time.monotonic(), with_memory(work)
+    def measured(what: str, work: Callable[[], Any]) -> Any:
+        started = time.monotonic()
+        with most_memory() as most:
+            result = work()
         taken = time.monotonic() - started
-        rates = (f"{len(store) / taken:,.0f}", f"{size / 1e6 / taken:.0f}")
-        table.add_row(title, f"{taken:.1f}", *rates, f"{most / 2**30:.2f}")
+        rates = (f"{taken:.1f}", f"{len(store) / taken:,.0f}", f"{size / 1e6 / taken:.0f}")
+        table.add_row(what, *rates, *(f"{most[who] / 2**30:.2f}" for who in ("all", "driver")))
         return result
 
     work = f"{options.folder}/work-{os.getpid()}"
-    total = measured("count terms", lambda: Statistics.merge(list(spread(options, items, _count, (options.folder,)))))
-    leaks = Contamination(task.texts("dev") + task.texts("test"))
-    shared = (options.folder, work, options.k, queries, leaks, Analyzer(), total)
-    files = measured("index and search", lambda: list(spread(options, items, _search, shared)))
-    top = measured("merge", lambda: _merge(files, options.k))
+    inputs = {"passages": options.folder, "task": f"{work}/task", "statistics": f"{work}/statistics"}
+    write_task(inputs["task"], read_task(options.task, task_root=options.task_root))
+    how: dict[str, Any] = {"shards": 0, "workers": options.workers}
+    count = {"analyzer": Analyzer(), **how}
+    measured("count terms", lambda: collect_statistics(inputs["statistics"], options.folder, **count))
+    for k in options.ks:
+        select = partial(Bm25().find, f"{work}/{k}", inputs, Search(depth=k, **how))
+        found = measured(f"select, K {k}", select)
+        table.add_row(f"  {found['distinct_queries']:,} queries, {found['selected']:,} selected")
     storage.delete(work)
-    title = f"{len(store):,} passages of {size / 1e9:.1f} GB, {len(queries):,} queries, K {options.k}"
-    table.title = f"{title}, {int((top.ids >= 0).sum()):,} found"
     Console().print(table)
 
 
 def recombine(options: Millions) -> None:
     """Write passages of halves of a corpus' documents, as a passages stage does."""
     corpus = open_corpus(options.corpus, column="text")
-    texts = [
-        text for file in corpus.files for batch in read_columns(file.uri, ["text"]) for text in batch[0].to_pylist()
-    ]
-    halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in texts if text]
-    fronts, backs = (pa.array([half[i] for half in halves], pa.large_string()) for i in (0, 1))
-    Path(options.folder).mkdir(parents=True, exist_ok=True)
-    parts, size = [], 0
-    for part, first in enumerate(range(0, options.passages, PART)):
-        count = min(PART, options.passages - first)
-        rng = np.random.Generator(np.random.Philox(part))
-        drawn = [some.take(rng.integers(0, len(some), count)) for some in (fronts, backs)]
-        made = pc.binary_join_element_wise(*drawn, pa.scalar("", pa.large_string()))
-        size += pc.sum(pc.binary_length(made)).as_py()
-        table = pa.table({"text": made.cast(pa.string()), "source": pa.array(["recombined"] * count)}, SCHEMA)
-        name = f"part-{part:05d}.parquet"
-        parts.append({"file": name, **write_part(f"{options.folder}/{name}", [table])})
-    storage.write_json(f"{options.folder}/bytes.json", size)
-    storage.write_record(f"{options.folder}/{PARTS}", {"parts": parts})
+    texts = pa.concat_arrays(
+        [batch[0].cast(pa.large_string()) for file in corpus.files for batch in read_columns(file.uri, ["text"])]
+    ).drop_null()
+    size = options.characters
+    halves = pc.utf8_slice_codeunits(texts, -size), pc.utf8_slice_codeunits(texts, 0, size)
+    firsts = range(0, options.passages, PART)
+    items = [{"part": i, "rows": min(PART, options.passages - first)} for i, first in enumerate(firsts)]
+    shared = (options.folder, *map(ray.put, halves))
+    made = parallel.ray_tasks(items, _write_part, arguments=shared, workers=options.workers, title="recombine")
+    storage.write_json(f"{options.folder}/bytes.json", sum(part.pop("bytes") for part in made))
+    storage.write_record(f"{options.folder}/{PARTS}", {"parts": made})
 
 
-def run_apart(function: Callable[..., None], *arguments: Any) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise OSError(f"{function.__name__} ended with code {process.exitcode}")
+def _write_part(item: dict[str, int], folder: str, fronts: pa.Array, backs: pa.Array) -> dict[str, Any]:
+    rng, rows = np.random.Generator(np.random.Philox(item["part"])), item["rows"]
+    drawn = [some.take(pa.array(rng.integers(0, len(some), rows))) for some in (fronts, backs)]
+    texts = pc.binary_join_element_wise(*drawn, pa.scalar(" ", pa.large_string()))
+    table = pa.table({"text": texts.cast(pa.string()), "source": pa.array(["recombined"] * rows)}, SCHEMA)
+    name = f"part-{item['part']:05d}.parquet"
+    return {"file": name, **write_part(f"{folder}/{name}", [table]), "bytes": pc.sum(pc.binary_length(texts)).as_py()}
 
 
-def spread(
-    options: Millions, items: list[dict[str, int]], work: Callable[..., Any], shared: tuple[Any, ...]
-) -> Iterator[Any]:
-    """Yield work's results on all items, from processes that each hold what is shared."""
-    with multiprocessing.get_context("spawn").Pool(options.workers, _share, (shared,)) as pool:
-        yield from pool.imap_unordered(work, items)
+@contextlib.contextmanager
+def most_memory() -> Iterator[dict[str, int]]:
+    """Give the most bytes that this process and its children held, shared pages once, known when the block ends."""
+    most, done = {"all": 0, "driver": 0}, threading.Event()
 
+    def watch() -> None:
+        me = psutil.Process()
+        while not done.wait(SAMPLE_S):
+            held = {"driver": me.memory_full_info().pss}
+            held["all"] = held["driver"] + sum(map(_held, me.children(recursive=True)))
+            most.update({who: max(most[who], amount) for who, amount in held.items()})
 
-def with_memory(work: Callable[[], Any]) -> tuple[Any, int]:
-    """Return work's result and the most memory that this process and its children held together, shared pages once."""
-    done, most = multiprocessing.Event(), multiprocessing.Value("q", 0)
-    watcher = multiprocessing.Process(target=_watch, args=(os.getpid(), done, most), daemon=True)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        return work(), most.value
+        yield most
     finally:
         done.set()
         watcher.join()
 
 
-def _watch(parent: int, done: Any, most: Any) -> None:
-    while not done.wait(SAMPLE_S):
-        own = os.getpid()
-        processes = [psutil.Process(parent), *psutil.Process(parent).children(recursive=True)]
-        held = 0
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):  # a process of the pool may end while it is looked at
-                held += process.memory_full_info().pss if process.pid != own else 0
-        most.value = max(most.value, held)
-
-
-SHARED: list[Any] = []  # of a process of the pool
-
-
-def _share(shared: tuple[Any, ...]) -> None:
-    SHARED.extend(shared)
-
-
-def _count(item: dict[str, int]) -> Statistics:
-    return Statistics.collect(PassageStore.open(SHARED[0]).read(item["start"], item["stop"])["text"], Analyzer())
-
-
-def _search(item: dict[str, int]) -> str:
-    if not isinstance(SHARED[0], ShardWorker):
-        SHARED[:] = [ShardWorker(Bm25Searcher, *SHARED)]
-    SHARED[0](item)
-    return f"{SHARED[0].work}/shard-{item['shard']:05d}.arrow"
-
-
-def _merge(files: list[str], k: int) -> Any:
-    parts = [Rankings.from_table(storage.read_table(file)) for file in files]
-    threshold = thresholds([probe_scores(part, k) for part in parts], k)
-    return merge_rankings([part.above(threshold) for part in parts], k)
+def _held(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # it may end while it is looked at
+        return int(process.memory_full_info().pss)
+    return 0
 
 
 if __name__ == "__main__":
