@@ -271,3 +271,21 @@ def test_a_flipped_bit_of_a_piece_or_of_the_list_of_pieces_is_named(tmp_path):
         uri.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"a\.pieces' cannot be read"):
             storage.read_piece(str(uri), 0)
+
+
+LISTS = pa.schema({"tokens": pa.large_list(pa.int32()), "rank": pa.int32()})
+
+
+def test_tables_are_joined_to_the_file_that_their_rows_make_at_once(root):
+    rows = [{"tokens": list(range(i % 5)), "rank": i} for i in range(50)]
+    whole = pa.Table.from_pylist(rows, LISTS)
+    storage.write_table(storage.join(root, "whole.arrow"), whole)
+    expected = storage.read_bytes(storage.join(root, "whole.arrow"))
+    parts = [whole[:7], whole[7:7], pa.concat_tables([whole[7:20], whole[20:21]]), whole[21:]]
+    storage.write_joined(storage.join(root, "joined.arrow"), LISTS, iter(parts))
+    assert storage.read_bytes(storage.join(root, "joined.arrow")) == expected
+
+
+def test_no_table_joined_is_an_empty_one(tmp_path):
+    storage.write_joined(str(tmp_path / "a.arrow"), LISTS, [])
+    assert storage.read_table(str(tmp_path / "a.arrow")).equals(LISTS.empty_table())

@@ -1,7 +1,8 @@
 """Files and folders on any filesystem that pyarrow opens; this package and `listing` alone open paths.
 
 locations: what a location means. files: whole files, as they are. sealed: a stage's tables and records, which carry
-their sha256. pieces: files of several tables. folders: what libraries that know only local paths read and write.
+their sha256. pieces: files of several tables. joining: tables that
+are put together. folders: what libraries that know only local paths read and write.
 """
 
 from tlm_ray.storage.files import (
@@ -18,6 +19,7 @@ from tlm_ray.storage.files import (
     write_parquet,
 )
 from tlm_ray.storage.folders import check_sums, file_for_reading, folder_for_reading, folder_for_writing
+from tlm_ray.storage.joining import write_joined
 from tlm_ray.storage.locations import (
     absolute,
     absolute_if_there,
@@ -69,6 +71,7 @@ __all__ = [
     "table_to_bytes",
     "without_query",
     "write_bytes",
+    "write_joined",
     "write_json",
     "write_parquet",
     "write_pieces",

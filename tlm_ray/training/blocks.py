@@ -80,9 +80,8 @@ def write_general_blocks(
 
 
 def join_general_blocks(uri: str, parts: Sequence[str]) -> Blocks:
-    """Write the general blocks of several files as one, in their order; in memory are its tokens, 4 bytes each."""
-    tables = [storage.read_table(part) for part in parts]
-    storage.write_table(uri, pa.concat_tables([GENERAL.empty_table(), *tables]))
+    """Write the general blocks of several files as one, in their order; one file at a time is in memory."""
+    storage.write_joined(uri, GENERAL, map(storage.read_table, parts))
     return read_blocks(uri)
 
 
