@@ -77,6 +77,18 @@ def test_a_worker_that_dies_each_time_is_named_with_its_item():
         parallel.ray_tasks(items, die, arguments=(), **OPTIONS)
 
 
+class Dies:
+    def __call__(self, item):
+        die(item)
+        return {"file": item["file"]}
+
+
+def test_an_item_whose_worker_of_a_pool_dies_each_time_is_named():
+    made = parallel.each([{"file": "a.csv"}, {"file": "b.csv"}], Dies, arguments=(), **OPTIONS)
+    with pytest.raises(ValueError, match=r"work, part 2 of 2 \({'file': 'b.csv'}\): .* died again and again"):
+        list(made)
+
+
 def test_a_single_worker_that_dies_each_time_is_named():
     with pytest.raises(OSError, match=r"^die_alone: its worker process died again and again"):
         parallel.on_worker(die_alone)

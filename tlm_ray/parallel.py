@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ FAILED = "failed"  # a column of every result
 RETRIES = 3  # of a task whose worker process died
 LOOK_EVERY_S = 60.0  # for the node that a task waits for
 SHOWN = 200  # characters of an item in a message
+DIED = (
+    "its worker process died again and again, most often for want of memory; use fewer workers at a time or machines "
+    "with more memory, then run the same again"
+)
 
 
 def each(
@@ -32,18 +37,19 @@ def each(
     Large arguments travel once per node when they are `ray.put` references. A lost actor or node repeats only the items
     that it held. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells.
     gpus: what each actor needs instead of a CPU. ValueError carries the message of a worker's own ValueError or
-    OSError, be it of its constructor or of an item.
+    OSError, be it of its constructor or of an item, and names an item whose worker process dies again and again.
     """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
     context.execution_no_progress_timeout_s = -1  # a part of a corpus may take longer than its half hour
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+    begun = ray.remote(num_cpus=0)(_Begun).remote()
     rows = (
         ray.data.from_items([{"item": i} for i in range(len(items))], override_num_blocks=len(items))
         .map_batches(
             _Each,
             batch_size=1,
-            fn_constructor_args=[worker, ray.put(list(items)), *arguments],
+            fn_constructor_args=[worker, ray.put(list(items)), begun, title, *arguments],
             compute=ray.data.ActorPoolStrategy(size=max(1, min(workers, len(items)))),
             num_cpus=0 if gpus else 1,  # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
             num_gpus=gpus or None,
@@ -82,10 +88,14 @@ def ray_tasks(
             running[remote.remote(items[place], *arguments)] = place
         for reference in ray.wait(list(running))[0]:
             place = running.pop(reference)
-            what = f"{title}, part {place + 1} of {len(items)} ({str(items[place])[:SHOWN]})"
-            results[place] = _result(reference, what)
+            results[place] = _result(reference, _part(title, place, items))
             progress.done(place)
     return [results[place] for place in range(len(items))]
+
+
+def _part(title: str, place: int, items: Sequence[dict[str, Any]]) -> str:
+    """Name an item in a message."""
+    return f"{title}, part {place + 1} of {len(items)} ({str(items[place])[:SHOWN]})"
 
 
 class _Progress:
@@ -110,11 +120,24 @@ class _Progress:
             self.reported = now
 
 
+class _Begun:
+    """Counts how often each item was begun: Ray Data begins one anew for ever whose process dies."""
+
+    def __init__(self) -> None:
+        self.times: Counter[int] = Counter()
+
+    def again(self, place: int) -> int:
+        """Count an item as begun once more; return how often it was."""
+        self.times[place] += 1
+        return self.times[place]
+
+
 class _Each:
     """Adapts a worker that maps one item to the batches that Ray Data hands out."""
 
-    def __init__(self, worker: type, items: list[dict[str, Any]], *arguments: Any):
+    def __init__(self, worker: type, items: list[dict[str, Any]], begun: Any, title: str, *arguments: Any):
         keep_memory()
+        self.begun, self.title = begun, title
         resolved = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
         self.items = ray.get(items) if isinstance(items, ray.ObjectRef) else items
         self.error: Exception | None = None
@@ -129,6 +152,8 @@ class _Each:
         try:
             if self.error:
                 raise self.error
+            if ray.get(self.begun.again.remote(place)) > RETRIES + 1:
+                raise ChildProcessError(f"{_part(self.title, place, self.items)}: {DIED}")
             result = {FAILED: False} | self.worker(self.items[place])
         except (ValueError, OSError) as error:
             result = {FAILED: True, "message": str(error)}
@@ -188,10 +213,7 @@ def _result(reference: Any, what: str) -> Any:
             raise error.cause from error
         raise
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        raise ChildProcessError(
-            f"{what}: its worker process died again and again, most often for want of memory; use fewer workers at "
-            "a time or machines with more memory, then run the same again"
-        ) from error
+        raise ChildProcessError(f"{what}: {DIED}") from error
     except (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError) as error:
         raise ChildProcessError(
             f"{what}: its node was lost again and again; bring nodes back that stay, then run the same again"
