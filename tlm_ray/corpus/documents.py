@@ -26,6 +26,7 @@ FORMATS = {
     ".wet": "warc",
     ".warc": "warc",
 }
+PACKED = (".gz", ".zst", ".bz2")
 BATCH_ROWS = 8192
 PAGES = 256  # crawled ones in a batch, some of which are megabytes
 SHOWN = 40  # characters of a text in a message
@@ -35,7 +36,7 @@ CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's own 1 MB is less th
 def file_format(uri: str) -> str:
     """Return parquet, jsonl, csv, text or warc by the file's ending (`.gz`, `.zst` and `.bz2` are looked through)."""
     name = storage.without_query(uri).lower()
-    for packed in (".gz", ".zst", ".bz2"):
+    for packed in PACKED:
         name = name.removesuffix(packed)
     for ending, found in FORMATS.items():
         if name.endswith(ending):
@@ -43,14 +44,22 @@ def file_format(uri: str) -> str:
     raise ValueError(f"file {uri!r}: its ending is none of {', '.join(FORMATS)}; rename or convert it")
 
 
-def read_columns(uri: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def can_be_cut(uri: str) -> bool:
+    """Say whether a file's rows can be read from any byte on: each is a line, and nothing is packed."""
+    return file_format(uri) == "jsonl" and not storage.without_query(uri).lower().endswith(PACKED)
+
+
+def read_columns(
+    uri: str, columns: list[str] | None = None, bounds: tuple[int, int] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order as record batches of the named columns (all if None).
 
-    ValueError names the file and the column that is missing or there twice, or the line that cannot be read.
+    bounds: of a file that can be cut, only rows that begin within these bytes. ValueError names the file and the column
+    that is missing or there twice, or the line that cannot be read.
     """
     reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text, "warc": _warc}[file_format(uri)]
     try:
-        for batch in reader(uri, columns):
+        for batch in reader(uri, columns) if bounds is None else _jsonl(uri, columns, bounds):
             yield _select(batch, columns, uri)
     except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
         raise ValueError(f"file {uri!r} cannot be read ({_counted(str(error))}); repair it or take it away") from error
@@ -117,17 +126,18 @@ def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         yield from pacsv.open_csv(stream, read_options=read, parse_options=options, convert_options=types)
 
 
-def _jsonl(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
     rows: list[dict] = []
-    for number, line in enumerate(storage.read_lines(uri), 1):
+    for number, line in enumerate(storage.read_lines(uri, bounds), 1):
+        where = f"file {uri!r}, line {number}" + (f" from byte {bounds[0]:,} on" if bounds and bounds[0] else "")
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:  # ValueError also of a number of more than 4,300 digits
-            raise ValueError(f"file {uri!r}, line {number}: not JSON ({error}); mend the line") from error
+            raise ValueError(f"{where}: not JSON ({error}); mend the line") from error
         if not isinstance(row, dict):
-            raise ValueError(f"file {uri!r}, line {number}: {line[:SHOWN]!r} is not an object; write one per line")
+            raise ValueError(f"{where}: {line[:SHOWN]!r} is not an object; write one per line")
         rows.append(row)
         if len(rows) == BATCH_ROWS:
             yield _batch(rows, columns, uri)

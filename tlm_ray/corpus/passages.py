@@ -1,4 +1,4 @@
-"""The passages stage: every document of a corpus cut into passages, one Parquet part per corpus file.
+"""The passages stage: every document of a corpus cut into passages, one Parquet part per portion of the corpus.
 
 A passage's id is its place in the corpus: files in order of name, rows in order, passages in order. The list of parts
 holds a digest of each column of each row group, as it is when it was read, so that no damage is believed.
@@ -6,7 +6,8 @@ holds a digest of each column of each row group, as it is when it was read, so t
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ import pyarrow.parquet as pq
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
+from tlm_ray.corpus.portions import Range, portions_of
 from tlm_ray.corpus.splitting import split_document
 
 PARTS = "parts.json"
+WORK = "work"  # records of parts, until all are there
+READERS = 8  # small files that a worker fetches side by side
 SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
 ROW_GROUP = 8192  # passages; what is read to get at one of them
 
@@ -32,8 +36,9 @@ def cut_passages(
     share: of the documents that are kept, drawn by a hash of their text. Rows without text are left out and counted.
     ValueError if nothing is left.
     """
-    items = [{"part": i, "file": asdict(file)} for i, file in enumerate(corpus.files)]
-    arguments = (folder, corpus.column, passage_tokens, share)
+    work = storage.join(folder, WORK)
+    items = [{"part": i, "portion": portion} for i, portion in enumerate(portions_of(corpus.files))]
+    arguments = (folder, work, corpus.column, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
     made.sort(key=lambda part: part["part"])
     parts = [{name: part[name] for name in ("file", "passages", "groups", "digests")} for part in made]
@@ -43,27 +48,41 @@ def cut_passages(
             f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
         )
     storage.write_record(storage.join(folder, PARTS), {"parts": parts})
+    storage.delete(work)
     totals = {name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")}
     return {"passages": passages, **totals}
 
 
 class _Cutter:
-    """Cuts one corpus file into one part."""
+    """Cuts one portion of a corpus into one part."""
 
-    def __init__(self, folder: str, column: str, passage_tokens: int, share: float):
-        self.folder, self.column, self.passage_tokens, self.share = folder, column, passage_tokens, share
+    def __init__(self, folder: str, work: str, column: str, passage_tokens: int, share: float):
+        self.folder, self.work, self.column = folder, work, column
+        self.passage_tokens, self.share = passage_tokens, share
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        file = CorpusFile(**item["file"])
-        name = f"part-{item['part']:05d}.parquet"
+        name = f"part-{item['part']:05d}"
+        done = storage.join(self.work, f"{name}.json")
+        if storage.exists(done):  # a run before this one was interrupted
+            return storage.read_record(done)
         counts = {"documents": 0, "empty_rows": 0, "text_bytes": 0}
-        part = write_part(storage.join(self.folder, name), self._passages(file, counts))
-        return {"part": item["part"], "file": name, **part, **counts}
+        part = write_part(storage.join(self.folder, f"{name}.parquet"), self._passages(item["portion"], counts))
+        made = {"part": item["part"], "file": f"{name}.parquet", **part, **counts}
+        storage.write_record(done, made)
+        return made
 
-    def _passages(self, file: CorpusFile, counts: dict[str, int]) -> Iterator[pa.Table]:
-        for batch in read_columns(file.uri, [self.column]):
-            yield self._cut(batch, file, counts)
-        check_unchanged(file)
+    def _passages(self, portion: list[Range], counts: dict[str, int]) -> Iterator[pa.Table]:
+        """Yield the passages of a portion, of which small files are fetched side by side."""
+        if len(portion) == 1:
+            yield from (self._cut(batch, portion[0].file, counts) for batch in self._read(portion[0]))
+            return
+        with ThreadPoolExecutor(READERS) as readers:
+            for one, batches in zip(portion, readers.map(lambda one: list(self._read(one)), portion), strict=True):
+                yield from (self._cut(batch, one.file, counts) for batch in batches)
+
+    def _read(self, one: Range) -> Iterator[pa.RecordBatch]:
+        yield from read_columns(one.file.uri, [self.column], one.bounds)
+        check_unchanged(one.file)
 
     def _cut(self, batch: pa.RecordBatch, file: CorpusFile, counts: dict[str, int]) -> pa.Table:
         passages: list[str] = []

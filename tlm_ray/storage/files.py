@@ -33,18 +33,36 @@ def open_text(uri: str) -> pa.NativeFile:
     return filesystem.open_input_stream(path, compression="detect")
 
 
-def read_lines(uri: str) -> Iterator[str]:
+def read_lines(uri: str, bounds: tuple[int, int] | None = None) -> Iterator[str]:
     """Yield a UTF-8 text file's lines with their ends, without the mark that some editors put first.
 
-    ValueError names one of more than 64 million characters: a small packed file may hold any number of them.
+    bounds: of a file that is not packed, only the lines that begin within these bytes. ValueError names a line of more
+    than 64 million characters: a small packed file may hold any number of them.
     """
+    lines = _whole_lines(uri) if bounds is None else _lines_within(uri, *bounds)
+    for number, line in enumerate(lines, 1):
+        if len(line) >= LONGEST_LINE and not line.endswith("\n"):
+            raise ValueError(f"file {uri!r}, line {number}: has over {LONGEST_LINE:,} characters; break it up")
+        yield line
+
+
+def _whole_lines(uri: str) -> Iterator[str]:
     with open_text(uri) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
-        number = 0
         while line := lines.readline(LONGEST_LINE):
-            number += 1
-            if len(line) == LONGEST_LINE and not line.endswith("\n"):
-                raise ValueError(f"file {uri!r}, line {number}: has over {LONGEST_LINE:,} characters; break it up")
             yield line
+
+
+def _lines_within(uri: str, start: int, stop: int) -> Iterator[str]:
+    """Yield the lines that begin within some bytes; one that begins before them is another range's."""
+    filesystem, path = open_filesystem(uri)
+    with filesystem.open_input_file(path) as file, io.BufferedReader(file, REMOTE_CHUNK_BYTES) as lines:
+        at = max(0, start - 1)
+        file.seek(at)
+        if start:
+            at += len(lines.readline())
+        while at < stop and (line := lines.readline(LONGEST_LINE)):
+            at += len(line)
+            yield line.decode("utf-8-sig" if at == len(line) else "utf-8")
 
 
 @contextlib.contextmanager
