@@ -1,4 +1,4 @@
-"""A hundred million passages on one machine: a corpus recombined from a smaller one, counted and searched on Ray.
+"""Millions of passages on one machine: a corpus recombined from a smaller one, counted and searched on Ray.
 
     python experiments/bench_millions.py --corpus data/corpus --task-root data/tasks --task sciie --folder /tmp/millions
     python experiments/bench_millions.py ... --passages 100_000_000 --characters 100

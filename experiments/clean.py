@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tlm_ray import Folders, parse, plain_errors, storage
 from tlm_ray.console import console
-from tlm_ray.runs.locks import StageLocked
+from tlm_ray.runs.locks import StageLocked, claimed
 from tlm_ray.runs.registry import Held, Noted, delete, held, noted
 
 GB = 1e9
@@ -35,7 +35,8 @@ def main() -> None:
     options = parse(Clean, __doc__)
     experiments = noted(options.root)
     kept = _kept(experiments, options.forget, options.root)
-    useless = [each for each in held(options.root) if each.folder not in kept]
+    in_work = {folder for folder, (_, claim) in claimed(options.root).items() if not claim.is_dead}
+    useless = [each for each in held(options.root) if each.folder not in kept | in_work]
     for each in useless:
         state = "complete" if each.complete else "unfinished"
         console.print(f"{each.folder}  {state}, {each.size / 1e6:,.1f} MB", markup=False)

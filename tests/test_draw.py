@@ -36,3 +36,12 @@ def test_numbers_of_passages_are_uniform_and_their_own():
     np.testing.assert_allclose(np.histogram(numbers, 20, (0, 1))[0], 5_000, atol=400)
     assert (uniform(np.arange(500, 600), seed=0) == numbers[500:600]).all()
     assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) == pytest.approx(0, abs=0.02)
+
+
+@pytest.mark.parametrize("times", [48, 200])
+def test_a_task_has_its_share_of_many_more_drawn_too(monkeypatch, times):
+    monkeypatch.setattr(union_job, "PLACES", 1_000)
+    keys, drawn = uniform(np.arange(500_000), seed=0), times * 1_000
+    told = [probes(np.sort(some)[::-1], share=drawn / 25, many=5 * times) for some in np.split(keys, 25)]
+    dealt = np.histogram(keys, [*cut_points(told, drawn)[::-1], 1])[0]
+    assert dealt.max() <= 2 * 1_000

@@ -232,6 +232,10 @@ ABOUT = [
     "CHANGELOG.md",
     "README",
     "LICENSE-APACHE",
+    "LICENSE-2.0",
+    "LICENSE-MIT.txt",
+    "README-zh.md",
+    "README.pt-br.md",
     "CITATION.cff",
     "state.json",
 ]

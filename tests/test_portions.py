@@ -9,7 +9,7 @@ from tlm_ray.corpus.documents import read_columns
 from tlm_ray.corpus.manifest import CorpusFile, open_corpus
 from tlm_ray.corpus.passages import PARTS, PassageStore, cut_passages
 from tlm_ray.corpus.portions import portions_of
-from tlm_ray.storage import read_record
+from tlm_ray.storage import files, read_record
 
 
 def file(name, size):
@@ -77,7 +77,6 @@ def test_passages_are_the_same_however_the_corpus_is_cut(tmp_path, monkeypatch):
         made[size] = facts, store.read(0, len(store), ("text", "source"))
         parts = len(read_record(f"{folder}/{PARTS}")["parts"])
         assert {50: parts > 30, 300: 4 < parts < 15, 32_000_000: parts == 1}[size]
-        assert not (tmp_path / str(size) / "work").exists()
     (facts, table), *others = made.values()
     assert facts["documents"] == 40 + 24 and all(other[0] == facts and other[1].equals(table) for other in others)
 
@@ -97,3 +96,20 @@ def test_parts_that_were_cut_before_an_interruption_are_not_cut_again(tmp_path, 
     (corpus / "b.jsonl").write_text('{"text": "whole"}')
     facts = cut_passages(str(folder), open_corpus(str(corpus), column="text"), passage_tokens=4, workers=1)
     assert facts["passages"] == 3 and (folder / "part-00000.parquet").stat().st_ctime_ns == before
+
+
+def test_a_range_whose_rows_lack_the_column_has_nulls(tmp_path):
+    data = '{"text": "a"}\n' * 20 + '{"meta": 1}\n'
+    (tmp_path / "a.jsonl").write_text(data)
+    batches = read_columns(str(tmp_path / "a.jsonl"), ["text"], (20 * 14 - 3, len(data)))
+    assert [row for batch in batches for row in batch.to_pylist()] == [{"text": None}]
+
+
+def test_a_line_without_an_end_is_refused_by_its_range_and_skipped_by_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(files, "LONGEST_BYTES", 4_000)
+    (tmp_path / "a.jsonl").write_text('{"text": "' + "a" * 100_000)
+    uri = str(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match=r"a\.jsonl', byte 0: a line of over 1,000 characters"):
+        list(read_columns(uri, ["text"], (0, 50_000)))
+    assert list(read_columns(uri, ["text"], (50_000, 100_010))) == []

@@ -1,8 +1,11 @@
-"""Work spread over the cluster's CPUs: a class applied to a list of items by a pool of Ray Data actors."""
+"""Work spread over the cluster's CPUs: a class applied to a list of items by a pool of actors, or a function by tasks.
 
-import logging
+Ray Data's pool of actors did this until commit 81960c6. It begins an item anew for ever whose process dies, needs three
+seconds to start, and its helpers, actors without CPUs that are restarted for ever, keep idle nodes of GPUs alive.
+"""
+
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +15,6 @@ from tlm_ray.console import console
 from tlm_ray.process import keep_memory, tune_torch
 
 REPORT_EVERY_S = 5.0
-FAILED = "failed"  # a column of every result
 RETRIES = 3  # of a task whose worker process died
 LOOK_EVERY_S = 60.0  # for the node that a task waits for
 SHOWN = 200  # characters of an item in a message
@@ -32,36 +34,85 @@ def each(
     size: str = "",
     gpus: float = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Yield `worker(*arguments)(item)` for each item, in the order in which they finish.
+    """Yield `worker(*arguments)(item)` for each item, in the order in which they finish, from a pool of Ray actors.
 
-    Large arguments travel once per node when they are `ray.put` references. A lost actor or node repeats only the items
-    that it held. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells.
-    gpus: what each actor needs instead of a CPU. ValueError carries the message of a worker's own ValueError or
-    OSError, be it of its constructor or of an item, and names an item whose worker process dies again and again.
+    Large arguments travel once per node when they are `ray.put` references. A lost actor or node repeats only the item
+    that it had. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells.
+    gpus: what each actor needs instead of a CPU. A worker's own ValueError or OSError is raised here, be it of its
+    constructor or of an item; OSError names an item whose worker dies again and again.
     """
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False  # each() prints its own, with the title that a reader knows
-    context.execution_no_progress_timeout_s = -1  # a part of a corpus may take longer than its half hour
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    begun = ray.remote(num_cpus=0)(_Begun).remote()
-    rows = (
-        ray.data.from_items([{"item": i} for i in range(len(items))], override_num_blocks=len(items))
-        .map_batches(
-            _Each,
-            batch_size=1,
-            fn_constructor_args=[worker, ray.put(list(items)), begun, title, *arguments],
-            compute=ray.data.ActorPoolStrategy(size=max(1, min(workers, len(items)))),
-            num_cpus=0 if gpus else 1,  # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
-            num_gpus=gpus or None,
-        )
-        .iter_rows()
-    )
-    progress = _Progress(title, items, size)
-    for row in rows:
-        if row.pop(FAILED):
-            raise ValueError(row["message"])
-        progress.done(row.pop("item"))
-        yield row
+    pool = _Pool(worker, arguments, gpus)
+    waiting, lost, progress = deque(range(len(items))), Counter[int](), _Progress(title, items, size)
+    try:
+        for _ in range(min(max(1, workers), len(items))):
+            pool.start()
+        while waiting or pool.has_items:
+            actor, place, reference = pool.next(title)
+            try:
+                row = _result(reference, title)
+            except ChildProcessError:
+                lost[place] += 1
+                if lost[place] > RETRIES:
+                    raise ChildProcessError(f"{_part(title, place, items)}: {DIED}") from None
+                waiting.extendleft([place] if place >= 0 else [])
+                pool.start()
+                continue
+            if waiting:
+                pool.give(actor, waiting.popleft(), items)
+            if place >= 0:
+                progress.done(place)
+                yield row
+    finally:
+        pool.end()
+
+
+READY = -1  # instead of an item's place, of an actor that makes its worker
+
+
+class _Pool:
+    """Actors, each of which makes a worker and then has one item at a time."""
+
+    def __init__(self, worker: type, arguments: Sequence[Any], gpus: float):
+        # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
+        self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
+        self.actor: Any = ray.remote(num_cpus=self.needs.get("CPU", 0), num_gpus=gpus)(_Actor)
+        self.made_of = (worker, *arguments)
+        self.working: dict[Any, tuple[Any, int]] = {}
+
+    @property
+    def has_items(self) -> bool:
+        """Whether some actor has an item."""
+        return any(place != READY for _, place in self.working.values())
+
+    def start(self) -> None:
+        """Start an actor, for which the cluster may have no room yet."""
+        actor = self.actor.remote()
+        self.working[actor.make.remote(*self.made_of)] = actor, READY
+
+    def give(self, actor: Any, place: int, items: Sequence[dict[str, Any]]) -> None:
+        """Give an actor an item."""
+        self.working[actor.work.remote(items[place])] = actor, place
+
+    def next(self, title: str) -> tuple[Any, int, Any]:
+        """Wait for an actor that has done what it had; return it, its item's place and the result's reference."""
+        reference = _wait(list(self.working), title, self.needs)
+        return *self.working.pop(reference), reference
+
+    def end(self) -> None:
+        """Stop what still works."""
+        for actor, _ in self.working.values():
+            ray.kill(actor)
+
+
+class _Actor:
+    """Makes a worker when it is told to, since an actor whose constructor raises is dead in a thousand lines."""
+
+    def make(self, worker: type, *arguments: Any) -> None:
+        keep_memory()
+        self.worker = worker(*arguments)
+
+    def work(self, item: dict[str, Any]) -> Any:
+        return self.worker(item)
 
 
 def ray_tasks(
@@ -74,7 +125,7 @@ def ray_tasks(
 ) -> list[Any]:
     """Return `function(item, *arguments)` of all items, in their order, run by plain Ray tasks.
 
-    For work that needs nothing prepared: a pool of actors takes three seconds to start, tasks take none. A task's own
+    For work that needs nothing prepared: a pool of actors takes a second to start, tasks take none. A task's own
     ValueError or OSError is raised here; OSError names the item whose worker process dies again and again.
     """
     remote = ray.remote(max_retries=RETRIES, num_cpus=1)(function)
@@ -120,47 +171,6 @@ class _Progress:
             self.reported = now
 
 
-class _Begun:
-    """Counts how often each item was begun: Ray Data begins one anew for ever whose process dies."""
-
-    def __init__(self) -> None:
-        self.times: Counter[int] = Counter()
-
-    def again(self, place: int) -> int:
-        """Count an item as begun once more; return how often it was."""
-        self.times[place] += 1
-        return self.times[place]
-
-
-class _Each:
-    """Adapts a worker that maps one item to the batches that Ray Data hands out."""
-
-    def __init__(self, worker: type, items: list[dict[str, Any]], begun: Any, title: str, *arguments: Any):
-        keep_memory()
-        self.begun, self.title = begun, title
-        resolved = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
-        self.items = ray.get(items) if isinstance(items, ray.ObjectRef) else items
-        self.error: Exception | None = None
-        try:
-            self.worker = worker(*resolved)
-        except (ValueError, OSError) as error:  # Ray would call the actor dead, in a thousand lines
-            self.error = error
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Return the worker's result; its own ValueError or OSError travels as a message instead of a RayTaskError."""
-        place = int(batch["item"][0])
-        try:
-            if self.error:
-                raise self.error
-            if ray.get(self.begun.again.remote(place)) > RETRIES + 1:
-                raise ChildProcessError(f"{_part(self.title, place, self.items)}: {DIED}")
-            result = {FAILED: False} | self.worker(self.items[place])
-        except (ValueError, OSError) as error:
-            result = {FAILED: True, "message": str(error)}
-        result["item"] = place
-        return {name: [value] for name, value in result.items()}
-
-
 def on_worker(
     function: Callable[..., Any],
     *arguments: Any,
@@ -184,18 +194,20 @@ def on_worker(
     # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
     remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=again, **named)(_tuned)
     reference = remote.options(name=function.__name__).remote(function, *arguments, **options)
-    _wait(reference, function.__name__, resources or {"CPU": 1.0})
+    _wait([reference], function.__name__, resources or {"CPU": 1.0})
     return _result(reference, function.__name__)
 
 
-def _wait(reference: Any, what: str, needs: Mapping[str, float]) -> None:
-    """Wait for a task; say once if it waits for a node that is not there, such as one that was lost."""
-    while not ray.wait([reference], timeout=LOOK_EVERY_S)[0]:
+def _wait(references: list[Any], what: str, needs: Mapping[str, float]) -> Any:
+    """Wait for one of some tasks and return it; say once if they need a node that is not there, such as a lost one."""
+    told = False
+    while not (ready := ray.wait(references, timeout=LOOK_EVERY_S)[0]):
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+        if not told and not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
             asked = ", ".join(f"{name} {amount:g}" for name, amount in needs.items())
             console.print(f"[yellow]waits[/]  {what}: no node of the cluster has {asked}; it begins when one comes")
-            return
+            told = True
+    return ready[0]
 
 
 def _tuned(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -212,7 +224,9 @@ def _result(reference: Any, what: str) -> Any:
         if isinstance(error.cause, ValueError | OSError):
             raise error.cause from error
         raise
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+    except (
+        ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.RayActorError
+    ) as error:  # fmt: skip
         raise ChildProcessError(f"{what}: {DIED}") from error
     except (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError) as error:
         raise ChildProcessError(

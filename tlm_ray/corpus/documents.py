@@ -46,7 +46,12 @@ def file_format(uri: str) -> str:
 
 def can_be_cut(uri: str) -> bool:
     """Say whether a file's rows can be read from any byte on: each is a line, and nothing is packed."""
-    return file_format(uri) == "jsonl" and not storage.without_query(uri).lower().endswith(PACKED)
+    return file_format(uri) == "jsonl" and not is_packed(uri)
+
+
+def is_packed(uri: str) -> bool:
+    """Say whether a file may hold many times the text that its size tells."""
+    return file_format(uri) == "parquet" or storage.without_query(uri).lower().endswith(PACKED)
 
 
 def read_columns(
@@ -128,6 +133,7 @@ def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
     rows: list[dict] = []
+    known = set(columns or ()) if bounds else set[str]()  # columns that rows may lack: other rows of the file have them
     for number, line in enumerate(storage.read_lines(uri, bounds), 1):
         where = f"file {uri!r}, line {number}" + (f" from byte {bounds[0]:,} on" if bounds and bounds[0] else "")
         if not line.strip():
@@ -140,16 +146,21 @@ def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None =
             raise ValueError(f"{where}: {line[:SHOWN]!r} is not an object; write one per line")
         rows.append(row)
         if len(rows) == BATCH_ROWS:
-            yield _batch(rows, columns, uri)
+            yield _batch(rows, columns, uri, known)
             rows = []
     if rows:
-        yield _batch(rows, columns, uri)
+        yield _batch(rows, columns, uri, known)
 
 
-def _batch(rows: list[dict], columns: list[str] | None, uri: str) -> pa.RecordBatch:
-    """Put rows into columns; those that nobody asked for stay empty, whatever they hold."""
+def _batch(rows: list[dict], columns: list[str] | None, uri: str, known: set[str]) -> pa.RecordBatch:
+    """Put rows into columns, those that are known even if no row has them; unasked ones stay empty, whatever they hold.
+
+    known: gets the names that are met here.
+    """
     made = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
+    names = dict.fromkeys(name for row in rows for name in row)
+    known.update(names)
+    for name in [*names, *(name for name in columns or () if name in known - names.keys())]:
         wanted = columns is None or name in columns
         try:
             made[name] = pa.array([row.get(name) for row in rows]) if wanted else pa.nulls(len(rows))

@@ -14,8 +14,8 @@ from tlm_ray.listing import base_of, list_files, name_below
 
 # what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
 ABOUT = re.compile(
-    r"(readme|licen[cs]e|notice|changelog|contributing|citation)(-[^.]+|\.(md|rst|txt|html|cff|bib))?"
-    r"|(dataset_infos?|dataset_dict|state)\.json",
+    r"(readme([-_.][a-z]{2}([-_][a-z]{2,4})?)?|licen[cs]e([-_.](mit|bsd|apache|cc|l?gpl|mpl|\d)[\w.-]*?)?"
+    r"|notice|changelog|contributing|citation)(\.(md|rst|txt|html|cff|bib))?|(dataset_infos?|dataset_dict|state)\.json",
     re.IGNORECASE,
 )
 
@@ -76,7 +76,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     size and time of change (on the hub: the hash it keeps): hashing it would cost a download.
     """
     listed = [file for file in list_files(uri) if file.size]
-    found = [file for file in listed if not ABOUT.fullmatch(file.uri.rpartition("/")[2])] or listed
+    found = [file for file in listed if not ABOUT.fullmatch(_name(file.uri))] or listed
     if not found:
         raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
     for batch in read_columns(found[0].uri, [column]):  # a missing column or an unreadable file shows here
@@ -115,6 +115,10 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
     )
     uri = " and ".join(locations)
     return Corpus(uri=uri, column=corpora[0].column, files=tuple(files), locations=locations, left_out=left_out)
+
+
+def _name(uri: str) -> str:
+    return storage.without_query(uri).rpartition("/")[2]
 
 
 def _kept(uri: str) -> dict[str, list[str]]:

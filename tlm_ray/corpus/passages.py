@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
-from tlm_ray.corpus.portions import Range, portions_of
+from tlm_ray.corpus.portions import CUT_BYTES, TOGETHER_BYTES, Range, portions_of
 from tlm_ray.corpus.splitting import split_document
 
 PARTS = "parts.json"
-WORK = "work"  # records of parts, until all are there
+WORK = "work"  # records of parts, of use until all are there
 READERS = 8  # small files that a worker fetches side by side
 SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
 ROW_GROUP = 8192  # passages; what is read to get at one of them
@@ -36,7 +36,7 @@ def cut_passages(
     share: of the documents that are kept, drawn by a hash of their text. Rows without text are left out and counted.
     ValueError if nothing is left.
     """
-    work = storage.join(folder, WORK)
+    work = storage.join(folder, WORK, f"portions-{TOGETHER_BYTES}-{CUT_BYTES}")
     items = [{"part": i, "portion": portion} for i, portion in enumerate(portions_of(corpus.files))]
     arguments = (folder, work, corpus.column, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
@@ -48,7 +48,6 @@ def cut_passages(
             f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
         )
     storage.write_record(storage.join(folder, PARTS), {"parts": parts})
-    storage.delete(work)
     totals = {name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")}
     return {"passages": passages, **totals}
 

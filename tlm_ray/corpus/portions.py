@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tlm_ray.corpus.documents import can_be_cut
+from tlm_ray.corpus.documents import can_be_cut, is_packed
 from tlm_ray.corpus.manifest import CorpusFile
 
-TOGETHER_BYTES = 8_000_000  # of small files in one portion, packed as they may be
+TOGETHER_BYTES = 8_000_000  # of small files in one portion, which are in memory together
+PACKED_BYTES = 10  # that a byte of a packed file may stand for
 CUT_BYTES = 32_000_000  # of a large file's lines in one
 
 
@@ -28,13 +29,13 @@ def portions_of(files: Sequence[CorpusFile]) -> list[list[Range]]:
     portions: list[list[Range]] = []
     room = 0
     for file in files:
-        ranges = _ranges(file)
-        if len(ranges) == 1 and file.size <= room:
+        ranges, size = _ranges(file), file.size * (PACKED_BYTES if is_packed(file.uri) else 1)
+        if len(ranges) == 1 and size <= room:
             portions[-1] += ranges
-            room -= file.size
+            room -= size
         else:
             portions += [[one] for one in ranges]
-            room = TOGETHER_BYTES - file.size
+            room = TOGETHER_BYTES - size
     return portions
 
 

@@ -22,7 +22,7 @@ from tlm_ray.retrieval.selection import WORK, read_dropped, read_rank_counts, wr
 from tlm_ray.retrieval.shards import Shards
 from tlm_ray.retrieval.union_job import ranges_of, unite_ranges, write_span
 
-PROBES = 48  # keys that a shard tells of twice its share of the drawn ones, and a third as many of the rest
+PROBES = 48  # keys, or more, that a shard tells of twice its share of the drawn ones, and a third as many of the rest
 
 Keys = Callable[..., np.ndarray]
 
@@ -41,7 +41,7 @@ def draw_largest(
     shards = Shards.of(len(store), shards=run.shards, workers=run.workers)
     ranges = ranges_of(len(store), places=drawn, workers=run.workers)
     work, options = storage.join(folder, WORK), {"workers": run.workers}
-    keyed = (work, drawn, store, ray.put(read_dropped(like)), keys, *arguments)
+    keyed = (work, drawn, union_job.PLACES, store, ray.put(read_dropped(like)), keys, *arguments)
     told = parallel.ray_tasks(shards.items(), _write_keys, arguments=keyed, title="weigh", **options)
     cuts = cut_points(told, drawn)
     dealt = parallel.ray_tasks(shards.items(), _deal, arguments=(work, cuts), title="deal", **options)
@@ -68,7 +68,14 @@ def cut_points(told: Sequence[tuple[np.ndarray, np.ndarray]], drawn: int) -> np.
 
 
 def _write_keys(
-    item: dict[str, int], work: str, drawn: int, store: PassageStore, dropped: np.ndarray, keys: Keys, *arguments: Any
+    item: dict[str, int],
+    work: str,
+    drawn: int,
+    places: int,
+    store: PassageStore,
+    dropped: np.ndarray,
+    keys: Keys,
+    *arguments: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Write a shard's ids and keys, the largest first, and no more than are drawn; tell a few of the keys."""
     ids, found = np.arange(item["start"], item["stop"]), keys(store, item["start"], item["stop"], *arguments)
@@ -76,18 +83,19 @@ def _write_keys(
     ids, found = ids[clean], found[clean]
     order = np.lexsort((ids, -found))[:drawn]
     storage.write_table(_keys_file(work, item["shard"]), pa.table({"id": ids[order], "key": found[order]}))
-    return probes(found[order], share=drawn * (item["stop"] - item["start"]) / len(store))
+    many = max(PROBES, 5 * drawn // places)  # so that ranges of keys may end where they should
+    return probes(found[order], share=drawn * (item["stop"] - item["start"]) / len(store), many=many)
 
 
-def probes(keys: np.ndarray, *, share: float) -> tuple[np.ndarray, np.ndarray]:
+def probes(keys: np.ndarray, *, share: float, many: int = PROBES) -> tuple[np.ndarray, np.ndarray]:
     """Return some of a shard's keys, which are in descending order, and how many reach each, the last one included.
 
-    share: how many of them are drawn if all shards are alike.
+    share: how many of them are drawn if all shards are alike. many: keys to tell of twice as many.
     """
     if not len(keys):
         return keys, np.zeros(0, np.int64)
-    near = min(len(keys), int(2 * share) + PROBES)
-    reach = np.concatenate([np.linspace(1, near, PROBES), np.geomspace(near, len(keys), PROBES // 3)])
+    near = min(len(keys), int(2 * share) + many)
+    reach = np.concatenate([np.linspace(1, near, many), np.geomspace(near, len(keys), many // 3)])
     reach = np.unique(np.round(reach).astype(np.int64))
     return keys[reach - 1], reach
 

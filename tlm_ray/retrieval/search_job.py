@@ -64,7 +64,7 @@ def search_corpus(
     store, spans = PassageStore.open(passages), Spans.of(len(queries), depth=run.depth)
     shards = Shards.of(len(store), shards=run.shards, workers=run.workers)
     ranges = ranges_of(len(store), places=spans.queries * spans.depth, workers=run.workers)
-    work = storage.join(folder, WORK, f"shards-{shards.count}")
+    work = storage.join(folder, WORK, f"shards-{shards.count}-{len(spans.bounds)}")
     shared = (ray.put(queries), ray.put(Contamination(task.texts("dev") + task.texts("test"))))
     constructed = (searcher, passages, work, spans, *shared, *arguments)
     options: dict[str, Any] = {"workers": run.workers, "gpus": gpus, "title": "search", "size": "passages"}

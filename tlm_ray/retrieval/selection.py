@@ -25,7 +25,7 @@ from tlm_ray.retrieval.union_job import chosen_file, cut, ranges_of
 
 PARTS = "selection.json"
 DROPPED = "dropped.arrow"
-WORK = "work"  # what only making a selection needs
+WORK = "work"  # below the folder, what only making a selection needs; who made it deletes it
 COLUMNS = ["passage", "text", "rank", "score", "query", "source"]
 PART_ROWS = 1 << 16  # passages of a part: 40 MB of text at 600 characters each
 PIECE_BYTES = 1 << 28  # of text taken at once
@@ -63,7 +63,7 @@ def write_chosen(
 ) -> dict[str, Any]:
     """Write the selection of what the `chosen_file` of each range holds; return facts.
 
-    work: where these lie, within the folder's WORK, which is deleted. counts: of each range, int64, by rank.
+    work: where these lie, within the folder's WORK. counts: of each range, int64, by rank.
     """
     first, rows = _first_rows(counts)
     parts = [{"part": part} for part in range(max(1, -(-rows // PART_ROWS)))]
@@ -72,13 +72,17 @@ def write_chosen(
     parallel.ray_tasks(items, _gather, arguments=gathered, workers=run.workers, title="gather texts")
     arranged = (folder, work, ranges.count)
     made = parallel.ray_tasks(parts, _arrange, arguments=arranged, workers=run.workers, title="arrange")
-    facts = _finish(folder, made)
-    storage.delete(storage.join(folder, WORK))
-    return facts
+    return _finish(folder, made)
 
 
 def write_selection(folder: str, store: PassageStore, selection: Selection, run: Search) -> dict[str, Any]:
-    """Write passages, each once, with their texts as a selection; return facts."""
+    """Write passages, each once, with their texts as a selection; return facts.
+
+    ValueError names an id that is no passage's.
+    """
+    outside = selection.passages[(selection.passages < 0) | (selection.passages >= len(store))]
+    if len(outside):
+        raise ValueError(f"passage {outside[0]}: the corpus has the passages 0 to {len(store) - 1:,}; give their ids")
     work, ranges = storage.join(folder, WORK), ranges_of(len(store), places=len(selection.ranks), workers=run.workers)
     parts = [part.sorted() for part in cut(selection, ranges)]
     for number, part in enumerate(parts):
@@ -172,7 +176,9 @@ def _finish(folder: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ranks, rank_bytes = (_sum([part[name] for part in made]) for name in ("ranks", "rank_bytes"))
     rows = [int(part["ranks"].sum()) for part in made]
     storage.write_record(storage.join(folder, PARTS), {"rows": rows, "ranks": ranks.tolist()})
-    sources: Counter[str] = sum((part["sources"] for part in made), Counter())
+    sources: Counter[str] = Counter()
+    for part in made:
+        sources.update(part["sources"])
     return {
         "selected": sum(rows),
         "text_bytes": int(rank_bytes.sum()),

@@ -18,6 +18,7 @@ from tlm_ray.retrieval.engine.topk import Selection, best_ranks
 from tlm_ray.retrieval.shards import Shards
 
 PLACES = 1 << 20  # of rankings in a task, 40 bytes each while they are united
+TEXTS = 1 << 18  # of chosen passages in a task: 160 MB, twice, at 600 characters each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class Spans:
 
 def ranges_of(passages: int, *, places: int, workers: int) -> Shards:
     """Cut the passages' ids into ranges, so that those of a range that may be chosen fit in a task; one a worker."""
-    return Shards(passages=passages, count=max(1, min(passages, max(workers, -(-places // PLACES)))))
+    return Shards(passages=passages, count=max(1, min(passages, max(workers, -(-places // min(PLACES, TEXTS))))))
 
 
 def unite(
@@ -98,8 +99,10 @@ def _merge_span(item: dict[str, int], work: str, shards: int, depth: int, rows: 
 
 def _unite_range(item: dict[str, int], work: str, spans: int) -> np.ndarray:
     """Unite what all queries chose of one range of passages; return how many have each rank."""
-    found = pa.concat_tables(storage.read_piece(_span_file(work, span), item["shard"]) for span in range(spans))
-    chosen = Selection.from_table(found).best()
+    chosen = Selection.of([])
+    for span in range(spans):  # one by one: all spans may have chosen the same passages
+        more = Selection.from_table(storage.read_piece(_span_file(work, span), item["shard"]))
+        chosen = Selection.of([chosen, more]).best()
     storage.write_table(chosen_file(work, item["shard"]), chosen.to_table())
     return np.bincount(chosen.ranks)
 

@@ -19,7 +19,6 @@ def ray_options() -> dict[str, Any]:
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ lines that no setting of Python's logging reaches
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
     os.environ.setdefault("RAY_task_oom_retries", "3")  # Ray starts what ran out of memory again for ever
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address := os.environ.get("RAY_ADDRESS"):

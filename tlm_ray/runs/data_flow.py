@@ -9,7 +9,7 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus import packages
 from tlm_ray.corpus.manifest import Corpus, open_corpus
-from tlm_ray.corpus.passages import cut_passages
+from tlm_ray.corpus.passages import WORK, cut_passages
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.corpus.task_columns import Columns
 from tlm_ray.corpus.tasks import UNNAMED, Task, read_task, write_task
@@ -66,6 +66,7 @@ class DataFlow:
                     open_corpus(_whole(inputs["documents"], "corpus"), column="text"),
                     **options,
                 ),
+                scratch=WORK,
                 cost={"seconds": 10.0},
             )
         return Stage(
@@ -74,6 +75,7 @@ class DataFlow:
             parameters=parameters | corpus.readers | {"column": corpus.column, "corpus": corpus.digest},
             parts={"corpus": {file.name: file.digest for file in corpus.files}},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
+            scratch=WORK,
             cost={"bytes": corpus.size, "seconds": 10.0},
         )
 

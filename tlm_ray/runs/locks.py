@@ -127,7 +127,8 @@ def _others(uri: str, folder: str) -> list[tuple[File, Claim]]:
         if file is mine or (claim := _read(file.uri)) is None:
             continue
         if claim.is_dead or mine.modified_ns - file.modified_ns > STALE_S * 1e9:
-            storage.delete(file.uri)
+            with contextlib.suppress(FileNotFoundError):  # another may have found it so too
+                storage.delete(file.uri)
         else:
             found.append((file, claim))
     return found

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Method, Search
-from tlm_ray.retrieval.selection import PART_ROWS
+from tlm_ray.retrieval.selection import PART_ROWS, WORK
 from tlm_ray.runs.stages import Stage
 
 if TYPE_CHECKING:
@@ -34,5 +34,6 @@ class FlowSources:
             parameters={**method.identity(self.depth), "part_rows": PART_ROWS},
             inputs=method.inputs(self),
             make=lambda folder, inputs: method.find(folder, inputs, search),
+            scratch=WORK,
             cost={"seconds": 60.0},
         )

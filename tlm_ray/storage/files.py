@@ -18,6 +18,7 @@ from tlm_ray.storage.locations import open_filesystem
 
 REMOTE_CHUNK_BYTES = 8 << 20
 LONGEST_LINE = 64_000_000  # characters
+LONGEST_BYTES = 4 * LONGEST_LINE
 
 
 def read_bytes(uri: str) -> bytes:
@@ -59,10 +60,24 @@ def _lines_within(uri: str, start: int, stop: int) -> Iterator[str]:
         at = max(0, start - 1)
         file.seek(at)
         if start:
-            at += len(lines.readline())
-        while at < stop and (line := lines.readline(LONGEST_LINE)):
+            at += _skipped(lines, stop - at)
+        while at < stop and (line := lines.readline(LONGEST_BYTES)):
+            if len(line) == LONGEST_BYTES and not line.endswith(b"\n"):
+                raise ValueError(
+                    f"file {uri!r}, byte {at:,}: has over {LONGEST_LINE:,} characters in a line; break it up"
+                )
             at += len(line)
             yield line.decode("utf-8-sig" if at == len(line) else "utf-8")
+
+
+def _skipped(lines: io.BufferedReader, most: int) -> int:
+    """Skip what is left of a line, or the most bytes of it; return how many."""
+    skipped = 0
+    while skipped < most and (piece := lines.readline(min(REMOTE_CHUNK_BYTES, most - skipped))):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ def write_joined(uri: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> Non
     """Write tables of a schema one behind the other as `write_table` writes one; one of them at a time is in memory.
 
     schema: of numbers, and of large lists of numbers, none of them null. The columns are gathered in the system's
-    folder for temporary files, which needs as much room as the result.
+    folder for temporary files, which needs as much room as the result, and twice that where it lies elsewhere.
     """
     with tempfile.TemporaryDirectory() as folder:
         columns = [_Column(os.path.join(folder, field.name), field.type) for field in schema]

@@ -35,7 +35,7 @@ def read_piece(uri: str, number: int) -> pa.Table:
     filesystem, path = open_filesystem(uri)
     with filesystem.open_input_file(path) as file:
         start, stop = _bounds(file, uri, number)
-        return opened(file.read_at(stop - start, start), uri)
+        return opened(pa.py_buffer(file.read_at(stop - start, start)), uri)
 
 
 def _bounds(file: pa.NativeFile, uri: str, number: int) -> tuple[int, int]:

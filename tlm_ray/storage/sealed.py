@@ -48,7 +48,7 @@ def read_table(uri: str) -> pa.Table:
     return opened(whole, uri)
 
 
-def opened(whole: pa.Buffer | bytes, uri: str) -> pa.Table:
+def opened(whole: pa.Buffer, uri: str) -> pa.Table:
     """Return the table that `write_stream` wrote, nothing copied; ValueError names the file if its sha256 differs."""
     rows, seal = whole[:-SEAL_BYTES], whole[-SEAL_BYTES:]
     if seal != MARK + hashlib.sha256(rows).digest():

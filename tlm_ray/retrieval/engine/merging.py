@@ -60,9 +60,14 @@ class Rankings:
 
 
 def merge_rankings(parts: Iterable[Rankings], *, queries: int, k: int) -> TopK:
-    """Merge the rankings of shards that share no passage into the k best of all: score descending, then id."""
+    """Merge the rankings of shards that share no passage into the k best of all: score descending, then id.
+
+    ValueError if one has not as many queries.
+    """
     best = np.zeros((queries, k), np.uint64)
     for part in parts:
+        if len(part.start) != queries + 1:
+            raise ValueError(f"a shard's rankings are of {len(part.start) - 1} queries, not of {queries}")
         update_best(best, part.start, part.keys)
     found = best > 0
     ids = np.where(found, (~best & LOW).astype(np.int64), -1)

@@ -1,5 +1,6 @@
 """The best passages of each query, and of all queries together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -28,6 +29,12 @@ class Selection:
     """float32"""
     queries: np.ndarray
     """int64: the task row that chose it, at equal rank the one of the higher score, then the lower row; -1 for none"""
+
+    @classmethod
+    def of(cls, parts: "Sequence[Selection]") -> "Selection":
+        """Return the passages of several, one behind the other."""
+        empty = cls(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+        return cls(*(np.concatenate([getattr(part, f.name) for part in (empty, *parts)]) for f in fields(cls)))
 
     def take(self, order: np.ndarray | slice) -> "Selection":
         """Return some of the passages, in the order of their places here."""

@@ -42,7 +42,7 @@ class Sources(Protocol):
         """Document frequencies and mean length over the whole corpus: a folder for `read_statistics`."""
 
     def neighbours(self, method: "Method") -> Any:
-        """What another method chose for the same task and depth: a folder with SELECTION and DROPPED."""
+        """What another method chose for the same task and depth: a folder for `SelectionStore.open`."""
 
 
 @dataclass(frozen=True, kw_only=True)
