@@ -1,10 +1,12 @@
 """The benchmarks without the libraries that only some of them compare with."""
 
 import importlib
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from test_jobs import script
 
 EXTRA = ("tantivy", "sp_matmul_rs", "sparse_dot_topn")
 MODULES = ("rivals", "bench_retrieval", "bench_training", "bench_growth", "bench_millions")
@@ -27,3 +29,14 @@ def test_a_benchmark_asks_for_no_library_that_it_does_not_compare_with(script):
 def test_the_benchmark_that_compares_with_them_says_how_to_install_them():
     with pytest.raises(SystemExit, match=r"is not installed; it is compared with: pip install -e '\.\[bench\]'"):
         importlib.import_module("bench_retrieval")
+
+
+@pytest.mark.slow
+def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):
+    corpus = ("--corpus", str(data / "corpus"), "--task-root", str(data / "tasks"), "--task", "topics")
+    size = ("--passages", "3000", "--characters", "60", "--ks", "2", "20", "--store-mb", "100")
+    done = script("bench_millions", *corpus, "--folder", str(tmp_path / "millions"), *size)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"select, K 20 +[0-9.]+ +[0-9,]+ +[0-9]+ +[0-9.]+ +[0-9.]+", done.stdout)
+    selected = [int(found.replace(",", "")) for found in re.findall(r"queries, ([0-9,]+)\s+selected", done.stdout)]
+    assert len(selected) == 2 and 0 < selected[0] < selected[1] <= 3000
