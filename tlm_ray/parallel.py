@@ -41,27 +41,13 @@ def each(
     gpus: what each actor needs instead of a CPU. A worker's own ValueError or OSError is raised here, be it of its
     constructor or of an item; OSError names an item whose worker dies again and again.
     """
-    pool = _Pool(worker, arguments, gpus)
-    waiting, lost, progress = deque(range(len(items))), Counter[int](), _Progress(title, items, size)
+    pool, progress = _Pool(items, worker, arguments, gpus, title), _Progress(title, items, size)
     try:
         for _ in range(min(max(1, workers), len(items))):
             pool.start()
-        while waiting or pool.has_items:
-            actor, place, reference = pool.next(title)
-            try:
-                row = _result(reference, title)
-            except ChildProcessError:
-                lost[place] += 1
-                if lost[place] > RETRIES:
-                    raise ChildProcessError(f"{_part(title, place, items)}: {DIED}") from None
-                waiting.extendleft([place] if place >= 0 else [])
-                pool.start()
-                continue
-            if waiting:
-                pool.give(actor, waiting.popleft(), items)
-            if place >= 0:
-                progress.done(place)
-                yield row
+        for place, row in pool.results():
+            progress.done(place)
+            yield row
     finally:
         pool.end()
 
@@ -72,31 +58,46 @@ READY = -1  # instead of an item's place, of an actor that makes its worker
 class _Pool:
     """Actors, each of which makes a worker and then has one item at a time."""
 
-    def __init__(self, worker: type, arguments: Sequence[Any], gpus: float):
+    def __init__(
+        self, items: Sequence[dict[str, Any]], worker: type, arguments: Sequence[Any], gpus: float, title: str
+    ):
         # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
         self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
         self.actor: Any = ray.remote(num_cpus=self.needs.get("CPU", 0), num_gpus=gpus)(_Actor)
-        self.made_of = (worker, *arguments)
+        self.items, self.made_of, self.title = items, (worker, *arguments), title
+        self.waiting, self.lost = deque(range(len(items))), Counter[int]()
         self.working: dict[Any, tuple[Any, int]] = {}
-
-    @property
-    def has_items(self) -> bool:
-        """Whether some actor has an item."""
-        return any(place != READY for _, place in self.working.values())
 
     def start(self) -> None:
         """Start an actor, for which the cluster may have no room yet."""
         actor = self.actor.remote()
         self.working[actor.make.remote(*self.made_of)] = actor, READY
 
-    def give(self, actor: Any, place: int, items: Sequence[dict[str, Any]]) -> None:
-        """Give an actor an item."""
-        self.working[actor.work.remote(items[place])] = actor, place
+    def results(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the place and the result of each item as they finish."""
+        while self.waiting or any(place != READY for _, place in self.working.values()):
+            reference = _wait(list(self.working), self.title, self.needs)
+            actor, place = self.working.pop(reference)
+            try:
+                row = _result(reference, self.title)
+            except ChildProcessError:
+                self._lose(place)
+                continue
+            if self.waiting:
+                following = self.waiting.popleft()
+                self.working[actor.work.remote(self.items[following])] = actor, following
+            if place != READY:
+                yield place, row
 
-    def next(self, title: str) -> tuple[Any, int, Any]:
-        """Wait for an actor that has done what it had; return it, its item's place and the result's reference."""
-        reference = _wait(list(self.working), title, self.needs)
-        return *self.working.pop(reference), reference
+    def _lose(self, place: int) -> None:
+        """Begin an item anew, on another actor, whose own is lost; OSError if that happens again and again."""
+        self.lost[place] += 1
+        if self.lost[place] > RETRIES:
+            what = self.title if place == READY else _part(self.title, place, self.items)
+            raise ChildProcessError(f"{what}: {DIED}")
+        if place != READY:
+            self.waiting.appendleft(place)
+        self.start()
 
     def end(self) -> None:
         """Stop what still works."""
