@@ -65,6 +65,9 @@ def test_a_selection_is_the_same_however_many_tasks_unite_it(passages, data, tmp
     facts, whole = found("whole")
     assert whole.rows == [facts["selected"]] and facts["selected"] > 100
     monkeypatch.setattr(union_job, "PLACES", places)
+    monkeypatch.setattr(union_job, "TEXTS", places)
+    monkeypatch.setattr(union_job, "FAN_IN", 2)
+    monkeypatch.setattr(union_job, "MOST_FILES", 2)
     monkeypatch.setattr(selection, "PART_ROWS", part_rows)
     again, parts = found("parts")
     assert again == facts and parts.read().equals(whole.read())

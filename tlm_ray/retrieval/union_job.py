@@ -1,12 +1,13 @@
 """From what each shard found to what all queries chose, in tasks of bounded memory: nothing of it passes the driver.
 
-    shards -> (merge, a task a span of queries) -> (unite, a task a range of passages) -> selection
+    shards -> (merge in groups) -> (merge, a task a span of queries) -> (unite, a task a range of passages) -> selection
 
 What a task leaves for each of the next is a piece of its file.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,12 @@ import ray
 
 from tlm_ray import parallel, storage
 from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings
-from tlm_ray.retrieval.engine.topk import Selection, best_ranks
+from tlm_ray.retrieval.engine.topk import Selection, TopK, best_ranks
 from tlm_ray.retrieval.shards import Shards
 
 PLACES = 1 << 20  # of rankings in a task, 40 bytes each while they are united
+FAN_IN = 64  # files of shards that are merged first
+MOST_FILES = 512  # that a span's task reads: of 20,000 shards it has 313 groups
 TEXTS = 1 << 18  # of chosen passages in a task: 160 MB, twice, at 600 characters each
 
 
@@ -58,7 +61,8 @@ def unite(
     how many passages of each range have each rank, int64.
     """
     items = [{"span": i, "first": first, "last": last} for i, (first, last) in enumerate(spans.bounds)]
-    read = (work, shards.count, spans.depth, ray.put(rows), ranges)
+    files = [shard_file(work, shard) for shard in range(shards.count)]
+    read = (work, _merged_in_groups(work, files, spans, workers), spans.depth, ray.put(rows), ranges)
     parallel.ray_tasks(items, _merge_span, arguments=read, workers=workers, title="merge")
     return unite_ranges(work, len(items), ranges, workers=workers)
 
@@ -90,10 +94,35 @@ def _span_file(work: str, span: int) -> str:
     return storage.join(work, f"span-{span:05d}.pieces")
 
 
-def _merge_span(item: dict[str, int], work: str, shards: int, depth: int, rows: np.ndarray, ranges: Shards) -> None:
+def _merged_in_groups(work: str, files: list[str], spans: Spans, workers: int) -> list[str]:
+    """Return files of fewer rankings, where there are many: those of some shards merged, in as many tasks as groups."""
+    if len(files) <= MOST_FILES:
+        return files
+    groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
+    items = [{"files": some, "to": storage.join(work, f"group-{i:05d}.pieces")} for i, some in enumerate(groups)]
+    return parallel.ray_tasks(items, _merge_group, arguments=(spans,), workers=workers, title="merge groups")
+
+
+def _merge_group(item: dict[str, Any], spans: Spans) -> str:
+    """Merge the rankings of some shards, span by span; return the file that holds them."""
+    merged = (
+        Rankings.of(_merged(item["files"], span, queries=last - first, k=spans.depth)).to_table()
+        for span, (first, last) in enumerate(spans.bounds)
+    )
+    storage.write_pieces(item["to"], merged)
+    return item["to"]
+
+
+def _merged(files: list[str], span: int, *, queries: int, k: int) -> TopK:
+    read = (storage.read_piece(file, span) for file in files)
+    return merge_rankings(map(Rankings.from_table, read), queries=queries, k=k)
+
+
+def _merge_span(
+    item: dict[str, int], work: str, files: list[str], depth: int, rows: np.ndarray, ranges: Shards
+) -> None:
     """Merge the rankings of some queries, and leave what they chose of each range of passages."""
-    read = (storage.read_piece(shard_file(work, shard), item["span"]) for shard in range(shards))
-    top = merge_rankings(map(Rankings.from_table, read), queries=item["last"] - item["first"], k=depth)
+    top = _merged(files, item["span"], queries=item["last"] - item["first"], k=depth)
     write_span(work, item["span"], best_ranks(top, rows[item["first"] : item["last"]]), ranges)
 
 
