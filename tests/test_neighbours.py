@@ -14,9 +14,9 @@ import ray
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import PassageStore, cut_passages
+from tlm_ray.corpus.passages import WORK, PassageStore, cut_passages
 from tlm_ray.corpus.tasks import read_task, write_task
-from tlm_ray.retrieval import Analyzer, Statistics, index_passages, search, selection, union_job
+from tlm_ray.retrieval import Analyzer, Statistics, index_passages, search, selection, statistics_job, union_job
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings
 from tlm_ray.retrieval.methods.bm25 import Bm25, Bm25Searcher
@@ -47,6 +47,16 @@ def merged(work, spans):
     return merge_rankings(read, queries=spans.queries, k=K)
 
 
+def test_statistics_are_the_same_however_many_tasks_merge_them(passages, tmp_path, monkeypatch):
+    found = {}
+    for shards, most in ((3, 16), (11, 2)):
+        monkeypatch.setattr(statistics_job, "FILES_MERGED", most)
+        folder = tmp_path / str(shards)
+        facts = collect_statistics(str(folder), passages, analyzer=Analyzer(), shards=shards, workers=2)
+        found[shards] = facts, (folder / "statistics.arrow").read_bytes()
+    assert found[3] == found[11]
+
+
 def inputs_of_bm25(passages, data, folder):
     """Make what BM25 reads; return its inputs."""
     write_task(str(folder / "task"), read_task("topics", task_root=str(data / "tasks")))
@@ -72,7 +82,7 @@ def test_a_selection_is_the_same_however_many_tasks_unite_it(passages, data, tmp
     again, parts = found("parts")
     assert again == facts and parts.read().equals(whole.read())
     assert set(parts.rows[:-1]) <= {part_rows} and 0 < parts.rows[-1] <= part_rows
-    assert {path.name for path in (tmp_path / "parts").iterdir()} - {selection.WORK} == {
+    assert {path.name for path in (tmp_path / "parts").iterdir()} - {WORK} == {
         "dropped.arrow", "selection.json", *(f"selection-{part:05d}.arrow" for part in range(len(parts.rows)))
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ from tlm_ray.corpus.portions import CUT_BYTES, TOGETHER_BYTES, Range, portions_o
 from tlm_ray.corpus.splitting import split_document
 
 PARTS = "parts.json"
-WORK = "work"  # records of parts, of use until all are there
+WORK = "work"  # below a stage's folder, what only making it needs: its `scratch`
 READERS = 8  # small files that a worker fetches side by side
 SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
 ROW_GROUP = 8192  # passages; what is read to get at one of them

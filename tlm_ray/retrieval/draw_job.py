@@ -14,11 +14,11 @@ import pyarrow as pa
 import ray
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.passages import WORK, PassageStore
 from tlm_ray.retrieval import union_job
 from tlm_ray.retrieval.engine.topk import Selection
 from tlm_ray.retrieval.methods.method import Search
-from tlm_ray.retrieval.selection import WORK, read_dropped, read_rank_counts, write_chosen
+from tlm_ray.retrieval.selection import read_dropped, read_rank_counts, write_chosen
 from tlm_ray.retrieval.shards import Shards
 from tlm_ray.retrieval.union_job import ranges_of, unite_ranges, write_span
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import ray
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.passages import WORK, PassageStore
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.engine.lexicon import as_strings
 from tlm_ray.retrieval.engine.merging import Rankings, update_best
 from tlm_ray.retrieval.engine.topk import TopK
 from tlm_ray.retrieval.methods.method import Search
-from tlm_ray.retrieval.selection import DROPPED, WORK, write_chosen
+from tlm_ray.retrieval.selection import DROPPED, write_chosen
 from tlm_ray.retrieval.shards import Shards
 from tlm_ray.retrieval.union_job import Spans, ranges_of, shard_file, unite
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.passages import WORK, PassageStore
 from tlm_ray.retrieval.engine.topk import Selection
 from tlm_ray.retrieval.methods.method import Search
 from tlm_ray.retrieval.shards import SHARD_PASSAGES, Shards
@@ -25,7 +25,6 @@ from tlm_ray.retrieval.union_job import chosen_file, cut, ranges_of
 
 PARTS = "selection.json"
 DROPPED = "dropped.arrow"
-WORK = "work"  # below the folder, what only making a selection needs; who made it deletes it
 COLUMNS = ["passage", "text", "rank", "score", "query", "source"]
 PART_ROWS = 1 << 16  # passages of a part: 40 MB of text at 600 characters each
 PIECE_BYTES = 1 << 28  # of text taken at once

@@ -3,29 +3,43 @@
 from typing import Any
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.passages import WORK, PassageStore
 from tlm_ray.retrieval.engine.analyzer import Analyzer
 from tlm_ray.retrieval.engine.statistics import Statistics
 from tlm_ray.retrieval.shards import Shards
 
 STATISTICS = "statistics.arrow"
-FILES_MERGED = 16  # in memory at once
+FILES_MERGED = 16  # in a task's memory
 
 
 def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards: int, workers: int) -> dict[str, Any]:
     """Count the whole corpus once: passages, term occurrences and the document frequency of every term."""
     ranges = Shards.of(len(PassageStore.open(passages)), shards=shards, workers=workers)
-    work = storage.join(folder, f"shards-{ranges.count}")
+    work = storage.join(folder, WORK, f"shards-{ranges.count}")
     arguments = (passages, work, analyzer)
     made = parallel.each(
         ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms", size="passages"
     )
-    files, total = [row["file"] for row in made], Statistics.merge([])
-    for i in range(0, len(files), FILES_MERGED):
-        some = [Statistics.from_table(storage.read_table(file)) for file in files[i : i + FILES_MERGED]]
-        total = Statistics.merge([total, *some])
-    storage.write_table(storage.join(folder, STATISTICS), total.to_table())
-    storage.delete(work)
+    return _merge([row["file"] for row in made], storage.join(folder, STATISTICS), work, workers)
+
+
+def _merge(files: list[str], to: str, work: str, workers: int) -> dict[str, Any]:
+    """Merge the files of shards, some at a time, until one task can merge what is left; return the totals."""
+    level = 0
+    while len(files) > FILES_MERGED:
+        groups = [files[i : i + FILES_MERGED] for i in range(0, len(files), FILES_MERGED)]
+        files = [storage.join(work, f"merged-{level}-{i:05d}.arrow") for i in range(len(groups))]
+        items = [{"files": some, "to": file} for some, file in zip(groups, files, strict=True)]
+        parallel.ray_tasks(items, _merge_files, arguments=(), workers=workers, title="merge terms")
+        level += 1
+    last = [{"files": files, "to": to}]
+    return parallel.ray_tasks(last, _merge_files, arguments=(), workers=1, title="merge terms")[0]
+
+
+def _merge_files(item: dict[str, Any]) -> dict[str, Any]:
+    """Add up the statistics of some files in another; return the totals."""
+    total = Statistics.merge([Statistics.from_table(storage.read_table(file)) for file in item["files"]])
+    storage.write_table(item["to"], total.to_table())
     return {"passages": total.passages, "terms": total.terms, "distinct_terms": len(total.frequencies)}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.passages import WORK
 from tlm_ray.digests import identity_of
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.statistics_job import collect_statistics
@@ -79,6 +80,7 @@ class Flow(DataFlow):
             make=lambda folder, inputs: collect_statistics(
                 folder, inputs["passages"], analyzer=analyzer, shards=run.shards, workers=run.workers
             ),
+            scratch=WORK,
             cost={"seconds": 20.0},
         )
 

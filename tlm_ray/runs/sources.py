@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tlm_ray.corpus.passages import WORK
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Method, Search
-from tlm_ray.retrieval.selection import PART_ROWS, WORK
+from tlm_ray.retrieval.selection import PART_ROWS
 from tlm_ray.runs.stages import Stage
 
 if TYPE_CHECKING:
