@@ -9,7 +9,7 @@ import pytest
 from test_jobs import script
 
 EXTRA = ("tantivy", "sp_matmul_rs", "sparse_dot_topn")
-MODULES = ("rivals", "bench_retrieval", "bench_training", "bench_growth", "bench_millions")
+MODULES = ("rivals", "bench_retrieval", "bench_training", "bench_growth", "bench_millions", "bench_passages")
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def without_the_extra(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
 
 
-@pytest.mark.parametrize("script", ["bench_training", "bench_growth", "bench_millions"])
+@pytest.mark.parametrize("script", ["bench_training", "bench_growth", "bench_millions", "bench_passages"])
 def test_a_benchmark_asks_for_no_library_that_it_does_not_compare_with(script):
     assert callable(importlib.import_module(script).main)
 
@@ -40,3 +40,12 @@ def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):
     assert re.search(r"select, K 20 +[0-9.]+ +[0-9,]+ +[0-9]+ +[0-9.]+ +[0-9.]+", done.stdout)
     selected = [int(found.replace(",", "")) for found in re.findall(r"queries, ([0-9,]+)\s+selected", done.stdout)]
     assert len(selected) == 2 and 0 < selected[0] < selected[1] <= 3000
+
+
+@pytest.mark.slow
+def test_a_large_file_and_many_small_ones_are_cut_and_timed(data, tmp_path):
+    size = ("--gb", "0.0005", "--files", "30", "--turns", "1", "--folder", str(tmp_path / "cutting"))
+    done = script("bench_passages", "--corpus", str(data / "corpus"), *size)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"(one JSONL, one worker|one JSONL, two|small files, two) +(?:[0-9.]+ +){3}[0-9.]+x", done.stdout)
+    assert len(rows) == 3

@@ -63,9 +63,7 @@ def _lines_within(uri: str, start: int, stop: int) -> Iterator[str]:
             at += _skipped(lines, stop - at)
         while at < stop and (line := lines.readline(LONGEST_BYTES)):
             if len(line) == LONGEST_BYTES and not line.endswith(b"\n"):
-                raise ValueError(
-                    f"file {uri!r}, byte {at:,}: has over {LONGEST_LINE:,} characters in a line; break it up"
-                )
+                raise ValueError(f"file {uri!r}, byte {at:,}: a line of over {LONGEST_LINE:,} characters; break it up")
             at += len(line)
             yield line.decode("utf-8-sig" if at == len(line) else "utf-8")
 
