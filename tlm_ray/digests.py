@@ -1,4 +1,4 @@
-"""What identifies a tokenizer or encoder that a user names: the digests of a local folder's files, or a hub name."""
+"""What identifies files: their bytes; and a tokenizer or encoder that a user names: its files, or its hub name."""
 
 import hashlib
 from functools import cache
@@ -19,16 +19,16 @@ def identity_of(source: str) -> dict[str, Any]:
 
 
 def identity_of_file(uri: str) -> str:
-    """Return the sha256 of a local file; of a remote one, which would have to be fetched, of its size and time.
-
-    FileNotFoundError if there is none.
-    """
+    """Return the `content_digest` of a file, read once per process; FileNotFoundError if there is none."""
     (file,) = listing.list_files(uri)
-    if storage.is_local(uri):
-        return _digest(file)
-    return hashlib.sha256(f"{file.size} {file.modified_ns}".encode()).hexdigest()
+    return _digest(file)
 
 
-@cache
-def _digest(file: listing.File) -> str:
+def content_digest(file: listing.File) -> str:
+    """Return the sha256 of a file's bytes, wherever it lies; on the hub, of its size and the hash kept there."""
+    if file.uri.startswith("hf://"):
+        return hashlib.sha256(f"{file.size} {file.modified_ns}".encode()).hexdigest()
     return storage.digest(file.uri)
+
+
+_digest = cache(content_digest)

@@ -5,12 +5,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from tlm_ray import storage
+from tlm_ray.console import console
 from tlm_ray.corpus.documents import as_strings, file_format, read_columns
 from tlm_ray.corpus.web import reader_version
-from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.digests import content_digest
+from tlm_ray.listing import File, base_of, list_files, name_below
 
 # what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
 ABOUT = re.compile(
@@ -18,6 +21,9 @@ ABOUT = re.compile(
     r"|notice|changelog|contributing|citation)(\.(md|rst|txt|html|cff|bib))?|(dataset_infos?|dataset_dict|state)\.json",
     re.IGNORECASE,
 )
+
+READERS = 16  # files that are read side by side to know them by their bytes
+TOLD_BYTES = 1_000_000_000  # read for that, which take a while
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +39,7 @@ class CorpusFile:
     modified_ns: int
     """when it last changed, as `listing.File` has it"""
     digest: str
-    """sha256 of its bytes; of a remote file, of its size and time"""
+    """`content_digest`: the sha256 of its bytes"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +78,8 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     """List a corpus and take its digests; errors name the file and the column before any work starts.
 
     uri: a file, folder or glob, of which README, LICENSE and their like are left out. digests: where to keep the
-    digests of local files between runs ("" for nowhere). A local file is identified by its bytes, a remote one by name,
-    size and time of change (on the hub: the hash it keeps): hashing it would cost a download.
+    digests between runs ("" for nowhere). A file is identified by its name and bytes, which are read once, on
+    the hub by the hash that it keeps.
     """
     listed = [file for file in list_files(uri) if file.size]
     found = [file for file in listed if not ABOUT.fullmatch(_name(file.uri))] or listed
@@ -82,24 +88,43 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     for batch in read_columns(found[0].uri, [column]):  # a missing column or an unreadable file shows here
         as_strings(batch.column(0), column, found[0].uri)
         break
-    known = _kept(digests) if digests and storage.exists(digests) else {}
-    base = base_of(uri)
-    files = []
-    for file in found:
-        stamp = f"{file.size} {file.modified_ns}"
-        if not storage.is_local(file.uri):
-            digest = hashlib.sha256(stamp.encode()).hexdigest()
-        elif known.get(file.uri, ["", ""])[0] == stamp:
-            digest = known[file.uri][1]
-        else:
-            digest = storage.digest(file.uri)
-            known[file.uri] = [stamp, digest]
-        name = name_below(base, file.uri)
-        files.append(CorpusFile(name=name, uri=file.uri, size=file.size, modified_ns=file.modified_ns, digest=digest))
-    if digests:
-        storage.write_record(digests, known)
+    base, known = base_of(uri), _digests_of(found, kept=digests)
+    files = [
+        CorpusFile(
+            name=name_below(base, file.uri),
+            uri=file.uri,
+            size=file.size,
+            modified_ns=file.modified_ns,
+            digest=known[file.uri],
+        )
+        for file in found
+    ]
     left_out = tuple(name_below(base, file.uri) for file in listed if file not in found)
     return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,), left_out=left_out)
+
+
+def _digests_of(files: Sequence[File], *, kept: str) -> dict[str, str]:
+    """Return the digests of files by location; those that changed since the digests were kept are read, side by side.
+
+    What was read is kept even if reading another file fails.
+    """
+    known = _kept(kept) if kept and storage.exists(kept) else {}
+    new = [file for file in files if known.get(file.uri, [""])[0] != _stamp(file)]
+    size = sum(file.size for file in new)
+    if size > TOLD_BYTES:
+        console.print(f"corpus: reads {size / 1e9:.1f} GB once, to know it by its bytes")
+    try:
+        with ThreadPoolExecutor(READERS) as readers:
+            for file, digest in zip(new, readers.map(content_digest, new), strict=True):
+                known[file.uri] = [_stamp(file), digest]
+    finally:
+        if kept and new:
+            storage.write_record(kept, known)
+    return {file.uri: known[file.uri][1] for file in files}
+
+
+def _stamp(file: File) -> str:
+    return f"{file.size} {file.modified_ns}"
 
 
 def united(corpora: Sequence[Corpus]) -> Corpus:

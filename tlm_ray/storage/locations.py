@@ -3,13 +3,19 @@
 import os
 import re
 from functools import lru_cache
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
 STORES = ("s3", "gs")  # schemes of object stores, each bucket of which has a client
+# Waits 25 ms x 2, x 4, ... between tries, 51 s in all; Arrow's own choice for a URI gives up after 6 s, AWS' standard
+# strategy when a process has met 100 failures
+S3_RETRIES = pafs.AwsDefaultS3RetryStrategy(max_attempts=11)
+S3_TEXTS = ("region", "scheme", "endpoint_override", "tls_ca_file_path")  # what an S3 location's query may say
+S3_SWITCHES = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open", "force_virtual_addressing")
 # the names of a URI's options that hold credentials
 SECRETS = r"sig|[^=&\s]*(?:key|token|secret|signature|password|credential)[^=&\s]*"
 
@@ -38,10 +44,31 @@ def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
 @lru_cache(maxsize=64)
 def _client(scheme: str, netloc: str, query: str) -> pafs.FileSystem:
     """Return the client of a bucket, one a process: each has connections, and credentials, of its own to get."""
-    if scheme == "s3" and "allow_delayed_open" not in query:
-        query += "&allow_delayed_open=true" if query else "allow_delayed_open=true"  # one request for a small file
-    uri = urlunsplit((scheme, netloc, "/", query, ""))
-    return pafs.FileSystem.from_uri(quote(uri, safe=URI_CHARACTERS))[0]
+    if scheme == "s3":
+        return _s3_client(netloc, query)
+    return pafs.FileSystem.from_uri(quote(urlunsplit((scheme, netloc, "/", query, "")), safe=URI_CHARACTERS))[0]
+
+
+def _s3_client(netloc: str, query: str) -> pafs.S3FileSystem:
+    """Return the client of a location's bucket, credentials and options; ValueError for an option that is none."""
+    credentials, _, bucket = netloc.rpartition("@")
+    options: dict[str, Any] = {"allow_delayed_open": True}  # one request for a small file
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        known = value in ("true", "false") if name in S3_SWITCHES else name in S3_TEXTS
+        if not known:
+            raise ValueError(
+                f"location s3://{bucket}: its option {name}={value} is none of {', '.join(S3_TEXTS)}, nor "
+                f"{', '.join(S3_SWITCHES)} with true or false"
+            )
+        options[name] = value == "true" if name in S3_SWITCHES else value
+    if credentials:
+        key, _, secret = credentials.partition(":")
+        options |= {"access_key": unquote(key), "secret_key": unquote(secret)}
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+        options.setdefault("endpoint_override", endpoint)
+    if not options.keys() & {"region", "endpoint_override"}:
+        options["region"] = pafs.resolve_s3_region(bucket)
+    return pafs.S3FileSystem(retry_strategy=S3_RETRIES, **options)
 
 
 def is_local(uri: str) -> bool:

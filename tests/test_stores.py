@@ -1,0 +1,67 @@
+"""The whole flow on an object store: what a local disk gives, when the store refuses requests and when it goes away."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from small import laid_out, small_flow
+from stores import door, query_of, store
+
+from tlm_ray import storage
+from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.runs.execution import Execution, make
+from tlm_ray.runs.pipeline import Flow
+
+pytestmark = pytest.mark.usefixtures("alone")
+RECORD = "record.json"  # which tells times and hosts
+
+
+@pytest.fixture(scope="module")
+def port():
+    with store() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    """What a training on a local disk leaves, by name."""
+    root = tmp_path_factory.mktemp("root")
+    from alone import in_this_process
+
+    with in_this_process():
+        return made_of(small_flow(data, root))
+
+
+def made_of(flow: Flow) -> dict[str, bytes]:
+    """Make the stages of one training; return the bytes below the root, without the records."""
+    make([laid_out(flow).metrics], flow.execution.root)
+    base = base_of(flow.execution.root)
+    found = {name_below(base, file.uri): file.uri for file in list_files(flow.execution.root)}
+    return {name: storage.read_bytes(uri) for name, uri in found.items() if not name.endswith(RECORD)}
+
+
+def on_store(data: Path, query: str, name: str, port: int) -> Flow:
+    """Return the flow over the small data, all of it in a bucket of its own."""
+    bucket = f"s3://key:secret@{name}"
+    storage.copy_folder(str(data), f"{bucket}/data{query_of(port)}")
+    corpus = open_corpus(f"{bucket}/data/corpus{query}", column="text")
+    root = f"{bucket}/root{query}"
+    return Flow(execution=Execution(root=root), corpus=corpus, task_root=f"{bucket}/data/tasks{query}")
+
+
+@pytest.mark.parametrize("refused", [0, 0.1])
+def test_a_store_that_refuses_some_requests_gives_the_bytes_of_a_local_disk(data, files, port, refused):
+    with door(port, refused=refused) as (seen, query):
+        assert made_of(on_store(data, query, f"refused-{10 * refused:.0f}", port)) == files
+    assert (seen.turned_away > 0) == (refused > 0)
+    print(dict(seen.requests), seen.turned_away)
+
+
+def test_a_store_that_goes_away_and_comes_back_gives_the_bytes_of_a_local_disk(data, files, port):
+    with door(port) as (seen, query):
+        flow = on_store(data, query, "away", port)
+        away = threading.Timer(0.5, seen.shut, [3.0])
+        away.start()
+        assert made_of(flow) == files
+        away.join()
