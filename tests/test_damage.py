@@ -63,6 +63,8 @@ def open_folder(folder: str, *names: str) -> None:
 
 
 def read_neighbours(folder: str) -> tuple[object, ...]:
+    for kept in Path(folder, "rankings").iterdir():
+        storage.read_table(str(kept))
     return SelectionStore.open(folder).read(), read_rank_counts(folder), read_dropped(folder)
 
 

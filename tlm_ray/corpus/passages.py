@@ -1,7 +1,8 @@
 """The passages stage: every document of a corpus cut into passages, one Parquet part per portion of the corpus.
 
 A passage's id is its place in the corpus: files in order of name, rows in order, passages in order. The list of parts
-holds a digest of each column of each row group, as it is when it was read, so that no damage is believed.
+holds a digest of each column of each row group, as it is when it was read, so that no damage is believed, and of each
+part the key of its portion, so that a corpus that has grown takes over the parts of what it was.
 """
 
 import hashlib
@@ -18,57 +19,85 @@ import pyarrow.parquet as pq
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
-from tlm_ray.corpus.portions import CUT_BYTES, TOGETHER_BYTES, Range, portions_of
+from tlm_ray.corpus.portions import Range, key_of, portions_of
 from tlm_ray.corpus.splitting import split_document
+from tlm_ray.listing import base_of, list_files, name_below
 
+PASSAGES_VERSION = 5  # since 5 parts have keys
 PARTS = "parts.json"
 WORK = "work"  # below a stage's folder, what only making it needs: its `scratch`
+COUNTS = ("documents", "empty_rows", "text_bytes")  # of a part
 READERS = 8  # small files that a worker fetches side by side
 SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
 ROW_GROUP = 8192  # passages; what is read to get at one of them
 
 
 def cut_passages(
-    folder: str, corpus: Corpus, *, passage_tokens: int, workers: int, share: float = 1.0
+    folder: str, corpus: Corpus, *, passage_tokens: int, workers: int, share: float = 1.0, beside: str = ""
 ) -> dict[str, Any]:
     """Cut a corpus into passages of about `passage_tokens` word pieces; returns the record's facts.
 
-    share: of the documents that are kept, drawn by a hash of their text. Rows without text are left out and counted.
-    ValueError if nothing is left.
+    share: of the documents that are kept, drawn by a hash of their text. beside: where the passages of other corpora
+    lie, from which the parts of equal portions are taken over. Rows without text are left out and counted. ValueError
+    if nothing is left.
     """
-    work = storage.join(folder, WORK, f"portions-{TOGETHER_BYTES}-{CUT_BYTES}")
-    items = [{"part": i, "portion": portion} for i, portion in enumerate(portions_of(corpus.files))]
-    arguments = (folder, work, corpus.column, passage_tokens, share)
+    options = {
+        "version": PASSAGES_VERSION,
+        "column": corpus.column,
+        "passage_tokens": passage_tokens,
+        "share": share,
+        **corpus.readers,
+    }
+    there, items = _parts_below(beside) if beside else {}, []
+    for number, portion in enumerate(portions_of(corpus.files)):
+        key = key_of(portion, options)
+        items.append({"part": number, "portion": portion, "key": key, "there": there.get(key)})
+    arguments = (folder, corpus.column, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
-    made.sort(key=lambda part: part["part"])
-    parts = [{name: part[name] for name in ("file", "passages", "groups", "digests")} for part in made]
-    passages = sum(part["passages"] for part in parts)
-    if not passages:
+    parts = [row["made"] for row in sorted(made, key=lambda row: row["part"])]
+    if not sum(part["passages"] for part in parts):
         raise ValueError(
             f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
         )
     storage.write_record(storage.join(folder, PARTS), {"parts": parts})
-    totals = {name: sum(part[name] for part in made) for name in ("documents", "empty_rows", "text_bytes")}
-    return {"passages": passages, **totals}
+    taken = sum(row["taken"] for row in made)
+    totals = {name: sum(part[name] for part in parts) for name in ("passages", *COUNTS)}
+    return totals | ({"parts_taken_over": taken} if taken else {})
+
+
+def _parts_below(folder: str) -> dict[str, dict[str, Any]]:
+    """Return the parts of all corpora that were cut, by the keys of their portions."""
+    found: dict[str, dict[str, Any]] = {}
+    base = base_of(folder)
+    for file in list_files(folder, f"/{PARTS}", missing_ok=True):
+        home = storage.join(folder, name_below(base, file.uri).removesuffix(f"/{PARTS}"))
+        for part in storage.read_record(file.uri)["parts"]:
+            if "key" in part:  # since version 5
+                found[part["key"]] = part | {"uri": storage.join(home, part["file"])}
+    return found
 
 
 class _Cutter:
     """Cuts one portion of a corpus into one part."""
 
-    def __init__(self, folder: str, work: str, column: str, passage_tokens: int, share: float):
-        self.folder, self.work, self.column = folder, work, column
+    def __init__(self, folder: str, column: str, passage_tokens: int, share: float):
+        self.folder, self.column = folder, column
         self.passage_tokens, self.share = passage_tokens, share
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         name = f"part-{item['part']:05d}"
-        done = storage.join(self.work, f"{name}.json")
-        if storage.exists(done):  # a run before this one was interrupted
-            return storage.read_record(done)
-        counts = {"documents": 0, "empty_rows": 0, "text_bytes": 0}
-        part = write_part(storage.join(self.folder, f"{name}.parquet"), self._passages(item["portion"], counts))
-        made = {"part": item["part"], "file": f"{name}.parquet", **part, **counts}
-        storage.write_record(done, made)
-        return made
+        done = storage.join(self.folder, WORK, f"{name}-{item['key'][:16]}.json")
+        if not storage.exists(done):  # a run before this one was not interrupted after it
+            uri = storage.join(self.folder, f"{name}.parquet")
+            taken = _take_over(item["there"], uri)
+            part = taken or self._cut_part(uri, item["portion"])
+            made = part | {"file": f"{name}.parquet", "key": item["key"]}
+            storage.write_record(done, {"part": item["part"], "made": made, "taken": bool(taken)})
+        return storage.read_record(done)
+
+    def _cut_part(self, uri: str, portion: list[Range]) -> dict[str, Any]:
+        counts = dict.fromkeys(COUNTS, 0)
+        return write_part(uri, self._passages(portion, counts)) | counts
 
     def _passages(self, portion: list[Range], counts: dict[str, int]) -> Iterator[pa.Table]:
         """Yield the passages of a portion, of which small files are fetched side by side."""
@@ -95,10 +124,24 @@ class _Cutter:
         return pa.table({"text": passages, "source": [file.name] * len(passages)}, SCHEMA)
 
 
+def _take_over(there: dict[str, Any] | None, uri: str) -> dict[str, Any] | None:
+    """Copy a part that another corpus has; None if there is none, or it is not as it was written."""
+    if there is None:
+        return None
+    try:
+        data = storage.read_bytes(there["uri"])
+    except OSError:  # taken away since it was listed
+        return None
+    if hashlib.sha256(data).hexdigest() != there["sha256"]:
+        return None
+    storage.write_bytes(uri, data)
+    return {name: value for name, value in there.items() if name != "uri"}
+
+
 def write_part(uri: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
     """Write passages, tables of text and source, as one part; return what the list of parts says of it.
 
-    That is how many passages it and each of its row groups have, and the digests of these groups' columns.
+    That is its sha256, how many passages it and each of its row groups have, and the digests of these groups' columns.
     """
     digests: dict[str, list[str]] = {name: [] for name in SCHEMA.names}
     groups: list[int] = []
@@ -113,7 +156,7 @@ def write_part(uri: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
                 groups.append(len(group))
                 for name, known in digests.items():
                     known.append(_digest(group[name]))
-    return {"passages": sum(groups), "groups": groups, "digests": digests}
+    return {"sha256": storage.digest(uri), "passages": sum(groups), "groups": groups, "digests": digests}
 
 
 def _digest(strings: pa.ChunkedArray) -> str:

@@ -1,9 +1,13 @@
 """A corpus in portions, one a task: some small files, a large one or a range of its lines.
 
-Portions follow from the files alone, so that the passages' parts and ids are the same for any number of workers.
+Portions follow from the files alone, so that the passages' parts and ids are the same for any number of workers. Small
+files that lie together are divided where their names say so, at a file in `MARK_BYTES`: where a file is added or taken
+away, only the portion changes that it is in, and maybe the next (as in content-defined chunking).
 """
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +15,7 @@ from tlm_ray.corpus.documents import can_be_cut, is_packed
 from tlm_ray.corpus.manifest import CorpusFile
 
 TOGETHER_BYTES = 8_000_000  # of small files in one portion, which are in memory together
+MARK_BYTES = 4_000_000  # of small files, at one of which a portion begins whatever lies before it
 PACKED_BYTES = 10  # that a byte of a packed file may stand for
 CUT_BYTES = 32_000_000  # of a large file's lines in one
 
@@ -30,13 +35,25 @@ def portions_of(files: Sequence[CorpusFile]) -> list[list[Range]]:
     room = 0
     for file in files:
         ranges, size = _ranges(file), file.size * (PACKED_BYTES if is_packed(file.uri) else 1)
-        if len(ranges) == 1 and size <= room:
+        if len(ranges) == 1 and size <= room and not _is_marked(file, size):
             portions[-1] += ranges
             room -= size
         else:
             portions += [[one] for one in ranges]
             room = TOGETHER_BYTES - size
     return portions
+
+
+def key_of(portion: Sequence[Range], options: Mapping[str, object]) -> str:
+    """Return the sha256 of all that decides a portion's passages: files, ranges and the options of cutting them."""
+    ranges = [(one.file.name, one.file.digest, one.bounds) for one in portion]
+    return hashlib.sha256(json.dumps([ranges, dict(options)]).encode()).hexdigest()
+
+
+def _is_marked(file: CorpusFile, size: int) -> bool:
+    """Say whether a portion begins at a file, by its name: the likelier, the larger it is."""
+    drawn = int.from_bytes(hashlib.blake2b(file.name.encode(), digest_size=8).digest()) / 2**64
+    return drawn * MARK_BYTES < size
 
 
 def _ranges(file: CorpusFile) -> list[Range]:

@@ -1,5 +1,6 @@
 """The ranges of passage ids that a corpus is worked on in."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,5 +27,18 @@ class Shards:
 
     def items(self) -> list[dict[str, int]]:
         """List the ranges as items for `parallel.each`."""
-        bounds = [self.passages * i // self.count for i in range(self.count + 1)]
-        return [{"shard": i, "start": a, "stop": b, "passages": b - a} for i, (a, b) in enumerate(pairwise(bounds))]
+        return _items(pairwise(self.passages * i // self.count for i in range(self.count + 1)))
+
+
+def items_within(ranges: Iterable[Sequence[int]]) -> list[dict[str, int]]:
+    """Cut ranges of ids, none empty, into such of at most 50,000; list these as items for `parallel.each`."""
+    pieces = ((start, stop, -(-(stop - start) // SHARD_PASSAGES)) for start, stop in ranges)
+    return _items(
+        both
+        for start, stop, count in pieces
+        for both in pairwise(start + (stop - start) * i // count for i in range(count + 1))
+    )
+
+
+def _items(ranges: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+    return [{"shard": i, "start": a, "stop": b, "passages": b - a} for i, (a, b) in enumerate(ranges)]

@@ -1,26 +1,45 @@
 """The statistics of a whole corpus, counted shard by shard on the cluster."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from tlm_ray import parallel, storage
+from tlm_ray.corpus.growth import largest_within
 from tlm_ray.corpus.passages import WORK, PassageStore
 from tlm_ray.retrieval.engine.analyzer import Analyzer
 from tlm_ray.retrieval.engine.statistics import Statistics
-from tlm_ray.retrieval.shards import Shards
+from tlm_ray.retrieval.shards import Shards, items_within
 
 STATISTICS = "statistics.arrow"
 FILES_MERGED = 16  # in a task's memory
 
 
-def collect_statistics(folder: str, passages: str, *, analyzer: Analyzer, shards: int, workers: int) -> dict[str, Any]:
-    """Count the whole corpus once: passages, term occurrences and the document frequency of every term."""
-    ranges = Shards.of(len(PassageStore.open(passages)), shards=shards, workers=workers)
-    work = storage.join(folder, WORK, f"shards-{ranges.count}")
+def collect_statistics(
+    folder: str,
+    passages: str,
+    *,
+    analyzer: Analyzer,
+    shards: int,
+    workers: int,
+    earlier: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """Count the whole corpus once: passages, term occurrences and the document frequency of every term.
+
+    earlier: the folders of the statistics of other corpora, and of their `passages`: if this one has grown from one of
+    them, only the passages that are new are counted.
+    """
+    store = PassageStore.open(passages)
+    if before := largest_within(store, earlier):
+        result, growth = before
+        items, counted = items_within(growth.new.tolist()), [storage.join(result["folder"], STATISTICS)]
+        work = storage.join(folder, WORK, f"grown-{crc32(growth.new.tobytes()):08x}")
+    else:
+        ranges = Shards.of(len(store), shards=shards, workers=workers)
+        items, counted, work = ranges.items(), [], storage.join(folder, WORK, f"shards-{ranges.count}")
     arguments = (passages, work, analyzer)
-    made = parallel.each(
-        ranges.items(), _Counter, arguments=arguments, workers=workers, title="count terms", size="passages"
-    )
-    return _merge([row["file"] for row in made], storage.join(folder, STATISTICS), work, workers)
+    made = parallel.each(items, _Counter, arguments=arguments, workers=workers, title="count terms", size="passages")
+    return _merge([*counted, *(row["file"] for row in made)], storage.join(folder, STATISTICS), work, workers)
 
 
 def _merge(files: list[str], to: str, work: str, workers: int) -> dict[str, Any]:

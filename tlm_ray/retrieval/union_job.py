@@ -2,7 +2,8 @@
 
     shards -> (merge in groups) -> (merge, a task a span of queries) -> (unite, a task a range of passages) -> selection
 
-What a task leaves for each of the next is a piece of its file.
+What a task leaves for each of the next is a piece of its file. A search may keep more of each query's ranking than it
+chooses from: what `growing` needs when the corpus has grown.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Spans:
     queries: int
     """of all ranges"""
     depth: int
-    """passages that each may choose"""
+    """passages of each that are ranked"""
     bounds: tuple[tuple[int, int], ...]
     """first query of each range, and the one after its last"""
 
@@ -52,17 +53,34 @@ def ranges_of(passages: int, *, places: int, workers: int) -> Shards:
     return Shards(passages=passages, count=max(1, min(passages, max(workers, -(-places // min(PLACES, TEXTS))))))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept of all rankings for the day that the corpus has grown."""
+
+    folder: str
+    """where"""
+    rest: np.ndarray
+    """float32 (queries,): a bound of the scores of passages that were not searched, 0 where all were"""
+
+
 def unite(
-    work: str, shards: Shards, spans: Spans, ranges: Shards, *, rows: np.ndarray, workers: int
+    work: str,
+    files: list[str],
+    spans: Spans,
+    ranges: Shards,
+    *,
+    rows: np.ndarray,
+    depth: int,
+    workers: int,
+    kept: Kept | None = None,
 ) -> list[np.ndarray]:
     """Merge the shards' rankings and keep each passage once, with its best rank: a `chosen_file` for each range.
 
-    work: the folder of the shards' files. rows: int64 (queries,), the training row that each query stands for. Returns
-    how many passages of each range have each rank, int64.
+    files: the shards' `shard_file`s. rows: int64 (queries,), the training row that each query stands for. depth:
+    passages that each query chooses. Returns how many passages of each range have each rank, int64.
     """
     items = [{"span": i, "first": first, "last": last} for i, (first, last) in enumerate(spans.bounds)]
-    files = [shard_file(work, shard) for shard in range(shards.count)]
-    read = (work, _merged_in_groups(work, files, spans, workers), spans.depth, ray.put(rows), ranges)
+    read = (work, _merged_in_groups(work, files, spans, workers), spans, depth, ray.put(rows), ranges, kept)
     parallel.ray_tasks(items, _merge_span, arguments=read, workers=workers, title="merge")
     return unite_ranges(work, len(items), ranges, workers=workers)
 
@@ -90,6 +108,11 @@ def chosen_file(work: str, number: int) -> str:
     return storage.join(work, f"chosen-{number:05d}.arrow")
 
 
+def kept_file(folder: str, span: int, spans: Spans) -> str:
+    """Return where a selection keeps the rankings of a span's queries: ids, scores and what no other score exceeds."""
+    return storage.join(folder, "rankings", f"{spans.depth}-{span:05d}-of-{len(spans.bounds):05d}.arrow")
+
+
 def _span_file(work: str, span: int) -> str:
     return storage.join(work, f"span-{span:05d}.pieces")
 
@@ -105,25 +128,40 @@ def _merged_in_groups(work: str, files: list[str], spans: Spans, workers: int) -
 
 def _merge_group(item: dict[str, Any], spans: Spans) -> str:
     """Merge the rankings of some shards, span by span; return the file that holds them."""
-    merged = (
-        Rankings.of(_merged(item["files"], span, queries=last - first, k=spans.depth)).to_table()
+    tables = (
+        Rankings.of(merged(item["files"], span, queries=last - first, k=spans.depth)).to_table()
         for span, (first, last) in enumerate(spans.bounds)
     )
-    storage.write_pieces(item["to"], merged)
+    storage.write_pieces(item["to"], tables)
     return item["to"]
 
 
-def _merged(files: list[str], span: int, *, queries: int, k: int) -> TopK:
+def merged(files: list[str], span: int, *, queries: int, k: int) -> TopK:
+    """Merge what the files of shards hold of one span of queries."""
     read = (storage.read_piece(file, span) for file in files)
     return merge_rankings(map(Rankings.from_table, read), queries=queries, k=k)
 
 
 def _merge_span(
-    item: dict[str, int], work: str, files: list[str], depth: int, rows: np.ndarray, ranges: Shards
+    item: dict[str, int],
+    work: str,
+    files: list[str],
+    spans: Spans,
+    depth: int,
+    rows: np.ndarray,
+    ranges: Shards,
+    kept: Kept | None,
 ) -> None:
     """Merge the rankings of some queries, and leave what they chose of each range of passages."""
-    top = _merged(files, item["span"], queries=item["last"] - item["first"], k=depth)
-    write_span(work, item["span"], best_ranks(top, rows[item["first"] : item["last"]]), ranges)
+    span, mine = item["span"], slice(item["first"], item["last"])
+    top = merged(files, span, queries=item["last"] - item["first"], k=spans.depth)
+    if kept is not None:
+        rest = pa.array(np.maximum(kept.rest[mine], top.scores[:, -1]))
+        storage.write_table(
+            kept_file(kept.folder, span, spans), Rankings.of(top).to_table().append_column("rest", rest)
+        )
+    chosen = best_ranks(TopK(top.ids[:, :depth], top.scores[:, :depth]), rows[mine])
+    write_span(work, span, chosen, ranges)
 
 
 def _unite_range(item: dict[str, int], work: str, spans: int) -> np.ndarray:

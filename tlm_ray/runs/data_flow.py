@@ -9,7 +9,7 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus import packages
 from tlm_ray.corpus.manifest import Corpus, open_corpus
-from tlm_ray.corpus.passages import WORK, cut_passages
+from tlm_ray.corpus.passages import PASSAGES_VERSION, WORK, cut_passages
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.corpus.task_columns import Columns
 from tlm_ray.corpus.tasks import UNNAMED, Task, read_task, write_task
@@ -19,8 +19,8 @@ from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.stages import Stage
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
-# since 3, 3 and 2 what they write, and all that is made of it, carries its sha256; since 4 parts are of equal size
-DOCUMENTS_VERSION, PASSAGES_VERSION, TASK_VERSION = 3, 4, 2
+# since these what they write, and all that is made of it, carries its sha256
+DOCUMENTS_VERSION, TASK_VERSION = 3, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,8 @@ class DataFlow:
         """The corpus cut into passages."""
         corpus, share = self.corpus_of(recipe), recipe.corpus_share
         parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
-        options: dict[str, Any] = parameters | {"workers": self.execution.workers}
+        beside = storage.join(self.execution.root, "passages")
+        options: dict[str, Any] = parameters | {"workers": self.execution.workers, "beside": beside}
         if corpus is None:
             return Stage(
                 name="passages",

@@ -18,6 +18,7 @@ from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.statistics_job import collect_statistics
 from tlm_ray.runs import work
 from tlm_ray.runs.data_flow import DataFlow
+from tlm_ray.runs.earlier import of_other_corpora
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.sources import FlowSources
 from tlm_ray.runs.stages import Stage, Stages
@@ -72,17 +73,22 @@ class Flow(DataFlow):
     def statistics(self, passages: Stage, analyzer: Analyzer) -> Stage:
         """Document frequencies and mean length over the whole corpus."""
         run = self.execution
-        return Stage(
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            how: dict[str, Any] = {"shards": run.shards, "workers": run.workers}
+            earlier = of_other_corpora(stage, run.root)
+            return collect_statistics(folder, inputs["passages"], analyzer=analyzer, earlier=earlier, **how)
+
+        stage = Stage(
             name="statistics",
             version=2,
             parameters={"analyzer": analyzer},
             inputs={"passages": passages},
-            make=lambda folder, inputs: collect_statistics(
-                folder, inputs["passages"], analyzer=analyzer, shards=run.shards, workers=run.workers
-            ),
+            make=make,
             scratch=WORK,
             cost={"seconds": 20.0},
         )
+        return stage
 
     def neighbours(self, recipe: Recipe, passages: Stage, task: Stage) -> Stage:
         """The passages that the method chose for the task's training texts, ranked."""

@@ -43,15 +43,15 @@ def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
     """Return a reason for each stage that is to make, inputs first."""
     there = found(stages, root)
     wanted = [stage for stage in unique(stages) if stage.fingerprint not in there]
-    records = {name: _records(root, name) for name in {stage.name for stage in wanted}}
+    made = {name: records(root, name) for name in {stage.name for stage in wanted}}
     stand_ins = {fingerprint: fingerprint for fingerprint in there}  # of a stage, or of the nearest to it
     found_reasons = []
     for stage in wanted:
         expected = {name: stand_ins.get(source.fingerprint, "") for name, source in stage.inputs.items()}
         own = dict(_flat({"version": stage.version, **stage.recipe["parameters"]}))
-        distances = [each.distance(own, expected) for each in records[stage.name]]
+        distances = [each.distance(own, expected) for each in made[stage.name]]
         least = min(distances, default=0)
-        level = [each for each, far in zip(records[stage.name], distances, strict=True) if far == least]
+        level = [each for each, far in zip(made[stage.name], distances, strict=True) if far == least]
         nearest = min(level, key=lambda each: each.gap(own), default=None)
         stand_ins[stage.fingerprint] = nearest.fingerprint if nearest else ""
         found_reasons.append(
@@ -66,7 +66,7 @@ def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Record:
+class Record:
     """A stage that was made."""
 
     recipe: Mapping[str, Any]
@@ -117,7 +117,7 @@ class _Record:
                 yield name, *pair
 
 
-def _records(root: str, name: str) -> list[_Record]:
+def records(root: str, name: str) -> list[Record]:
     """Read what stages of a name were made under the root."""
     folder = storage.join(root, name)
     if not storage.exists(folder):
@@ -126,7 +126,7 @@ def _records(root: str, name: str) -> list[_Record]:
         read = list(
             readers.map(storage.read_record, [file.uri for file in list_files(folder, RECORD, missing_ok=True)])
         )
-    return [_Record(recipe=record["recipe"], parts=record.get("parts", {})) for record in read]
+    return [Record(recipe=record["recipe"], parts=record.get("parts", {})) for record in read]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -125,10 +125,10 @@ def index_passages(
     norm = k1 * (1 - b + b * bags.lengths / mean_terms)
     limit = float(np.log1p((passages - 0.5) / 1.5)) if passages else 1.0
     postings = _arrange(bags, number, found, norm)
-    return Index(analyzer, len(bags.sizes), limit, terms, _idf(frequency, passages), postings, k1, b)
+    return Index(analyzer, len(bags.sizes), limit, terms, idf(frequency, passages), postings, k1, b)
 
 
-def _idf(frequency: np.ndarray, passages: int) -> np.ndarray:
+def idf(frequency: np.ndarray, passages: int) -> np.ndarray:
     """Lucene's inverse document frequency of each term: log(1 + (N - df + 0.5) / (df + 0.5)), never negative."""
     return np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.engine.analyzer import Analyzer
-from tlm_ray.retrieval.engine.index import K1, B, index_passages
+from tlm_ray.retrieval.engine.index import K1, B, idf, index_passages
 from tlm_ray.retrieval.engine.kernel import search
 from tlm_ray.retrieval.engine.queries import Queries, distinct_bags
 from tlm_ray.retrieval.engine.statistics import Statistics
@@ -51,9 +51,28 @@ class Bm25(Method):
 
         task = load_task(inputs["task"])
         queries, rows = distinct_bags(self.queries(task.train_texts), self.analyzer)
-        arguments = (self.analyzer, ray.put(read_statistics(inputs["statistics"])), self.k1, self.b)
-        options: dict[str, Any] = {"searcher": Bm25Searcher, "arguments": arguments}
+        statistics = read_statistics(inputs["statistics"])
+        arguments = (self.analyzer, ray.put(statistics), self.k1, self.b)
+
+        def rise(earlier: Mapping[str, str]) -> np.ndarray:
+            read = Queries.read(queries, self.analyzer)
+            return rises(read, read_statistics(earlier["statistics"]), statistics)
+
+        options: dict[str, Any] = {"searcher": Bm25Searcher, "arguments": arguments, "rise": rise}
         return search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)
+
+
+def rises(queries: Queries, before: Statistics, now: Statistics) -> np.ndarray:
+    """Return by what factor a passage's score for each query may be larger than it was, float64 (queries,).
+
+    A score is a sum over the query's terms of idf times count / (count + norm), and norm falls at most in proportion to
+    the mean length. A term that no passage had adds nothing to a passage that was there.
+    """
+    terms = queries.terms
+    known = before.of_terms(terms)
+    ratio = np.where(known > 0, idf(now.of_terms(terms), now.passages) / idf(known, before.passages), 0.0)
+    largest = np.maximum.reduceat(ratio[queries.numbers], queries.start[:-1])
+    return largest * max(1.0, now.mean_terms / before.mean_terms)
 
 
 class Bm25Searcher:

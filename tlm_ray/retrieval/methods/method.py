@@ -5,7 +5,7 @@ import Ray, and all that needs it, where it is used: a recipe names a method wit
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
@@ -25,6 +25,9 @@ class Search:
     """actors side by side"""
     gpus: float = 0
     """GPUs that an actor may use"""
+    earlier: Sequence[Mapping[str, str]] = ()
+    """selections that the same method made for the same task in other corpora: `folder`, and the folders that `find`
+    had then"""
 
 
 class Sources(Protocol):

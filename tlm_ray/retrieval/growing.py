@@ -1,0 +1,108 @@
+"""Search of a corpus that has grown: what an earlier search of its old part tells saves searching that again.
+
+An earlier search kept, of each query, the best passages and `rest`, a score that no other passage exceeds. Statistics
+of the larger corpus change a passage's score at most by a known factor (`rise`). So
+
+    new passages and the earlier best -> searched with all queries
+    old passages that were not among these -> searched with the queries whose k-th best score they might reach
+
+and what is left out of the second search could not have been chosen: the result is that of searching everything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tlm_ray import parallel, storage
+from tlm_ray.corpus.growth import Growth
+from tlm_ray.retrieval.union_job import Spans, kept_file, merged
+
+# Whole-numbered weights and sums are off by less than a thousandth, as is shown in `engine.kernel` and `engine.index`,
+# for passages of up to 300,000 times the mean length
+SLACK = 1.001
+CANDIDATES = "candidates.arrow"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some passages of a corpus, for a worker that opens what lies in files."""
+
+    ranges: np.ndarray
+    """int64 (ranges, 2), in order: their ids"""
+    left_out: np.ndarray
+    """int64, ascending: ids that are none of them"""
+    candidates: str
+    """where `write_candidates` wrote"""
+    without: bool = False
+    """the candidates are none of them either, instead of more of them"""
+
+    def opened(self) -> "OpenPart":
+        """Read the candidates."""
+        return OpenPart(self, storage.read_table(self.candidates)["passage"].to_numpy())
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """Some passages of a corpus."""
+
+    part: Part
+    candidates: np.ndarray
+    """int64, ascending"""
+
+    def within(self, start: int, stop: int) -> np.ndarray:
+        """Return the ids of those from start to below stop, int64 in ascending order."""
+        part, candidates = self.part, _between(self.candidates, start, stop)
+        some = np.clip(part.ranges, start, stop)
+        ranges = [np.arange(low, high) for low, high in some[some[:, 0] < some[:, 1]]]
+        ids = np.setdiff1d(np.concatenate([np.zeros(0, np.int64), *ranges]), _between(part.left_out, start, stop))
+        return np.setdiff1d(ids, candidates) if part.without else np.union1d(ids, candidates)
+
+
+def _between(ids: np.ndarray, start: int, stop: int) -> np.ndarray:
+    return ids[slice(*np.searchsorted(ids, [start, stop]))]
+
+
+def can_grow(earlier: Mapping[str, str], spans: Spans) -> bool:
+    """Say whether a selection kept what growing needs, of the same spans of queries."""
+    return all(storage.exists(kept_file(earlier["folder"], span, spans)) for span in range(len(spans.bounds)))
+
+
+def write_candidates(work: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
+    """Write the ids, in the larger corpus, of all passages that an earlier search kept; return where they lie."""
+    uri = storage.join(work, CANDIDATES)
+    found = np.zeros(0, np.int64)
+    for span in range(len(spans.bounds)):
+        kept = storage.read_table(kept_file(earlier["folder"], span, spans))
+        found = np.union1d(found, pc.list_flatten(kept["id"]).to_numpy())
+    storage.write_table(uri, pa.table({"passage": np.sort(growth.moved(found))}))
+    return uri
+
+
+def bounds_of_rest(
+    files: list[str], spans: Spans, earlier: Mapping[str, str], *, depth: int, rise: np.ndarray, workers: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bound the scores of the old passages that the first search left out.
+
+    files: what the first search found. depth: passages that a query chooses. rise: float64 (queries,), by what factor a
+    score may have risen. Returns the bounds, float32 (queries,), and the queries whose choice these passages might
+    enter, int64.
+    """
+    items = [{"span": i, "first": first, "last": last} for i, (first, last) in enumerate(spans.bounds)]
+    arguments = (files, spans, dict(earlier), depth, rise)
+    made = parallel.ray_tasks(items, _bound_span, arguments=arguments, workers=workers, title="bound")
+    return np.concatenate([bound for bound, _ in made]), np.flatnonzero(np.concatenate([open for _, open in made]))
+
+
+def _bound_span(
+    item: dict[str, int], files: list[str], spans: Spans, earlier: Mapping[str, str], depth: int, rise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of a span's queries, float32, and whether the rest might enter their choice, bool."""
+    first, last = item["first"], item["last"]
+    rest = storage.read_table(kept_file(earlier["folder"], item["span"], spans))["rest"].to_numpy()
+    bound = np.nextafter((rest * rise[first:last] * SLACK).astype(np.float32), np.float32(np.inf))
+    bound = np.where(rest > 0, bound, np.float32(0))
+    top = merged(files, item["span"], queries=last - first, k=spans.depth)
+    return bound, (bound > 0) & (bound >= top.scores[:, depth - 1])
