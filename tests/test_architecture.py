@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
-LEAVES = {"storage", "listing", "digests", "identity", "parallel", "console", "process", "opening"}
+LEAVES = {
+    "storage", "listing", "digests", "identity", "parallel", "console", "process", "opening", "events", "metrics",
+}  # fmt: skip
 MAY_IMPORT = {
     "corpus": LEAVES,
     "retrieval": LEAVES | {"corpus"},
@@ -23,8 +25,10 @@ MAY_IMPORT = {
     "listing": {"storage"},
     "digests": {"storage", "listing"},
     "identity": set(),
-    "parallel": {"console", "process"},
+    "parallel": {"console", "process", "events", "metrics"},
     "console": set(),
+    "events": {"storage"},
+    "metrics": set(),
     "process": set(),
     "opening": set(),
     "": {

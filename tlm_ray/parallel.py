@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from tlm_ray import events, metrics
 from tlm_ray.console import console
 from tlm_ray.process import keep_memory, tune_torch
 
@@ -41,7 +42,8 @@ def each(
     gpus: what each actor needs instead of a CPU. A worker's own ValueError or OSError is raised here, be it of its
     constructor or of an item; OSError names an item whose worker dies again and again.
     """
-    pool, progress = _Pool(items, worker, arguments, gpus, title), _Progress(title, items, size)
+    progress = _Progress(title, items, size)
+    pool = _Pool(items, worker, arguments, gpus, progress)
     try:
         for _ in range(min(max(1, workers), len(items))):
             pool.start()
@@ -50,6 +52,7 @@ def each(
             yield row
     finally:
         pool.end()
+        progress.end()
 
 
 READY = -1  # instead of an item's place, of an actor that makes its worker
@@ -59,12 +62,17 @@ class _Pool:
     """Actors, each of which makes a worker and then has one item at a time."""
 
     def __init__(
-        self, items: Sequence[dict[str, Any]], worker: type, arguments: Sequence[Any], gpus: float, title: str
+        self,
+        items: Sequence[dict[str, Any]],
+        worker: type,
+        arguments: Sequence[Any],
+        gpus: float,
+        progress: "_Progress",
     ):
         # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
         self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
         self.actor: Any = ray.remote(num_cpus=self.needs.get("CPU", 0), num_gpus=gpus)(_Actor)
-        self.items, self.made_of, self.title = items, (worker, *arguments), title
+        self.items, self.made_of, self.title, self.progress = items, (worker, *arguments), progress.title, progress
         self.waiting, self.lost = deque(range(len(items))), Counter[int]()
         self.working: dict[Any, tuple[Any, int]] = {}
 
@@ -86,6 +94,7 @@ class _Pool:
             if self.waiting:
                 following = self.waiting.popleft()
                 self.working[actor.work.remote(self.items[following])] = actor, following
+                self.progress.queue(len(self.waiting))
             if place != READY:
                 yield place, row
 
@@ -97,6 +106,7 @@ class _Pool:
             raise ChildProcessError(f"{what}: {DIED}")
         if place != READY:
             self.waiting.appendleft(place)
+            self.progress.lost(place, len(self.waiting))
         self.start()
 
     def end(self) -> None:
@@ -134,14 +144,18 @@ def ray_tasks(
     waiting = list(range(len(items)))[::-1]
     running: dict[Any, int] = {}
     results: dict[int, Any] = {}
-    while waiting or running:
-        while waiting and len(running) < max(1, workers):
-            place = waiting.pop()
-            running[remote.remote(items[place], *arguments)] = place
-        for reference in ray.wait(list(running))[0]:
-            place = running.pop(reference)
-            results[place] = _result(reference, _part(title, place, items))
-            progress.done(place)
+    try:
+        while waiting or running:
+            while waiting and len(running) < max(1, workers):
+                place = waiting.pop()
+                running[remote.remote(items[place], *arguments)] = place
+                progress.queue(len(waiting))
+            for reference in ray.wait(list(running))[0]:
+                place = running.pop(reference)
+                results[place] = _result(reference, _part(title, place, items))
+                progress.done(place)
+    finally:
+        progress.end()
     return [results[place] for place in range(len(items))]
 
 
@@ -151,17 +165,39 @@ def _part(title: str, place: int, items: Sequence[dict[str, Any]]) -> str:
 
 
 class _Progress:
-    """Prints a line every few seconds while there is more to do."""
+    """Tells those who watch how far the items are, and prints a line every few seconds while there is more to do."""
 
     def __init__(self, title: str, items: Sequence[dict[str, Any]], size: str):
         self.title, self.size = title, size
         self.sizes = [item[size] if size else 1 for item in items]
         self.parts = self.work = 0
         self.started = self.reported = time.monotonic()
+        self.queue(len(items))
+
+    def queue(self, waiting: int) -> None:
+        """Tell how many items wait; what neither waits nor is done is worked on."""
+        self.waiting = waiting
+        metrics.ITEMS_WAITING.set(waiting, work=self.title)
+        metrics.ITEMS_RUNNING.set(len(self.sizes) - self.parts - waiting, work=self.title)
+
+    def lost(self, place: int, waiting: int) -> None:
+        """Count the item at a place as begun anew."""
+        self.queue(waiting)
+        metrics.ITEMS_LOST.add(work=self.title)
+        events.warn("item begun anew", work=self.title, part=place + 1, parts=len(self.sizes))
+
+    def end(self) -> None:
+        """Tell that nothing is worked on any more, be it done or given up."""
+        self.parts = len(self.sizes)
+        self.queue(0)
 
     def done(self, place: int) -> None:
         """Count the item at a place as done."""
         self.parts, self.work = self.parts + 1, self.work + self.sizes[place]
+        self.queue(self.waiting)
+        metrics.ITEMS.add(work=self.title)
+        if self.size == "passages":
+            metrics.PASSAGES.add(self.sizes[place], work=self.title)
         now = time.monotonic()
         if now - self.reported > REPORT_EVERY_S and self.parts < len(self.sizes):
             rate = self.work / (now - self.started)
@@ -207,6 +243,7 @@ def _wait(references: list[Any], what: str, needs: Mapping[str, float]) -> Any:
         if not told and not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
             asked = ", ".join(f"{name} {amount:g}" for name, amount in needs.items())
             console.print(f"[yellow]waits[/]  {what}: no node of the cluster has {asked}; it begins when one comes")
+            events.warn("waits for a node", work=what, resources=asked)
             told = True
     return ready[0]
 

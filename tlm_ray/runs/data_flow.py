@@ -8,6 +8,7 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus import packages
+from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import PASSAGES_VERSION, WORK, cut_passages
 from tlm_ray.corpus.scores import Metric
@@ -109,6 +110,7 @@ class DataFlow:
                     folder, read_task(_whole(inputs["documents"], "task"), metric="accuracy")
                 ),
                 cost={"seconds": 1.0},
+                label=name,
             )
         task = self.read(name)
         return Stage(
@@ -118,6 +120,7 @@ class DataFlow:
             parts={"digests": dict(zip(("train", "dev", "test"), task.digests, strict=True))},
             make=lambda folder, _: write_task(folder, task),
             cost={"seconds": 1.0},
+            label=short_name(name),
         )
 
     def read(self, name: str) -> Task:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.markup import escape
 
-from tlm_ray import storage
+from tlm_ray import events, storage
 from tlm_ray.console import console
 from tlm_ray.runs.locks import StageLocked
 from tlm_ray.training.errors import TrainingStopped
@@ -24,7 +24,9 @@ def plain_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         console.print("[yellow]interrupted[/] run the same command again to go on")
         sys.stdout.flush()
+        events.warn("run interrupted")
         os._exit(130)  # threads that wait for trainings would hold the process; Ray's processes end with it
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
         console.print(f"[bold red]error[/] {escape(storage.shown(str(error)))}")
+        events.fail("run failed", error=str(error))
         raise SystemExit(2) from error

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.markup import escape
 
-from tlm_ray import storage
+from tlm_ray import events, metrics, storage
 from tlm_ray.console import console
 from tlm_ray.runs.locks import locked
-from tlm_ray.runs.stages import RECORD, Stage, found
+from tlm_ray.runs.stages import DIGITS, RECORD, Stage, found
 from tlm_ray.training.settings import Compute
 
 
@@ -136,6 +136,7 @@ class _Making:
                 self._ask(at_once)
                 self._start(pool)
         finally:  # interrupted: what runs is left behind, and continued by the next run
+            self._tell(waiting=[], running=[])
             pool.shutdown(wait=not self.running, cancel_futures=True)
         if self.failed:
             raise next(iter(self.failed.values()))
@@ -154,6 +155,12 @@ class _Making:
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
                 self.running[pool.submit(make_one, stage, self.root, self.expected.get(stage.fingerprint))] = stage
+        self._tell(self.waiting, list(self.running.values()))
+
+    def _tell(self, waiting: Sequence[Stage], running: Sequence[Stage]) -> None:
+        for lane in self.room:
+            metrics.STAGES_WAITING.set(sum(stage.lane == lane for stage in waiting), lane=lane)
+            metrics.STAGES_RUNNING.set(sum(stage.lane == lane for stage in running), lane=lane)
 
     def _ready(self, stage: Stage) -> bool:
         """Found stages start at once: nothing reads their inputs, which may not be in the list at all."""
@@ -171,6 +178,8 @@ class _Making:
         error = future.exception()
         if error is not None:
             console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {escape(storage.shown(str(error)))}")
+            metrics.STAGES.add(stage=stage.name, outcome="failed")
+            events.fail("stage failed", **_words(stage), error=str(error))
             self.failed[stage.fingerprint] = error
             return
         self.records[stage.fingerprint] = future.result()
@@ -204,13 +213,14 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
     record = stage.record(root)
     if record is not None:
         console.print(f"[green]found[/]  {label}")
-        return record
+        return _found(stage, record)
     folder = stage.folder(root)
     with locked(root, stage.folder("")) as lock:
         record = stage.record(root)  # another job may have made it while this one came for the lock
         if record is not None:
-            return record
+            return _found(stage, record)
         console.print(f"[yellow]make[/]   {label}")
+        events.tell("stage begun", **_words(stage))
         started = time.monotonic()
         facts = stage.make(folder, {name: source.folder(root) for name, source in stage.inputs.items()})
         record = {
@@ -225,7 +235,21 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         storage.write_record(storage.join(folder, RECORD), record)
         _tidy(stage, folder)
     console.print(f"[bold]made[/]   {label} in {record['seconds']:.1f} s{_say(facts)}")
+    metrics.STAGES.add(stage=stage.name, outcome="made")
+    metrics.STAGE_SECONDS.observe(record["seconds"], stage=stage.name)
+    events.tell("stage made", **_words(stage), seconds=record["seconds"])
     return record
+
+
+def _found(stage: Stage, record: dict[str, Any]) -> dict[str, Any]:
+    metrics.STAGES.add(stage=stage.name, outcome="found")
+    events.tell("stage found", **_words(stage))
+    return record
+
+
+def _words(stage: Stage) -> dict[str, str]:
+    """Return what events are searched by."""
+    return {"stage": stage.name, "fingerprint": stage.fingerprint[:DIGITS], "task": stage.task}
 
 
 def _tidy(stage: Stage, folder: str) -> None:

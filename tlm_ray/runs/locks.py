@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from tlm_ray import storage
+from tlm_ray import events, storage
 from tlm_ray.listing import File, base_of, list_files, name_below
 
 LOCKS = "locks"  # below the root: the claims of what is being made
@@ -63,6 +63,7 @@ class Lock:
     def check(self) -> None:
         """StageLocked if the claim fell, because this job gave no sign of life for a minute."""
         if not storage.exists(self.uri):
+            events.warn("lock lost", **_words(self.stage))
             raise StageLocked(
                 f"stage {self.stage!r}: this job gave no sign of life for {STALE_S:.0f} s, and another took over; what "
                 "it has made is left to that one"
@@ -79,6 +80,7 @@ def locked(root: str, stage: str) -> Iterator[Lock]:
     folder = storage.join(root, LOCKS, name)
     uri = storage.join(folder, f"{fingerprint}-{uuid.uuid4().hex}.json")
     _take(uri, folder, stage)
+    events.tell("lock taken", **_words(stage))
     done = threading.Event()
     beating = threading.Thread(target=_keep_beating, args=(uri, done), daemon=True)
     beating.start()
@@ -113,6 +115,7 @@ def _take(uri: str, folder: str, stage: str) -> None:
         storage.delete(uri)
         if pause is None:
             raise StageLocked(_held(stage, *others[0]))
+        events.tell("lock waited for", **_words(stage), host=others[0][1].host, process=others[0][1].pid)
         time.sleep(random.uniform(0, pause))
 
 
@@ -132,6 +135,11 @@ def _others(uri: str, folder: str) -> list[tuple[File, Claim]]:
         else:
             found.append((file, claim))
     return found
+
+
+def _words(stage: str) -> dict[str, str]:
+    name, _, fingerprint = stage.rpartition("/")
+    return {"stage": name, "fingerprint": fingerprint}
 
 
 def _read(uri: str) -> Claim | None:

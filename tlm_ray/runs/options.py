@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.markup import escape
 
-from tlm_ray import storage
+from tlm_ray import events, storage
 from tlm_ray.console import console
 from tlm_ray.corpus.manifest import Corpus, open_corpus, united
 from tlm_ray.corpus.task_columns import Columns
@@ -130,6 +130,8 @@ class Folders:
     """where tables and figures go"""
     shared_root: bool = False
     """the root is a local path, but one folder on every node (NFS)"""
+    log_json: str = ""
+    """file that gets a line of JSON for each event, - for stderr"""
 
     def __post_init__(self) -> None:
         settle(self, storage.absolute, "root", "out")
@@ -195,7 +197,8 @@ class Cluster(Workers):
 
 
 def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | None = None) -> Flow:
-    """Open the corpora, which finds what is wrong with them, and return the flow that makes stages."""
+    """Open the log and the corpora, which finds what is wrong with them, and return the flow that makes stages."""
+    events.write_to(place.log_json)
     named = corpora.opened(place) if corpora else {}
     corpus = None
     if data.corpus:

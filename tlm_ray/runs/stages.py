@@ -29,8 +29,9 @@ class Stage:
     matters, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
     folders, writes files there and returns the facts for the record; not part of the identity. cost: what `--dry-run`
     says it takes. lane: stages of the "data" lane use the whole cluster one at a time, those of "train" run side by
-    side. scratch: a folder within the stage's that only making it needs. parts: what a parameter that is a hash stands
-    for, such as a corpus' files: by the parameter's name, digests by name.
+    side. label: what a log calls it, such as a task's name. scratch: a folder within the stage's that only making it
+    needs. parts: what a parameter that is a hash stands for, such as a corpus' files: by the parameter's name, digests
+    by name.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Stage:
     scratch: str = ""
     parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
+    label: str = ""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -75,6 +77,11 @@ class Stage:
                 f"record {uri!r} holds another recipe than its name says; delete the folder {self.folder(root)!r}"
             )
         return record
+
+    @cached_property
+    def task(self) -> str:
+        """The label of the task that it is made of, "" if it is made of none."""
+        return next((stage.label for stage in self.upstream() if stage.name == "task"), "")
 
     def upstream(self) -> Iterator["Stage"]:
         """Yield all stages that this one needs, inputs first, then itself."""

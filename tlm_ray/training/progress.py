@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from tlm_ray import storage
+from tlm_ray import events, metrics, storage
 from tlm_ray.console import console
 
 if TYPE_CHECKING:
@@ -22,16 +22,33 @@ Follower = Callable[[Sequence[Mapping[str, float]]], None]
 
 
 class Ticker:
-    """Leaves a note of a training's history, for the driver to show and to hand on."""
+    """Leaves a note of a training's history, for the driver to show and to hand on, and tells its metrics.
 
-    def __init__(self, folder: str):
+    step, tokens: of the checkpoint that it goes on from.
+    """
+
+    def __init__(self, folder: str, *, step: int = 0, tokens: int = 0):
         self.uri, self.last = storage.join(folder, NOTE), time.monotonic()
+        self.stage, self.began_at, self.tokens = _words(folder)["stage"], step, tokens
+        if step:
+            metrics.RESUMED.add(stage=self.stage)
 
     def __call__(self, progress: "Progress") -> None:
+        self._tell(progress)
         if time.monotonic() - self.last > NOTE_EVERY_S:
             self.last = time.monotonic()
             with contextlib.suppress(OSError):  # the note is for eyes only
-                storage.write_json(self.uri, {"seconds": progress.seconds, "history": progress.history})
+                note = {"seconds": progress.seconds, "began_at": self.began_at, "history": progress.history}
+                storage.write_json(self.uri, note)
+
+    def _tell(self, progress: "Progress") -> None:
+        newest = progress.history[-1]
+        metrics.TOKENS.add(progress.tokens - self.tokens, stage=self.stage)
+        self.tokens = progress.tokens
+        for name, loss in _losses(newest).items():
+            metrics.LOSS.set(loss, stage=self.stage, loss=name)
+        if "utilisation" in newest:
+            metrics.UTILISATION.set(newest["utilisation"], stage=self.stage)
 
 
 @contextlib.contextmanager
@@ -52,10 +69,13 @@ def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator
 
 
 def _follow(folder: str, steps: int, followers: list[Follower], done: threading.Event) -> None:
-    uri, seen = storage.join(folder, NOTE), 0
+    uri, seen, began_at = storage.join(folder, NOTE), 0, 0
     while not done.wait(NOTE_EVERY_S):
         with contextlib.suppress(OSError):
             note = storage.read_json(uri) if storage.exists(uri) else None
+            if note and note["began_at"] != began_at:
+                began_at = note["began_at"]
+                events.warn("training resumed", **_words(folder), step=began_at)
             if note and (step := note["history"][-1]["step"]) > seen:
                 seen = step
                 _show(folder, note, steps)
@@ -63,14 +83,25 @@ def _follow(folder: str, steps: int, followers: list[Follower], done: threading.
 
 
 def _show(folder: str, note: Mapping[str, Any], steps: int) -> None:
-    stage, fingerprint = folder.rstrip("/").split("/")[-2:]
-    newest = note["history"][-1]
+    words, newest = _words(folder), note["history"][-1]
+    label = f"{words['stage']} {words['fingerprint'][:8]}"
     left = note["seconds"] / newest["step"] * (steps - newest["step"])
-    losses = ", ".join(f"{name} {value:.2f}" for name, value in newest.items() if name not in NOT_LOSSES)
+    losses = ", ".join(f"{name} {value:.2f}" for name, value in _losses(newest).items())
     console.print(
-        f"  {stage} {fingerprint[:8]}: step {newest['step']:,} of {steps:,}, {losses}, about {left:.0f} s left",
+        f"  {label}: step {newest['step']:,} of {steps:,}, {losses}, about {left:.0f} s left",
         style="dim",
     )
+    events.tell("training progress", **words, steps=steps, seconds_left=round(left), logged=newest)
+
+
+def _words(folder: str) -> dict[str, str]:
+    """Return the kind and the fingerprint of the stage that a folder is of."""
+    above, _, fingerprint = storage.without_query(folder).rstrip("/").rpartition("/")
+    return {"stage": above.rpartition("/")[2], "fingerprint": fingerprint}
+
+
+def _losses(entry: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in entry.items() if name not in NOT_LOSSES}
 
 
 def _tell(followers: list[Follower], history: Sequence[Mapping[str, float]]) -> None:

@@ -100,10 +100,12 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
         why = "; ".join(damaged)
         return {"stopped": f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
     trainer.progress.damaged += damaged
+    step, tokens = trainer.progress.step, trainer.progress.tokens
+    tick = Ticker(job.folder, step=step, tokens=tokens) if is_first else lambda progress: None
     try:
         progress = trainer.run(
             partial(_save, trainer.worker, checkpoints),
-            Ticker(job.folder) if is_first else lambda progress: None,
+            tick,
             is_late=checkpoints.is_late,
         )
     except FloatingPointError as error:  # the same on every worker and every retry: stop at once
