@@ -1,0 +1,151 @@
+"""What those see who are paged: the metrics that a node exports, a dashboard and alerts of them, a line per event."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from waiting import wait_for
+from watched import scraped
+
+from tlm_ray import metrics
+
+ROOT = Path(__file__).parents[1]
+SERIES = {"Counter": ["_total"], "Gauge": [""], "Histogram": ["_bucket", "_count", "_sum"]}
+EXPORTED = {f"ray_{metric.name}{ending}": metric for metric in metrics.ALL for ending in SERIES[metric.kind]}
+
+
+def queries() -> list[str]:
+    """The PromQL of the dashboard's panels."""
+    dashboard = json.loads((ROOT / "cluster" / "grafana.json").read_text())
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def alerts() -> dict[str, str]:
+    """The PromQL of the alerts, by their names."""
+    groups = yaml.safe_load((ROOT / "cluster" / "alerts.yaml").read_text())["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+
+
+def named(queries: list[str]) -> set[str]:
+    return {name for query in queries for name in re.findall(r"\bray_tlm_\w+", query)}
+
+
+def test_the_dashboard_shows_every_metric_and_only_metrics_that_there_are():
+    assert named(queries()) <= EXPORTED.keys()
+    assert {EXPORTED[name] for name in named(queries())} == set(metrics.ALL)
+
+
+def test_alerts_ask_for_metrics_that_there_are_and_the_page_tells_what_to_do_about_each():
+    assert named(list(alerts().values())) <= EXPORTED.keys()
+    page = (ROOT / "docs" / "operations.md").read_text()
+    told = dict(re.findall(r"^### (\w+)\n\n    (.+)\n\n\w", page, re.M))
+    assert told == alerts()
+
+
+def test_queries_ask_for_tags_that_the_metric_has():
+    every = " ".join([*queries(), *alerts().values()])
+    asked = re.findall(r"(ray_tlm_\w+)\{(.*?)\}", every)
+    assert asked
+    for name, selector in asked:
+        assert set(re.findall(r"(\w+)=", selector)) <= set(EXPORTED[name].tags), name
+
+
+def test_a_metric_needs_no_ray_and_loads_none():
+    code = "import sys; from tlm_ray import metrics; metrics.TOKENS.add(1, stage='x'); print('ray' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert told.stdout == "False\n" and not told.stderr
+
+
+@pytest.fixture(scope="module")
+def watched(data, tmp_path_factory):
+    """What a node exported while a training was made, found, and an item's worker died."""
+    more = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]]),
+        "RAY_metrics_report_interval_ms": "2000",
+    }
+    command = [sys.executable, "tests/watched.py", str(data), str(tmp_path_factory.mktemp("watched"))]
+    told = subprocess.run(command, cwd=ROOT, env=os.environ | more, capture_output=True, text=True, timeout=600)
+    assert told.returncode == 0, told.stdout + told.stderr
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_node_exports_what_was_made_and_found_searched_and_trained(watched):
+    made, done, seen = watched["made"], watched["done"], watched["seen"]
+    stages = {name: value for name, value in done.items() if name.startswith("ray_tlm_stages_total")}
+    assert stages == {f"ray_tlm_stages_total outcome=made stage={name}": 1.0 for name in made} | {
+        "ray_tlm_stages_total outcome=found stage=metrics": 1.0
+    }
+    for name, record in made.items():
+        within = {
+            float(series.partition("le=")[2].split()[0]): value
+            for series, value in done.items()
+            if series.startswith("ray_tlm_stage_seconds_bucket") and series.endswith(f" stage={name}")
+        }
+        assert len(within) == 12
+        assert within == {bound: float(record["seconds"] <= bound) for bound in within}
+    passages = made["passages"]["facts"]["passages"]
+    assert done["ray_tlm_passages_total work=count terms"] == done["ray_tlm_passages_total work=search"] == passages
+    assert done["ray_tlm_items_total work=search"] == 4
+    for name in ("stage_one", "stage_two"):
+        assert done[f"ray_tlm_training_tokens_total stage={name}"] == made[name]["facts"]["tokens"]
+        *_, last = made[name]["facts"]["history"]
+        assert seen[f"ray_tlm_training_loss loss=task stage={name}"] == last["task"]
+        assert 0 < seen[f"ray_tlm_training_utilisation stage={name}"] < 1
+    assert not any(series.startswith(("ray_tlm_training_loss", "ray_tlm_training_util")) for series in done), "it ended"
+
+
+@pytest.mark.slow
+def test_a_node_exports_what_waits_for_as_long_as_it_waits_and_what_began_anew(watched):
+    queue, done = watched["queue"], watched["done"]
+    assert queue["ray_tlm_items_waiting work=wait"] == 2 and queue["ray_tlm_items_running work=wait"] == 1
+    assert done["ray_tlm_items_waiting work=wait"] == done["ray_tlm_items_running work=wait"] == 0
+    assert done["ray_tlm_items_lost_total work=wait"] == 1 and done["ray_tlm_items_total work=wait"] == 3
+    lanes = [f"ray_tlm_stages_{state} lane={lane}" for state in ("waiting", "running") for lane in ("data", "train")]
+    assert [done[series] for series in lanes] == [0] * 4
+
+
+@pytest.mark.slow
+def test_a_node_exports_that_a_training_was_killed_and_went_on(watched):
+    assert watched["killed"]["ray_tlm_trainings_resumed_total stage=stage_one"] == 1
+    assert watched["killed"]["ray_tasks IsRetry=1 Name=train_alone"] == 1, "which the page and the dashboard ask for"
+
+
+WITH_DASHBOARD = """
+import ray, sys
+from tlm_ray import ray_options
+context = ray.init(address="local", num_cpus=1, **(ray_options() | {"include_dashboard": True, "dashboard_port": 0}))
+(node,) = ray.nodes()
+print(f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}", flush=True)
+input()
+"""
+
+
+@pytest.mark.slow
+def test_prometheus_finds_nodes_in_a_file_that_ray_writes_where_it_has_a_dashboard(watched):
+    assert watched["discovery"] == [], "the project's own Ray has none"
+    (job,) = yaml.safe_load((ROOT / "cluster" / "prometheus.yaml").read_text())["scrape_configs"]
+    (asked,) = (Path(file) for discovery in job["file_sd_configs"] for file in discovery["files"])
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITH_DASHBOARD],
+        cwd=ROOT, env=os.environ | {"RAY_TMPDIR": folder}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        lines = iter(process.stdout.readline, "")
+        node = next(line.strip() for line in lines if re.fullmatch(r"[\d.]+:\d+\n", line))
+        written = Path(folder) / asked.relative_to("/tmp")  # below RAY_TMPDIR, which is /tmp where nobody sets it
+        wait_for(lambda: written.exists() and node in written.read_text())
+        (group,) = json.loads(written.read_text())
+        assert node in group["targets"]
+        assert not any("tlm" in series for series in scraped(node)), "it answers, and no run was there"
+    finally:
+        process.communicate("\n")
+        shutil.rmtree(folder, ignore_errors=True)
