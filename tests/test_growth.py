@@ -40,7 +40,8 @@ def add(place: Path, name: str, data: Path, generator: np.random.Generator, *, r
     """Add a file of texts of the small data's corpus, with some words of its own; two are the task's dev texts."""
     number = generator.integers(4)
     texts = pq.read_table(data / "corpus" / f"part-{number}.parquet")["text"].to_pylist()
-    drawn = [f"{text} {' '.join(generator.choice(WORDS, 3))} {'sun ' * int(generator.random() < rare)}" for text in texts]
+    more = (["sun"] * int(generator.random() < rare) for _ in texts)
+    drawn = [" ".join([text, *generator.choice(WORDS, 3), *words]) for text, words in zip(texts, more, strict=True)]
     leaked = pq.read_table(data / "tasks" / "topics" / "dev.parquet")["text"].to_pylist()[:2]
     pq.write_table(pa.table({"text": drawn + leaked}), place / "corpus" / f"{name}.parquet")
 
