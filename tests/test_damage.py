@@ -90,7 +90,7 @@ READERS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_flipped_bit_of_any_file_of_a_stage_is_named(made, name):
-    """Where a flip changes nothing that is read, such as who made a Parquet file or 1e-05 to 1E-05, all is as before."""
+    """Where a flip changes nothing that is read, such as 1e-05 to 1E-05, all is as before."""
     root, stages = made
     folder, read = stages[name].folder(root), READERS[name]
     before, record, generator = read(folder), stages[name].record(root), np.random.default_rng(0)

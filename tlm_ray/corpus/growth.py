@@ -1,33 +1,35 @@
-"""What a corpus has in common with one that it has grown from: whole parts of passages, in the same order."""
+"""What a corpus has in common with one that it has grown from: the passages of whole files, in the same order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray import storage
+from tlm_ray.corpus.passages import RANGES
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Where the passages of a corpus lie in a larger one that has all of its parts."""
+    """Where the passages of a corpus lie in a larger one that has all of its files, or ranges of files."""
 
     starts: np.ndarray
-    """int64 (parts + 1,): the first id of each part of the smaller corpus, and how many passages it has"""
+    """int64 (ranges + 1,): the first id of each range of the smaller corpus, and how many passages it has"""
     places: np.ndarray
-    """int64 (parts,): the first id of the same parts in the larger one"""
+    """int64 (ranges,): the first id of the same ranges in the larger one"""
     passages: int
     """of the larger one"""
 
     @classmethod
-    def between(cls, small: PassageStore, large: PassageStore) -> "Growth | None":
-        """Compare two corpora; None if the larger one lacks a part of the smaller, or has it in another order."""
-        firsts = np.cumsum([0, *(part["passages"] for part in large.parts)])
-        place_of = {part["key"]: first for part, first in zip(large.parts, firsts[:-1], strict=True)}
-        places = np.array([place_of.get(part["key"], -1) for part in small.parts], np.int64)
-        if (places < 0).any() or (np.diff(places) < 0).any():
+    def between(cls, small: pa.Table, large: pa.Table) -> "Growth | None":
+        """Compare two corpora by their lists of ranges; None if the larger lacks one, or has it in another order."""
+        starts, firsts = (np.append(0, np.cumsum(ranges["passages"].to_numpy())) for ranges in (small, large))
+        found = pc.index_in(small["key"], value_set=large["key"].combine_chunks()).fill_null(-1).to_numpy()
+        if (found < 0).any() or (np.diff(found) < 0).any():
             return None
-        return cls(np.cumsum([0, *(part["passages"] for part in small.parts)]), places, int(firsts[-1]))
+        return cls(starts, firsts[:-1][found], int(firsts[-1]))
 
     def moved(self, ids: np.ndarray) -> np.ndarray:
         """Return the ids in the larger corpus of passages of the smaller one, int64."""
@@ -36,7 +38,7 @@ class Growth:
 
     @property
     def old(self) -> np.ndarray:
-        """The ranges of ids that the smaller corpus' passages have in the larger: int64 (parts, 2), in order."""
+        """The ids that the smaller corpus' passages have in the larger: int64 (ranges, 2), from and to, in order."""
         return np.stack([self.places, self.places + np.diff(self.starts)], axis=1)
 
     @property
@@ -46,13 +48,17 @@ class Growth:
         return between[between[:, 0] < between[:, 1]]
 
 
-def largest_within(
-    store: PassageStore, earlier: Sequence[Mapping[str, str]]
-) -> tuple[Mapping[str, str], Growth] | None:
+def largest_within(passages: str, earlier: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], Growth] | None:
     """Return which of some results is of the largest corpus that a corpus has grown from; None if none is.
 
-    earlier: of each result the folders that it was made of, of which `passages` is one.
+    passages: the folder of the corpus' passages. earlier: of each result the folders that it was made of, of which
+    `passages` is one.
     """
-    grown = [(each, Growth.between(PassageStore.open(each["passages"]), store)) for each in earlier]
+    large = _ranges(passages)
+    grown = [(each, Growth.between(_ranges(each["passages"]), large)) for each in earlier]
     found = [(each, growth) for each, growth in grown if growth is not None]
     return max(found, key=lambda pair: int(pair[1].starts[-1]), default=None)
+
+
+def _ranges(passages: str) -> pa.Table:
+    return storage.read_table(storage.join(passages, RANGES))

@@ -2,7 +2,8 @@
 
 A passage's id is its place in the corpus: files in order of name, rows in order, passages in order. The list of parts
 holds a digest of each column of each row group, as it is when it was read, so that no damage is believed, and of each
-part the key of its portion, so that a corpus that has grown takes over the parts of what it was.
+part the key of its portion, so that a corpus that has grown takes over the parts of what it was. Another list says how
+many passages each file, or range of it, has.
 """
 
 import hashlib
@@ -19,12 +20,13 @@ import pyarrow.parquet as pq
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
-from tlm_ray.corpus.portions import Range, key_of, portions_of
+from tlm_ray.corpus.portions import KEY_BYTES, Range, key_of, portions_of
 from tlm_ray.corpus.splitting import split_document
 from tlm_ray.listing import base_of, list_files, name_below
 
 PASSAGES_VERSION = 5  # since 5 parts have keys
 PARTS = "parts.json"
+RANGES = "ranges.arrow"
 WORK = "work"  # below a stage's folder, what only making it needs: its `scratch`
 COUNTS = ("documents", "empty_rows", "text_bytes")  # of a part
 READERS = 8  # small files that a worker fetches side by side
@@ -48,10 +50,12 @@ def cut_passages(
         "share": share,
         **corpus.readers,
     }
-    there, items = _parts_below(beside) if beside else {}, []
+    there, items, keys = _parts_below(beside) if beside else {}, [], list[bytes]()
     for number, portion in enumerate(portions_of(corpus.files)):
-        key = key_of(portion, options)
+        own = [key_of(one, options) for one in portion]
+        key = hashlib.sha256(b"".join(own)).hexdigest()
         items.append({"part": number, "portion": portion, "key": key, "there": there.get(key)})
+        keys += own
     arguments = (folder, corpus.column, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
     parts = [row["made"] for row in sorted(made, key=lambda row: row["part"])]
@@ -59,6 +63,9 @@ def cut_passages(
         raise ValueError(
             f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
         )
+    sizes = [size for part in parts for size in part["sizes"]]
+    ranges = pa.table({"key": pa.array(keys, pa.binary(KEY_BYTES)), "passages": pa.array(sizes, pa.int64())})
+    storage.write_table(storage.join(folder, RANGES), ranges)
     storage.write_record(storage.join(folder, PARTS), {"parts": parts})
     taken = sum(row["taken"] for row in made)
     totals = {name: sum(part[name] for part in parts) for name in ("passages", *COUNTS)}
@@ -96,17 +103,19 @@ class _Cutter:
         return storage.read_record(done)
 
     def _cut_part(self, uri: str, portion: list[Range]) -> dict[str, Any]:
-        counts = dict.fromkeys(COUNTS, 0)
-        return write_part(uri, self._passages(portion, counts)) | counts
+        counts, sizes = dict.fromkeys(COUNTS, 0), [0] * len(portion)
+        return write_part(uri, self._passages(portion, counts, sizes)) | counts | {"sizes": sizes}
 
-    def _passages(self, portion: list[Range], counts: dict[str, int]) -> Iterator[pa.Table]:
-        """Yield the passages of a portion, of which small files are fetched side by side."""
-        if len(portion) == 1:
-            yield from (self._cut(batch, portion[0].file, counts) for batch in self._read(portion[0]))
-            return
+    def _passages(self, portion: list[Range], counts: dict[str, int], sizes: list[int]) -> Iterator[pa.Table]:
+        """Yield the passages of a portion, of which small files are fetched side by side; count those of each range."""
         with ThreadPoolExecutor(READERS) as readers:
-            for one, batches in zip(portion, readers.map(lambda one: list(self._read(one)), portion), strict=True):
-                yield from (self._cut(batch, one.file, counts) for batch in batches)
+            is_one = len(portion) == 1
+            fetched = map(self._read, portion) if is_one else readers.map(lambda one: list(self._read(one)), portion)
+            for number, (one, batches) in enumerate(zip(portion, fetched, strict=True)):
+                for batch in batches:
+                    table = self._cut(batch, one.file, counts)
+                    sizes[number] += len(table)
+                    yield table
 
     def _read(self, one: Range) -> Iterator[pa.RecordBatch]:
         yield from read_columns(one.file.uri, [self.column], one.bounds)

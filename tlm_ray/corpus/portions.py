@@ -16,6 +16,7 @@ from tlm_ray.corpus.manifest import CorpusFile
 
 TOGETHER_BYTES = 8_000_000  # of small files in one portion, which are in memory together
 MARK_BYTES = 4_000_000  # of small files, at one of which a portion begins whatever lies before it
+KEY_BYTES = 16
 PACKED_BYTES = 10  # that a byte of a packed file may stand for
 CUT_BYTES = 32_000_000  # of a large file's lines in one
 
@@ -44,10 +45,10 @@ def portions_of(files: Sequence[CorpusFile]) -> list[list[Range]]:
     return portions
 
 
-def key_of(portion: Sequence[Range], options: Mapping[str, object]) -> str:
-    """Return the sha256 of all that decides a portion's passages: files, ranges and the options of cutting them."""
-    ranges = [(one.file.name, one.file.digest, one.bounds) for one in portion]
-    return hashlib.sha256(json.dumps([ranges, dict(options)]).encode()).hexdigest()
+def key_of(one: Range, options: Mapping[str, object]) -> bytes:
+    """Return 16 bytes of the sha256 of all that decides a range's passages: the file and how it is cut."""
+    decides = [one.file.name, one.file.digest, one.bounds, dict(options)]
+    return hashlib.sha256(json.dumps(decides).encode()).digest()[:KEY_BYTES]
 
 
 def _is_marked(file: CorpusFile, size: int) -> bool:

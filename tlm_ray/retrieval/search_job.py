@@ -76,7 +76,8 @@ def search_corpus(
     leaks = Contamination(task.texts("dev") + task.texts("test"))
     how = {"workers": run.workers, "gpus": gpus}
     job = _Job(passages, work, list(queries), searcher, arguments, spans, shards, how)
-    before = largest_within(store, [e for e in run.earlier if can_grow(e, spans)]) if rise else None
+    earlier = [each for each in run.earlier if rise and can_grow(each, spans)]
+    before = largest_within(passages, earlier) if earlier else None
     if rise is None or before is None:
         files, dropped = job.search(ShardWorker, leaks, to=work)
         rest, facts = np.zeros(len(queries), np.float32), dict[str, int]()

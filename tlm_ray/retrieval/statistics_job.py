@@ -29,13 +29,12 @@ def collect_statistics(
     earlier: the folders of the statistics of other corpora, and of their `passages`: if this one has grown from one of
     them, only the passages that are new are counted.
     """
-    store = PassageStore.open(passages)
-    if before := largest_within(store, earlier):
+    if earlier and (before := largest_within(passages, earlier)):
         result, growth = before
         items, counted = items_within(growth.new.tolist()), [storage.join(result["folder"], STATISTICS)]
         work = storage.join(folder, WORK, f"grown-{crc32(growth.new.tobytes()):08x}")
     else:
-        ranges = Shards.of(len(store), shards=shards, workers=workers)
+        ranges = Shards.of(len(PassageStore.open(passages)), shards=shards, workers=workers)
         items, counted, work = ranges.items(), [], storage.join(folder, WORK, f"shards-{ranges.count}")
     arguments = (passages, work, analyzer)
     made = parallel.each(items, _Counter, arguments=arguments, workers=workers, title="count terms", size="passages")

@@ -1,7 +1,7 @@
 """Results of the same kind over other corpora, from which the result over a corpus that has grown can be made."""
 
 from tlm_ray import storage
-from tlm_ray.corpus.passages import PARTS
+from tlm_ray.corpus.passages import RANGES
 from tlm_ray.runs.stages import DIGITS, Stage
 from tlm_ray.runs.why import records
 
@@ -22,7 +22,7 @@ def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
         inputs = {
             name: storage.join(root, stage.inputs[name].name, made[:DIGITS]) for name, made in recipe["inputs"].items()
         }
-        if storage.exists(storage.join(inputs["passages"], PARTS)):  # else it was deleted since
+        if storage.exists(storage.join(inputs["passages"], RANGES)):  # else it was deleted since
             found.append({"folder": storage.join(root, stage.name, record.fingerprint[:DIGITS]), **inputs})
     return found
 
