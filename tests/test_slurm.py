@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "cluster" / "slurm.sh"
-# As Slurm's: the names of a list, and a step with the node's variables, to which SIGTERM is handed on.
+# As Slurm's: the names of a list, and a step with its node's variables, to which a signal is handed on.
 SCONTROL = """#!/bin/bash
 [ "$1 $2" = "show hostnames" ] && tr , '\\n' <<< "$3"
 """
@@ -20,7 +20,8 @@ SRUN = """#!/bin/bash
 echo "$*" >> "$STEPS"
 while [[ $1 == --* ]]; do shift; done
 SLURM_CPUS_ON_NODE=5 SLURM_GPUS_ON_NODE=2 setsid "$@" & step=$!
-trap 'kill $step' TERM
+trap 'kill -USR1 $step' USR1
+trap 'kill -KILL $step' TERM
 wait $step; wait $step
 """
 DRIVER = """
