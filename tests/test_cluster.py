@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -172,13 +173,16 @@ def test_image_carries_the_version_of_the_project(name: str) -> None:
 
 
 def instructions(keyword: str) -> list[str]:
-    lines = (CLUSTER / "Dockerfile").read_text().splitlines()
+    lines = (CLUSTER / "Dockerfile").read_text().replace("\\\n", "").splitlines()
     return [line.partition(" ")[2] for line in lines if line.startswith(keyword + " ")]
 
 
-def test_image_has_the_pinned_ray_and_python() -> None:
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_image_has_the_pinned_ray_and_python(device: str) -> None:
     (base,) = instructions("FROM")
-    ray, python = re.fullmatch(r"rayproject/ray:([\d.]+)-py(3\d+)-gpu", base).groups()
+    ray, python = re.fullmatch(
+        rf"rayproject/ray:([\d.]+)-py(3\d+)-{device}", base.replace("${DEVICE}", device)
+    ).groups()
     pins = [Requirement(line) for line in PROJECT["dependencies"]]
     (pin,) = [pin for pin in pins if pin.name == "ray"]
     assert ray in pin.specifier
@@ -186,6 +190,17 @@ def test_image_has_the_pinned_ray_and_python() -> None:
     assert {cluster_spec(name)["rayVersion"] for name in KUBERNETES} == {ray}
     constraints = (ROOT / "constraints.txt").read_text()
     assert set(re.findall(r"(?m)^ray(?:\[.*\])?==(\S+)", constraints)) <= {ray}
+
+
+@pytest.mark.parametrize(
+    ("device", "index"), [("cpu", ["--index-url", "https://download.pytorch.org/whl/cpu"]), ("gpu", [])]
+)
+def test_image_takes_torch_of_its_device_pinned_and_then_the_project(device: str, index: list[str]) -> None:
+    (torch,) = re.findall(r"(?m)^torch==\S+", (ROOT / "constraints.txt").read_text())
+    script = 'pip() { echo "$*"; }; mkdir() { :; }\n' + "\n".join(instructions("RUN"))
+    done = subprocess.run(["sh", "-ec", script], env={"DEVICE": device}, capture_output=True, text=True, check=True)
+    pinned = ["install", "--no-cache-dir", "-c", "constraints.txt"]
+    assert [line.split() for line in done.stdout.splitlines()] == [[*pinned, *index, torch], [*pinned, "."]]
 
 
 def test_image_is_built_from_files_that_exist_and_are_sent() -> None:
@@ -199,7 +214,7 @@ def test_image_is_built_from_files_that_exist_and_are_sent() -> None:
 def test_image_keeps_the_user_of_its_base() -> None:
     assert instructions("USER") == []
     assert instructions("ENV") == []
-    assert instructions("ARG") == []
+    assert instructions("ARG") == ["DEVICE=gpu", "DEVICE"]  # before FROM and, as FROM ends its scope, after it
 
 
 def test_page_names_files_that_exist() -> None:
