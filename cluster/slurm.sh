@@ -29,7 +29,8 @@ trap 'exit 143' TERM # the end of --time, or scancel
 
 # Two CPUs of the first node are for the driver, the GCS and the dashboard, which `ssh -L` reaches.
 ray start --head --node-ip-address="${address%:*}" --port="$port" --ray-client-server-port=$((port + 5000)) --block \
-  --dashboard-host=127.0.0.1 --num-cpus=$((SLURM_CPUS_ON_NODE - 2)) --num-gpus="${SLURM_GPUS_ON_NODE:-0}" &
+  --dashboard-host=127.0.0.1 --num-gpus="${SLURM_GPUS_ON_NODE:-0}" \
+  --num-cpus=$((SLURM_CPUS_ON_NODE > 2 ? SLURM_CPUS_ON_NODE - 2 : 0)) &
 here+=($!)
 
 # What a step runs until SIGUSR1, which srun hands on (at SIGTERM it kills). Values of $ are the other node's. Ray that

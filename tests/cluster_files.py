@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "cluster"
 KUBERNETES = ("rayjob.yaml", "raycluster.yaml")
 MACHINES = ("aws.yaml", "gcp.yaml")
+PLAIN_KUBERNETES = ("network.yaml", "nightly.yaml", "priorities.yaml")
 SCHEMA = json.loads((ROOT / "tests" / "kuberay" / "schema.json").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -27,8 +28,13 @@ def load(name: str) -> dict[str, Any]:
     return yaml.safe_load((CLUSTER / name).read_text())
 
 
+def load_all(name: str) -> list[dict[str, Any]]:
+    """All documents of a file."""
+    return list(yaml.safe_load_all((CLUSTER / name).read_text()))
+
+
 def faults(manifest: dict[str, Any]) -> list[str]:
-    """`path: message` for whatever KubeRay's CRD would refuse or silently drop."""
+    """`path: message` for whatever KubeRay's CRD or Kubernetes would refuse or silently drop."""
     schema = {"$ref": f"#/$defs/{manifest['kind']}", **SCHEMA}
     return [
         f"{'/'.join(map(str, error.absolute_path))}: {error.message}"

@@ -169,7 +169,7 @@ def test_image_carries_the_version_of_the_project(name: str) -> None:
     assert images(name) == {f"REGISTRY/tlm-ray:{PROJECT['version']}"}
 
 
-# The image and the page
+# The image
 
 
 def instructions(keyword: str) -> list[str]:
@@ -215,11 +215,3 @@ def test_image_keeps_the_user_of_its_base() -> None:
     assert instructions("USER") == []
     assert instructions("ENV") == []
     assert instructions("ARG") == ["DEVICE=gpu", "DEVICE"]  # before FROM and, as FROM ends its scope, after it
-
-
-def test_page_names_files_that_exist() -> None:
-    text = (CLUSTER / "README.md").read_text()
-    named = set(re.findall(r"\b(?:cluster|experiments|tests)/[\w./]+\w", text))
-    assert {f"cluster/{name}" for name in KUBERNETES + MACHINES} <= named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
-    assert [name for name in re.findall(r"`(\w+\.yaml)`", text) if not (CLUSTER / name).exists()] == []

@@ -1,6 +1,6 @@
-"""The manifests of cluster/ against KubeRay's CRDs, offline.
+"""The manifests of cluster/ against KubeRay's CRDs and Kubernetes' own kinds, offline.
 
-`kuberay/schema.json` is made from the CRDs of KubeRay v1.7 by `kuberay/compact.py`.
+`kuberay/schema.json` is made from the CRDs of KubeRay v1.7 and the OpenAPI of Kubernetes 1.37 by `kuberay/compact.py`.
 """
 
 import json
@@ -9,12 +9,26 @@ from typing import Any
 
 import jsonschema
 import pytest
-from cluster_files import KUBERNETES, ROOT, SCHEMA, cluster_spec, container, faults, gibibytes, groups, load
+import yaml
+from cluster_files import (
+    KUBERNETES,
+    PLAIN_KUBERNETES,
+    ROOT,
+    SCHEMA,
+    cluster_spec,
+    container,
+    faults,
+    gibibytes,
+    groups,
+    leaves,
+    load,
+    load_all,
+)
 
 
-@pytest.mark.parametrize("name", KUBERNETES)
-def test_manifest_fits_the_crd(name: str) -> None:
-    assert faults(load(name)) == []
+@pytest.mark.parametrize("name", KUBERNETES + PLAIN_KUBERNETES)
+def test_manifest_is_what_kubernetes_takes(name: str) -> None:
+    assert [fault for document in load_all(name) for fault in faults(document)] == []
 
 
 WORKER = "spec/rayClusterSpec/workerGroupSpecs/1"
@@ -80,11 +94,101 @@ def test_gpu_pods_tolerate_the_taint_of_gpu_nodes() -> None:
     assert "nvidia.com/gpu" in {toleration["key"] for toleration in tolerations}
 
 
+PLAIN_TYPOS = [
+    ("network.yaml", "spec", "ingres", []),
+    ("network.yaml", "spec/podSelector", "matchLabel", {}),
+    ("network.yaml", "spec/ingress/0", "port", []),
+    ("nightly.yaml", "spec", "timezone", "Etc/UTC"),
+    ("nightly.yaml", "spec/jobTemplate/spec/template/spec/containers/0", "imagePolicy", "Always"),
+    ("priorities.yaml", "metadata", "lables", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "where", "key", "value"), PLAIN_TYPOS)
+def test_typo_in_a_kind_of_kubernetes_is_one_fault_with_its_path(name: str, where: str, key: str, value: Any) -> None:
+    manifest = node = json.loads(json.dumps(load_all(name)[0]))
+    for step in where.split("/"):
+        node = node[int(step) if isinstance(node, list) else step]
+    node[key] = value
+    (fault,) = faults(manifest)
+    assert fault.startswith(f"{where}: ") and key in fault
+
+
+@pytest.mark.parametrize("name", KUBERNETES)
+def test_training_goes_before_retrieval_and_both_after_what_has_no_class(name: str) -> None:
+    values = {document["metadata"]["name"]: document["value"] for document in load_all("priorities.yaml")}
+    of = {group: groups(name)[group]["template"]["spec"].get("priorityClassName") for group in groups(name)}
+    assert of.pop("head") is None
+    assert values.keys() == set(of.values())
+    # below -10 the node pools' autoscaler adds no machine: its --expendable-pods-priority-cutoff
+    assert -10 <= values[of["retrieval"]] < values[of["training"]] < 0
+
+
+RAY, HEAD = {"ray.io/is-ray-node": "yes", "ray.io/node-type": "worker"}, {"ray.io/node-type": "head"}
+OPERATOR = {"app.kubernetes.io/name": "kuberay-operator"}
+
+
+def selects(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
+    return selector is not None and selector.get("matchLabels", {}).items() <= labels.items()
+
+
+def admitted(source: dict[str, str], to: dict[str, str], port: int, *, same_namespace: bool) -> bool:
+    """Whether the policies let a pod reach a port of another; what no policy selects is open."""
+    policies = [each["spec"] for each in load_all("network.yaml") if selects(each["spec"]["podSelector"], to)]
+    rules = [rule for policy in policies for rule in policy["ingress"]]
+    return not policies or any(
+        selects(peer.get("podSelector"), source) and (same_namespace or "namespaceSelector" in peer)
+        for rule in rules
+        if port in [each["port"] for each in rule.get("ports", [{"port": port}])]
+        for peer in rule["from"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "same_namespace", "gcs", "dashboard"),
+    [
+        (RAY, True, True, True),
+        (RAY | HEAD, True, True, True),
+        ({"app": "submitter"}, True, False, True),
+        (OPERATOR, False, False, True),
+        ({"app": "submitter"}, False, False, False),
+        (RAY, False, False, False),
+    ],
+)
+def test_who_reaches_the_head(source: dict[str, str], same_namespace: bool, gcs: bool, dashboard: bool) -> None:
+    reached = [admitted(source, RAY | HEAD, port, same_namespace=same_namespace) for port in (6379, 8265)]
+    assert reached == [gcs, dashboard]
+    assert admitted(source, RAY, 8265, same_namespace=same_namespace) == gcs, "a worker has no dashboard to offer"
+
+
+def test_what_pods_reach_themselves_is_open() -> None:
+    assert [document["spec"]["policyTypes"] for document in load_all("network.yaml")] == [["Ingress"], ["Ingress"]]
+
+
+def test_a_night_is_sent_to_the_standing_cluster_with_its_token() -> None:
+    cluster = load("raycluster.yaml")["metadata"]["name"]
+    spec = load("nightly.yaml")["spec"]
+    (submit,) = spec["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert f"http://{cluster}-head-svc:8265" in submit["command"]  # KubeRay's name for the head's service
+    variables = {each["name"]: each for each in submit["env"]}
+    assert variables["RAY_AUTH_MODE"]["value"] == "token"
+    assert variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": cluster, "key": "auth_token"}
+    assert spec["concurrencyPolicy"] == "Forbid"
+
+
+def test_the_collector_of_the_page_fits_the_crd() -> None:
+    page = (ROOT / "cluster" / "kubernetes.md").read_text()
+    (fragment,) = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+    manifest = load("raycluster.yaml")
+    manifest["spec"] |= yaml.safe_load(fragment)
+    assert faults(manifest) == []
+    assert "historyServerOptions" in manifest["spec"]
+
+
 def test_schema_is_facts_only() -> None:
-    text = json.dumps(SCHEMA)
     assert set(SCHEMA) == {"$defs"}
-    assert '"description"' not in text
-    assert len(text) < 200_000
+    assert [path for path, value in leaves(SCHEMA) if path[-1] == "description" and isinstance(value, str)] == []
+    assert len(json.dumps(SCHEMA)) < 200_000
 
 
 def test_compacting_shares_repeated_parts_and_keeps_their_meaning() -> None:
@@ -111,3 +215,21 @@ def test_compacting_shares_repeated_parts_and_keeps_their_meaning() -> None:
     assert not accepts({"a": {"size": "1GB"}})
     assert not accepts({"b": {}})
     assert not accepts({"c": {}})
+
+
+def test_a_kind_of_kubernetes_is_written_out_as_a_crd() -> None:
+    compact = runpy.run_path(str(ROOT / "tests" / "kuberay" / "compact.py"))
+    name = {"type": ["string", "null"], "description": "prose"}
+    port = {"$ref": "#/$defs/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}
+    own = {"x-kubernetes-group-version-kind": [{"group": "g", "kind": "K", "version": "v1"}]}
+    kind = {"type": ["object", "null"], "properties": {"spec": {"$ref": "#/$defs/Spec"}}} | own
+    spec = {"type": ["object", "null"], "properties": {"name": name, "port": port}}
+    definitions = {f"io.k8s.api.{each}": kind for each in compact["KINDS"]} | {"Spec": spec}
+    made = compact["compact"](compact["own_kinds"](definitions)[:1])
+    validator = jsonschema.Draft202012Validator({"$ref": "#/$defs/K", **made})
+    document = {"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "n"}}
+    assert validator.is_valid(document | {"spec": {"name": "a", "port": 80}})
+    assert validator.is_valid(document | {"spec": {"port": "http"}})
+    assert not validator.is_valid(document | {"spec": {"ports": 80}})
+    assert not validator.is_valid(document | {"spec": {"name": 80}})
+    assert not validator.is_valid(document)

@@ -59,7 +59,7 @@ def test_a_cluster_of_two_kinds_of_nodes_comes_up_runs_a_driver_and_goes(tmp_pat
     environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", SCRIPT, "python", "-c", DRIVER],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, start_new_session=True,
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 7, done.stdout[-2000:] + done.stderr[-4000:]
     (said,) = [line.removeprefix("driver ") for line in done.stdout.splitlines() if line.startswith("driver ")]

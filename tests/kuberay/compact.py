@@ -1,9 +1,11 @@
-"""Turn KubeRay's CRDs into the compact, strict JSON schema that tests/test_cluster.py reads.
+"""Turn KubeRay's CRDs and Kubernetes' own kinds into the compact, strict JSON schema that the tests read.
 
-    python tests/kuberay/compact.py rayclusters.yaml rayjobs.yaml > tests/kuberay/schema.json
+    python tests/kuberay/compact.py rayclusters.yaml rayjobs.yaml _definitions.json > tests/kuberay/schema.json
 
-The two files are `crds/ray.io_rayclusters.yaml` and `crds/ray.io_rayjobs.yaml` of KubeRay's helm
-chart `kuberay-operator`, v1.7 (https://github.com/ray-project/kuberay, Apache-2.0). Kept: keys,
+The first two are `crds/ray.io_rayclusters.yaml` and `crds/ray.io_rayjobs.yaml` of KubeRay's helm
+chart `kuberay-operator`, v1.7 (https://github.com/ray-project/kuberay, Apache-2.0), the third is
+`kubernetes-json-schema/v1.37.0-local/_definitions.json` of the package kubernetes-validate 1.37.0,
+which is Kubernetes' OpenAPI (Apache-2.0). Kept: keys,
 types, enums, patterns, limits, required, int-or-string, preserve-unknown-fields. Left out: prose,
 defaults, `status`, and the CEL rules, which only an API server can evaluate. Equal sub-schemas are
 written once, under `$defs` (a pod template occurs five times).
@@ -18,6 +20,8 @@ from typing import Any
 import yaml
 
 VERSION = "v1"
+KINDS = ("networking.v1.NetworkPolicy", "scheduling.v1.PriorityClass", "batch.v1.CronJob")
+INT_OR_STRING = ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "io.k8s.apimachinery.pkg.api.resource.Quantity")
 LIMITS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 FACTS = frozenset(("type", "enum", "pattern", "required", *LIMITS))
 SHARED_FROM = 60  # characters; a shorter schema is no longer than a reference and its definition
@@ -55,14 +59,47 @@ def manifest(crd: dict[str, Any]) -> dict[str, Any]:
     """The schema of one manifest of this CRD: what a person writes, so no `status`."""
     version = next(v for v in crd["spec"]["versions"] if v["name"] == VERSION)
     found = strict(version["schema"]["openAPIV3Schema"])
-    del found["properties"]["status"]
+    found["properties"].pop("status", None)
     found["properties"] |= {
         "apiVersion": {"enum": [f"{crd['spec']['group']}/{VERSION}"]},
         "kind": {"enum": [crd["spec"]["names"]["kind"]]},
         "metadata": METADATA,
     }
-    found["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    found["required"] = ["apiVersion", "kind", "metadata", "spec" if "spec" in found["properties"] else "value"]
     return found
+
+
+def written_out(node: Any, definitions: dict[str, Any]) -> Any:
+    """A schema of Kubernetes' OpenAPI as a CRD writes it: no references, one type each."""
+    if isinstance(node, list):
+        return [written_out(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    name = node.get("$ref", "").removeprefix("#/$defs/")
+    if name in INT_OR_STRING:
+        return {"x-kubernetes-int-or-string": True}
+    if name:
+        return written_out(definitions[name], definitions)
+    out = {key: written_out(value, definitions) for key, value in node.items()}
+    if isinstance(out.get("type"), list):
+        (out["type"],) = (each for each in out["type"] if each != "null")
+    return out
+
+
+def own_kinds(definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    """Kubernetes' own KINDS in the form of CRDs."""
+    schemas = [written_out(definitions[f"io.k8s.api.{name}"], definitions) for name in KINDS]
+    kinds = [schema["x-kubernetes-group-version-kind"][0] for schema in schemas]
+    return [
+        {
+            "spec": {
+                "group": kind["group"],
+                "names": {"kind": kind["kind"]},
+                "versions": [{"name": kind["version"], "schema": {"openAPIV3Schema": schema}}],
+            }
+        }
+        for kind, schema in zip(kinds, schemas, strict=True)
+    ]
 
 
 def text(node: Any) -> str:
@@ -115,4 +152,5 @@ def compact(crds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(text(compact([yaml.safe_load(Path(path).read_text()) for path in sys.argv[1:]])))
+    read = [yaml.safe_load(Path(path).read_text()) for path in sys.argv[1:]]
+    print(text(compact([crd for each in read for crd in (own_kinds(each["$defs"]) if "$defs" in each else [each])])))
