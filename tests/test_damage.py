@@ -12,7 +12,7 @@ from alone import in_this_process
 from small import laid_out, small_flow
 
 from tlm_ray import storage
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.passages import RANGES, PassageStore
 from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import SPLITS, load_task
 from tlm_ray.retrieval.selection import SelectionStore, read_dropped, read_rank_counts
@@ -46,6 +46,7 @@ def made(data, tmp_path_factory):
 
 def read_passages(folder: str) -> object:
     store = PassageStore.open(folder)
+    storage.read_table(storage.join(folder, RANGES))
     return store.read(0, len(store), ("text", "source"))
 
 
