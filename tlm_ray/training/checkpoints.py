@@ -191,10 +191,14 @@ def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Return each parameter's state, in one order on all workers, which gather what is shared out one by one.
+
+    A resumed optimizer's own order is that in which safetensors gave its tensors, another in each process.
+    """
     return {
         f"{name}.{entry}": value
         for name, parameter in model.named_parameters()
-        for entry, value in optimizer.state[parameter].items()
+        for entry, value in sorted(optimizer.state[parameter].items())
         if value is not None
     }
 
