@@ -26,7 +26,7 @@ from tlm_ray.training.prediction import predict
 from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.worker import Worker
 
-ODD = replace(SCHEDULE, batch_rows=9, learning_rate=1e-3, averaged=0.5)  # rows that neither 2 nor 4 at once divide
+ODD = replace(SCHEDULE, batch_rows=9, learning_rate=1e-3, averaged=0.5, log_every=2)  # 2 and 4 do not divide 9
 DEV = make_blocks(150, seed=2, labels=True)
 STUCK = timedelta(seconds=100)  # after which a crew that waits for itself is told so
 
@@ -42,6 +42,8 @@ class Case:
     """steps at which it is interrupted"""
     start: str = ""
     """a checkpoint to begin with"""
+    leaves: tuple[int, ...] = ()
+    """steps after which its last worker wishes to leave, and it goes on from the checkpoint"""
 
 
 def make_scored(case: Case, worker: Worker) -> Trainer:
@@ -61,18 +63,34 @@ def make_scored(case: Case, worker: Worker) -> Trainer:
 def run_case(case: Case, worker: Worker, folder: Path) -> dict[str, Any]:
     """Train one case as one of its workers; return what is compared."""
     worker = replace(worker, sharded=case.sharded, micro_rows=case.micro_rows)
-    own = folder / f"{case.name}-{worker.rank}"
+    own, left = folder / f"{case.name}-{worker.rank}", []
     if case.stops:
         trainer = run_interrupted(own, list(case.stops), lambda: make_scored(case, worker))
+    elif case.leaves:
+        trainer, left = run_leaving(case, worker, own)
     else:
         trainer = make_scored(case, worker)
         trainer.run(keep_in(own))
     return {
         "history": trainer.progress.history,
+        "left": left,
         "tokens": trainer.progress.tokens,
         "weights": snapshot(trainer.model),
         "parameters": [name for name, _ in trainer.model.named_parameters()],
     }
+
+
+def run_leaving(case: Case, worker: Worker, own: Path) -> tuple[Trainer, list[int]]:
+    """Run until the last worker wishes to leave, then from the first one's checkpoint; return where it left too."""
+    left: list[int] = []
+    for wish in (*case.leaves, None):
+        trainer = make_scored(case, worker)
+        if left:
+            dist.barrier()  # the first has written it
+            trainer.resume(f"{own.parent}/{case.name}-0")
+        is_last, progress = worker.rank == worker.world - 1, trainer.progress
+        left.append(trainer.run(keep_in(own), is_leaving=lambda: is_last and progress.step == wish).step)  # noqa: B023
+    return trainer, left
 
 
 def work(rank: int, world: int, cases: list[Case], folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
 LEAVES = {
-    "storage", "listing", "digests", "identity", "parallel", "console", "process", "opening", "events", "metrics",
+    "storage", "listing", "digests", "identity", "parallel", "notices", "console", "process", "opening", "events", "metrics",
 }  # fmt: skip
 MAY_IMPORT = {
     "corpus": LEAVES,
@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "listing": {"storage"},
     "digests": {"storage", "listing"},
     "identity": set(),
-    "parallel": {"console", "process", "events", "metrics"},
+    "parallel": {"console", "process", "events", "metrics", "notices"},
+    "notices": set(),
     "console": set(),
     "events": {"storage"},
     "metrics": set(),

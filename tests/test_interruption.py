@@ -19,6 +19,7 @@ from trainings import (
 )
 
 from tlm_ray.training.checkpoints import save_checkpoint
+from tlm_ray.training.worker import Worker
 
 DROPPING = stage_one(dropout=0.1)
 
@@ -67,6 +68,34 @@ def test_a_run_goes_on_from_a_checkpoint_between_evaluations_bit_for_bit(tmp_pat
         trainer.resume(f"{tmp_path}/{step}")
         trainer.run(ignore)
         assert_same_run(whole, trainer)
+
+
+@pytest.mark.parametrize("worker", [Worker(), Worker(micro_rows=3)], ids=["whole", "in parts"])
+def test_a_run_leaves_after_any_step_and_goes_on_bit_for_bit(tmp_path, worker):
+    settings = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=6, log_every=4))
+    whole = run_whole(settings, worker)
+    for step in range(1, SCHEDULE.steps):
+        first, second = make_trainer(settings, worker), make_trainer(settings, worker)
+        progress = first.run(keep_in(tmp_path), is_leaving=lambda: first.progress.step >= step)  # noqa: B023 - run here
+        assert progress.step == step
+        second.resume(str(tmp_path))
+        second.run(ignore)
+        assert_same_run(whole, second)
+
+
+def test_a_run_that_is_to_leave_at_its_last_step_ends():
+    whole, other = run_whole(DROPPING), make_trainer(DROPPING)
+    other.run(ignore, is_leaving=lambda: other.progress.step == SCHEDULE.steps)
+    assert_same_run(whole, other)
+
+
+def test_a_run_with_broken_weights_leaves_no_checkpoint():
+    settings, saved = replace(DROPPING, schedule=replace(SCHEDULE, evaluate_every=6, log_every=4)), []
+    trainer = make_trainer(settings)
+    trainer.model.encoder.embeddings.LayerNorm.weight.data[0] = float("nan")
+    with pytest.raises(FloatingPointError, match="steps 1 to 3: a loss is not finite"):
+        trainer.run(saved.append, is_leaving=lambda: trainer.progress.step == 3)
+    assert not saved
 
 
 def test_an_interrupted_run_keeps_the_best_weights_of_before(tmp_path):

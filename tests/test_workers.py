@@ -37,7 +37,7 @@ def crew(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(f"crew{request.param}")
     one = make_scored(Case(name="one", sharded=False), Worker())
     with pytest.raises(Interrupted):
-        one.run(ignore, tick=lambda progress: interrupt_at(progress, 5))
+        one.run(ignore, tick=lambda progress: interrupt_at(progress, 6))
     save_checkpoint(f"{folder}/one", one._take())
     cases = []
     for kind, sharded in KINDS.items():
@@ -46,6 +46,7 @@ def crew(request, tmp_path_factory):
             Case(name=f"{kind}, two rows at once", sharded=sharded, micro_rows=2),
             Case(name=f"{kind}, begun by one", sharded=sharded, start=f"{folder}/one"),
             Case(name=f"{kind}, interrupted", sharded=sharded, stops=(6, 10)),
+            Case(name=f"{kind}, moved", sharded=sharded, leaves=(2, 8)),
         ]
     return run_crew(request.param, cases, folder), folder
 
@@ -69,6 +70,15 @@ def test_an_interrupted_run_is_the_whole_run_bit_for_bit(crew, kind):
     for whole, other in zip(wholes, others, strict=True):
         assert untimed(whole["history"]) == untimed(other["history"])
         assert all(torch.equal(weight, other["weights"][name]) for name, weight in whole["weights"].items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_leave_a_step_after_one_wishes_it_and_go_on_bit_for_bit(crew, kind):
+    wholes, others = crew[0](kind), crew[0](f"{kind}, moved")
+    for whole, other in zip(wholes, others, strict=True):
+        assert other["left"] == [3, 9, 12]
+        assert all(torch.equal(weight, other["weights"][name]) for name, weight in whole["weights"].items())
+    assert untimed(wholes[0]["history"]) == untimed(others[0]["history"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,6 +13,7 @@ import ray
 
 from tlm_ray import events, metrics
 from tlm_ray.console import console
+from tlm_ray.notices import draining
 from tlm_ray.process import keep_memory, tune_torch
 
 REPORT_EVERY_S = 5.0
@@ -74,26 +75,29 @@ class _Pool:
         self.actor: Any = ray.remote(num_cpus=self.needs.get("CPU", 0), num_gpus=gpus)(_Actor)
         self.items, self.made_of, self.title, self.progress = items, (worker, *arguments), progress.title, progress
         self.waiting, self.lost = deque(range(len(items))), Counter[int]()
-        self.working: dict[Any, tuple[Any, int]] = {}
+        self.working: dict[Any, tuple[Any, str, int]] = {}  # an actor, its node, and the item's place
 
     def start(self) -> None:
         """Start an actor, for which the cluster may have no room yet."""
         actor = self.actor.remote()
-        self.working[actor.make.remote(*self.made_of)] = actor, READY
+        self.working[actor.make.remote(*self.made_of)] = actor, "", READY
 
     def results(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the place and the result of each item as they finish."""
-        while self.waiting or any(place != READY for _, place in self.working.values()):
+        while self.waiting or any(place != READY for *_, place in self.working.values()):
             reference = _wait(list(self.working), self.title, self.needs)
-            actor, place = self.working.pop(reference)
+            actor, node, place = self.working.pop(reference)
             try:
                 row = _result(reference, self.title)
             except ChildProcessError:
                 self._lose(place)
                 continue
-            if self.waiting:
+            node = row if place == READY else node
+            if self.waiting and node in draining():
+                self.start()  # elsewhere: an item begun here would be lost with the node
+            elif self.waiting:
                 following = self.waiting.popleft()
-                self.working[actor.work.remote(self.items[following])] = actor, following
+                self.working[actor.work.remote(self.items[following])] = actor, node, following
                 self.progress.queue(len(self.waiting))
             if place != READY:
                 yield place, row
@@ -111,16 +115,18 @@ class _Pool:
 
     def end(self) -> None:
         """Stop what still works."""
-        for actor, _ in self.working.values():
+        for actor, *_ in self.working.values():
             ray.kill(actor)
 
 
 class _Actor:
     """Makes a worker when it is told to, since an actor whose constructor raises is dead in a thousand lines."""
 
-    def make(self, worker: type, *arguments: Any) -> None:
+    def make(self, worker: type, *arguments: Any) -> str:
+        """Make the worker; return the id of its node."""
         keep_memory()
         self.worker = worker(*arguments)
+        return ray.get_runtime_context().get_node_id()
 
     def work(self, item: dict[str, Any]) -> Any:
         return self.worker(item)

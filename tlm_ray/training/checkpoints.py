@@ -51,6 +51,8 @@ class Progress:
     """time spent, over all attempts"""
     damaged: list[str] = field(default_factory=list)
     """what was wrong with checkpoints that a resumed run passed over"""
+    unlogged: dict[str, Any] = field(default_factory=dict)
+    """losses and pace since the last entry of the history, of a checkpoint between two"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from tlm_ray import parallel, storage
+from tlm_ray import notices, parallel, storage
 from tlm_ray.console import console
 from tlm_ray.process import tune_torch
 from tlm_ray.training.errors import TrainingStopped
 from tlm_ray.training.progress import Follower, followed
-from tlm_ray.training.settings import CHECKPOINTS, Job
+from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
 
 if TYPE_CHECKING:
     from tlm_ray.training.ray_trainer import RayTrainer
@@ -29,9 +29,13 @@ def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, An
     Returns the record's facts: parameters, tokens, seconds, losses by step. TrainingStopped if it cannot go on.
     """
     with followed(job.folder, job.settings.schedule.steps, followers):
-        facts = _alone(job) if workers_of(job) == 1 else _together(job)
-    if "stopped" in facts:
-        raise TrainingStopped(facts["stopped"])
+        train = _alone if workers_of(job) == 1 else _together
+        facts = train(job)
+        while MOVES in facts:  # to a node that stays; no failure, so that it may happen any number of times
+            console.print(f"  {job.folder}: leaves a node that is about to go, at step {facts[MOVES]:,}", style="dim")
+            facts = train(job)
+    if STOPPED in facts:
+        raise TrainingStopped(facts[STOPPED])
     for damage in facts.get("damaged_checkpoints", []):
         console.print(f"  {damage}: went on from the checkpoint before it", style="yellow", markup=False)
     return facts | {"compute": job.compute.parts}
@@ -119,9 +123,10 @@ def _on_worker(job: Job, worker: "Worker") -> dict[str, Any]:
     from tlm_ray.training.stage import run_job
 
     try:
-        return run_job(job, worker)
+        with notices.own_notice() as is_leaving:
+            return run_job(job, worker, is_leaving=is_leaving)
     except ValueError as error:
-        return {"stopped": f"{job.folder}: {error}"}
+        return {STOPPED: f"{job.folder}: {error}"}
 
 
 def _failed(job: Job, error: BaseException) -> TrainingStopped:

@@ -1,7 +1,8 @@
 """How fast a training goes: what was done since losses were last logged, and the mean losses of that window."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,6 +34,15 @@ class Pace:
         }
         return found | ({"utilisation": self.real_flops / seconds / possible} if self.real_flops else {})
 
+    def kept(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps; `since` is the seconds so far."""
+        return asdict(self) | {"since": time.monotonic() - self.since}
+
+    @classmethod
+    def resumed(cls, kept: dict[str, Any]) -> "Pace":
+        """Go on from what `kept` returned."""
+        return cls(**(kept | {"since": time.monotonic() - kept["since"]}))
+
 
 class LossWindow:
     """The sums of logged losses since the last entry of the history; they stay on the device, so nothing waits."""
@@ -54,3 +64,16 @@ class LossWindow:
         sums, steps = self.sums.T.tolist()
         self.sums.zero_()
         return {name: total / count for name, total, count in zip(self.names, sums, steps, strict=True) if count}
+
+    def kept(self) -> list[list[list[float]]]:
+        """Return the sums of each worker, which a checkpoint keeps; all workers must ask."""
+        if self.world == 1:
+            return [self.sums.tolist()]
+        found = [torch.empty_like(self.sums) for _ in range(self.world)]
+        dist.all_gather(found, self.sums)
+        return [sums.tolist() for sums in found]
+
+    def resume(self, kept: list[list[list[float]]], *, rank: int) -> None:
+        """Go on from what `kept` returned, by as many workers or by others."""
+        own = torch.tensor(kept[rank :: self.world], dtype=torch.float64)
+        self.sums.copy_(own.reshape(-1, *self.sums.shape).sum(0))

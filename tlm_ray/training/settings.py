@@ -27,6 +27,7 @@ NUMBERS = {GENERAL: 0, TASK: 1}  # what keys their shuffles
 CHECKPOINTS = "checkpoints"  # the folder of a running training's checkpoints
 MODEL = "model"  # the folder of a trained stage that transformers opens
 TASK_MODEL = "task_model"  # likewise, of stage one: the encoder with the task's head
+STOPPED, MOVES = "stopped", "moves"  # instead of facts: why a training cannot go on; the step it goes on at elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)

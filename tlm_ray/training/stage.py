@@ -16,17 +16,18 @@ from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
 from tlm_ray.training.progress import Ticker
-from tlm_ray.training.settings import CHECKPOINTS, Job
+from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.worker import Worker
 
 
-def run_job(job: Job, worker: Worker) -> dict[str, Any]:
-    """Train a stage as this worker; returns the run's facts.
+def run_job(job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Train a stage as this worker; returns the run's facts, or why it stopped, or that it goes on elsewhere.
 
-    CPU arithmetic is one thread per CPU of the worker's share, so that results do not vary.
+    is_leaving: whether this worker's node is about to go. CPU arithmetic is one thread per CPU of the worker's share,
+    so that results do not vary.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -55,8 +56,8 @@ def run_job(job: Job, worker: Worker) -> dict[str, Any]:
         evaluate=settings.evaluate(job, pad_id=tokenizer.pad_token_id, worker=worker),
         keep_best=settings.keeps_best,
     )
-    found = _run(trainer, job)
-    if "stopped" not in found:
+    found = _run(trainer, job, is_leaving)
+    if not found.keys() & {STOPPED, MOVES}:
         _export(trainer, job, tokenizer, new_model)
     return found
 
@@ -89,8 +90,8 @@ def _streams(job: Job) -> tuple[Stream, ...]:
     return tuple(streams)
 
 
-def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
-    """Resume if there is a checkpoint, train to the end, return the facts of the run, or why it stopped."""
+def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str, Any]:
+    """Resume if there is a checkpoint, train to the end, return the facts of the run, or why there are none."""
     checkpoints = Checkpoints(storage.join(job.folder, CHECKPOINTS))
     is_first = trainer.worker.rank == 0
     newest, damaged = _of_the_first(checkpoints.newest_whole() if is_first else None, trainer.worker)
@@ -98,7 +99,7 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
         trainer.resume(newest)
     elif damaged:
         why = "; ".join(damaged)
-        return {"stopped": f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
+        return {STOPPED: f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
     trainer.progress.damaged += damaged
     step, tokens = trainer.progress.step, trainer.progress.tokens
     tick = Ticker(job.folder, step=step, tokens=tokens) if is_first else lambda progress: None
@@ -107,10 +108,13 @@ def _run(trainer: Trainer, job: Job) -> dict[str, Any]:
             partial(_save, trainer.worker, checkpoints),
             tick,
             is_late=checkpoints.is_late,
+            is_leaving=is_leaving,
         )
     except FloatingPointError as error:  # the same on every worker and every retry: stop at once
-        return {"stopped": f"{job.folder}: {error}"}
+        return {STOPPED: f"{job.folder}: {error}"}
     checkpoints.wait()
+    if progress.step < job.settings.schedule.steps:
+        return {MOVES: progress.step}
     return _facts(trainer, progress)
 
 

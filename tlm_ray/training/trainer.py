@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tlm_ray.training import cpu
+from tlm_ray.training.agreement import Agreement
 from tlm_ray.training.averaging import Average
 from tlm_ray.training.batches import Batch, Batches, Prefetcher
 from tlm_ray.training.checkpoints import (
@@ -95,18 +96,20 @@ class Trainer:
         tick: Callable[[Progress], None] = lambda progress: None,
         *,
         is_late: Callable[[], bool] = lambda: False,
+        is_leaving: Callable[[], bool] = lambda: False,
     ) -> Progress:
         """Train to the last step; the model holds the last weights afterwards, or their mean, or the best if keep_best.
 
         save is called at each evaluation but the last, and where losses were logged while is_late says so to the first
-        worker; tick whenever losses were logged, scores with them.
+        worker; tick whenever losses were logged, scores with them. Where is_leaving says so to any worker, save is
+        called and the run ends before its last step, to go on elsewhere.
         """
-        schedule, progress = self.schedule, self.progress
+        schedule, progress, leaving = self.schedule, self.progress, Agreement(self.worker)
         possible = matmul_rate(self.worker.device, self.worker.precision)
         if self.worker.is_replicated:
             self._settle_buckets()
         started = time.monotonic() - progress.seconds
-        self.pace = Pace()
+        self._reopen()
         while progress.step < schedule.steps:
             self.step(progress.step)
             progress.step += 1
@@ -120,8 +123,12 @@ class Trainer:
                 self._assess()
             if logs:
                 tick(progress)
-            if not last and (due or (logs and self._agreed(is_late()))):
+            leaves = leaving.reached(is_leaving()) and not last
+            if leaves or (not last and (due or (logs and self._agreed(is_late())))):
+                progress.unlogged = {} if logs else self._unlogged()
                 save(self._take)
+            if leaves:
+                return progress
             if due:
                 self.pace = Pace()
         if self.keep_best and self.best is not None:
@@ -204,15 +211,32 @@ class Trainer:
         possible: operations per second of a matrix product, of which `utilisation` is the share used for tokens.
         """
         means = self.window.means()
-        if not np.isfinite(list(means.values())).all():
+        self._demand_finite(list(means.values()))
+        entry = {"step": self.progress.step, "learning_rate": self.schedule.rate(self.progress.step - 1)}
+        self.progress.history.append(entry | means | self.pace.rates(possible))
+        self.pace = Pace()
+
+    def _demand_finite(self, losses: list[Any]) -> None:
+        """FloatingPointError if a loss since the last entry is not finite: such weights become no checkpoint."""
+        if not np.isfinite(losses).all():
             logged = self.progress.history[-1]["step"] if self.progress.history else 0
             raise FloatingPointError(
                 f"steps {logged + 1} to {self.progress.step}: a loss is not finite; lower learning_rate or use "
                 "precision fp32"
             )
-        entry = {"step": self.progress.step, "learning_rate": self.schedule.rate(self.progress.step - 1)}
-        self.progress.history.append(entry | means | self.pace.rates(possible))
-        self.pace = Pace()
+
+    def _unlogged(self) -> dict[str, Any]:
+        """Return what the next entry of the history is made of, so far; all workers must ask."""
+        losses = self.window.kept()
+        self._demand_finite(losses)
+        return {"losses": losses, "pace": self.pace.kept()}
+
+    def _reopen(self) -> None:
+        """Go on with what a checkpoint between two entries of the history had kept for the next."""
+        kept, self.pace = self.progress.unlogged, Pace()
+        if kept:
+            self.window.resume(kept["losses"], rank=self.worker.rank)
+            self.pace = Pace.resumed(kept["pace"])
 
     def _assess(self) -> None:
         """Score the dev set and remember the best weights: mean ones, where there are means."""

@@ -1,0 +1,128 @@
+"""A node that is about to go: a training leaves it after the next step, and a pool gives it no more items."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_jobs import environment
+
+pytestmark = pytest.mark.slow
+
+SETTING = """
+import json, os, shutil, subprocess, sys, threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.cluster_utils import Cluster
+from waiting import wait_for
+
+from tlm_ray import notices
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+for _ in range(2):
+    cluster.add_node(num_cpus=2)
+ray.init(address=cluster.address, log_to_driver=False)
+
+def drain(node):
+    told = ("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot")
+    when = ("--deadline-remaining-seconds", "60")
+    subprocess.run(["ray", "drain-node", "--address", cluster.address, "--node-id", node, *told, *when], check=True)
+
+def alive():
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+"""
+
+TRAINING = """
+from small import long_recipe, small_flow
+from tlm_ray import make
+from tlm_ray.training.optimizers import AdamW
+from tlm_ray.training.settings import Compute
+
+data, root, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+taken = root / "steps"
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(AdamW):
+    def make(self, model, **options):
+        made = super().make(model, **options)
+        made.register_step_post_hook(self.count)
+        return made
+
+    def count(self, *_):
+        with taken.open("a") as file:
+            file.write(".")
+
+long = replace(long_recipe(), optimizer=Counted())
+recipe = replace(long, stage_one=replace(long.stage_one, steps=600 // workers, evaluate_every=600, log_every=50))
+flow = small_flow(data, root, compute=Compute(workers=workers, max_failures=0))
+stage = flow.stages(recipe, "topics", 0).stage_one
+drained = []
+
+def notice():
+    wait_for(lambda: taken.exists() and taken.stat().st_size > 100, every_s=0.01)
+    left = {node.node_id: available_resources_per_node()[node.node_id].get("CPU", 0) for node in cluster.worker_nodes}
+    drained.extend(node for node, cpus in left.items() if cpus == 2 - workers)
+    drain(drained[0])
+
+names = ("step", "general_mlm", "task_mlm", "task", "dev", "padded")
+
+def losses():
+    history = make([stage], str(root))[stage.fingerprint]["facts"]["history"]
+    return [[entry.get(name) for name in names] for entry in history]
+
+undisturbed, steps = losses(), taken.stat().st_size
+shutil.rmtree(stage.folder(str(root)))
+taken.unlink()
+thread = threading.Thread(target=notice)
+thread.start()
+moved = losses()
+thread.join()
+wait_for(lambda: drained[0] not in alive())  # it went when it was idle, long before its time
+print(json.dumps({"same": moved == undisturbed, "repeated": taken.stat().st_size - steps, "drained": len(drained)}))
+"""
+
+POOL = """
+from tlm_ray import parallel
+
+class Place:
+    def __call__(self, item):
+        return {"node": ray.get_runtime_context().get_node_id(), "number": item["number"]}
+
+rows, drained = [], None
+for row in parallel.each([{"number": n} for n in range(300)], Place, arguments=(), workers=2, title="places"):
+    rows.append(row)
+    if len(rows) == 20:
+        drained = row["node"]
+        drain(drained)
+        wait_for(lambda: drained in notices.draining())
+late = sum(row["node"] == drained for row in rows[20:])
+print(json.dumps({"numbers": sorted(row["number"] for row in rows), "late": late}))
+"""
+
+
+def run(script: str, *arguments: str) -> dict[str, Any]:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", SETTING + script, *arguments]
+    done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1]) | {"said": " ".join(done.stdout.split())}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_training_leaves_a_node_that_is_about_to_go_and_repeats_no_step(data, tmp_path, workers):
+    found = run(TRAINING, str(data), str(tmp_path), str(workers))
+    assert "leaves a node that is about to go, at step" in found["said"]
+    assert found["same"] and found["drained"] == 1
+    assert found["repeated"] == 0
+
+
+def test_a_pool_gives_no_more_items_to_a_node_that_is_about_to_go():
+    found = run(POOL)
+    assert found["numbers"] == list(range(300))
+    assert found["late"] <= 2, "those that its two actors had already"
