@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
 LEAVES = {
-    "storage", "listing", "digests", "identity", "parallel", "notices", "console", "process", "opening", "events", "metrics",
+    "storage", "listing", "digests", "identity", "parallel", "notices", "console", "process", "opening", "events",
+    "metrics",
 }  # fmt: skip
 MAY_IMPORT = {
     "corpus": LEAVES,
