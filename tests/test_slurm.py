@@ -6,11 +6,13 @@ import random
 import shlex
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+BIN = Path(sys.executable).parent
 SCRIPT = Path(__file__).parents[1] / "cluster" / "slurm.sh"
 # As Slurm's: the names of a list, and a step with its node's variables, to which a signal is handed on.
 SCONTROL = """#!/bin/bash
@@ -56,7 +58,7 @@ def test_a_cluster_of_two_kinds_of_nodes_comes_up_runs_a_driver_and_goes(tmp_pat
     slurm |= {"JOB_NODELIST_HET_GROUP_0": "one", "JOB_NODELIST_HET_GROUP_1": "two"}
     environment = os.environ | {f"SLURM_{name}": str(value) for name, value in slurm.items()}
     environment |= {"SLURMD_NODENAME": "one", "STEPS": str(tmp_path / "steps"), "HOME": str(tmp_path)}
-    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    environment["PATH"] = f"{tmp_path}:{BIN}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", SCRIPT, "python", "-c", DRIVER],
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, start_new_session=True,

@@ -13,7 +13,7 @@ from test_jobs import environment
 pytestmark = pytest.mark.slow
 
 SETTING = """
-import json, os, shutil, subprocess, sys, threading
+import atexit, json, os, shutil, subprocess, sys, threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from waiting import wait_for
 from tlm_ray import notices
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+atexit.register(cluster.shutdown)  # or its address stays behind, for other tests to connect to
 for _ in range(2):
     cluster.add_node(num_cpus=2)
 ray.init(address=cluster.address, log_to_driver=False)
