@@ -31,7 +31,8 @@ def package(tmp_path):
 def run(package: Path, **changes: str) -> subprocess.CompletedProcess:
     """Run CODE in a process of its own, with the package and nothing of numba's settings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    environment = own | {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"} | changes
+    alone = {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": str(package / "cache")}
+    environment = own | alone | changes
     command = [sys.executable, "-c", CODE]
     return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=True)
 
@@ -48,6 +49,14 @@ def test_an_edit_of_another_file_of_the_engine_compiles_anew(package):
     change(package / ENGINE / "index.py", "STEP_BITS = 20", "STEP_BITS = 19")
     change(package / ENGINE / "plan.py", "(np.uint64(weight) * factor + LOW)", "(np.uint64(weight) * factor)")
     assert run(package).stdout.split() == [str((2**30 >> 13) + 1), "0", "0", "0"]
+
+
+@pytest.mark.slow
+def test_a_copy_of_the_engine_finds_what_another_compiled(package, tmp_path):
+    place = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    assert run(package, **place).stdout.split()[2:] == ["0", "0"]
+    copy = shutil.copytree(package / "tlm_ray", tmp_path / "copy" / "tlm_ray").parent
+    assert run(copy, **place).stdout.split()[2:] == ["1", "1"]
 
 
 @pytest.mark.slow

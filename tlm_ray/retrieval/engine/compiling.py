@@ -1,9 +1,12 @@
-"""`@compiled`: numba's `njit` with a cache on disk that any change of the engine's sources empties.
+"""`@compiled`: numba's `njit` with a cache on disk that belongs to the engine's sources, wherever they lie.
 
 Numba looks at the file of the function alone. A kernel holds the machine code of what it calls and the constants that
 it reads, whichever file they stand in, so with numba's own cache an edit of words.py left the old words in the lexicon.
+And it keeps code by the path of the source: each copy that Ray makes of a submitted job's folder was compiled anew,
+half a minute on each node.
 """
 
+import hashlib
 import os
 import warnings
 from collections.abc import Callable
@@ -11,7 +14,12 @@ from functools import cache
 from typing import Any
 
 from numba import njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    UserProvidedCacheLocator,
+    UserWideCacheLocator,
+)
 
 from tlm_ray import listing, storage
 
@@ -21,9 +29,9 @@ NO_PLACE = "no locator available"  # of numba's RuntimeError
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function when it is first called, without the interpreter lock, and keep the code on disk.
 
-    The code lies where numba keeps it: in NUMBA_CACHE_DIR if that is set, else in the `__pycache__` beside the source,
-    else in the user's cache folder. Where none of them can be written, a RuntimeWarning says so once, and every process
-    compiles for itself: the same results, up to a minute later.
+    The code lies in NUMBA_CACHE_DIR if that is set, else in the user's cache folder, else in the `__pycache__` beside the
+    source. Where none of them can be written, a RuntimeWarning says so once, and every process compiles for itself: the
+    same results, up to a minute later.
     """
     dispatcher: Any = njit(nogil=True)(function)
     try:
@@ -35,8 +43,32 @@ def compiled(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
+class _BySources:
+    """Names the folder of compiled code by the engine's sources instead of by their path."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return the folder for a source file, below the one for all caches."""
+        digest = hashlib.sha256(" ".join(source_digests()).encode()).hexdigest()
+        return os.path.join(f"tlm_ray-{digest[:16]}", os.path.basename(os.path.dirname(py_file)))
+
+
+class _GivenFolder(_BySources, UserProvidedCacheLocator):
+    pass
+
+
+class _UsersFolder(_BySources, UserWideCacheLocator):
+    pass
+
+
+class _Place(CompileResultCacheImpl):
+    _locator_classes = (_GivenFolder, _UsersFolder, *CompileResultCacheImpl._locator_classes)
+
+
 class EngineCache(FunctionCache):
     """Numba's cache of one function, whose keys hold a digest of the engine's sources."""
+
+    _impl_class = _Place
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         return *super()._index_key(sig, codegen), source_digests()
