@@ -151,6 +151,7 @@ def _trainer(job: Job) -> "RayTrainer":
     from ray import train
     from ray.train.torch import TorchConfig  # here, because it imports torch: 1.5 s of a driver that finds all results
 
+    from tlm_ray.training.process_group import Gloo
     from tlm_ray.training.ray_trainer import RayTrainer
 
     for name, value in RAY_TRAIN_SETTINGS.items():
@@ -159,7 +160,7 @@ def _trainer(job: Job) -> "RayTrainer":
     compute = job.compute
     return RayTrainer(
         partial(_train_together, job),  # type: ignore[arg-type]  # which returns the facts
-        torch_config=TorchConfig(backend="nccl" if compute.gpu else "gloo"),
+        torch_config=TorchConfig(backend="nccl") if compute.gpu else Gloo(),
         scaling_config=train.ScalingConfig(
             num_workers=workers_of(job), use_gpu=compute.gpu, resources_per_worker=dict(compute.resources)
         ),
