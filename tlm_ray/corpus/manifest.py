@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ ABOUT = re.compile(
 
 READERS = 16  # files that are read side by side to know them by their bytes
 TOLD_BYTES = 1_000_000_000  # read for that, which take a while
+TELL_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +115,15 @@ def _digests_of(files: Sequence[File], *, kept: str) -> dict[str, str]:
     size = sum(file.size for file in new)
     if size > TOLD_BYTES:
         console.print(f"corpus: reads {size / 1e9:.1f} GB once, to know it by its bytes")
+    started = told = time.monotonic()
+    done = 0
     try:
         with ThreadPoolExecutor(READERS) as readers:
             for file, digest in zip(new, readers.map(content_digest, new), strict=True):
-                known[file.uri] = [_stamp(file), digest]
+                known[file.uri], done = [_stamp(file), digest], done + file.size
+                if (now := time.monotonic()) - told > TELL_EVERY_S:
+                    left, told = (now - started) * (size - done) / done, now
+                    console.print(f"  corpus: {done / size:.0%} read, about {left:.0f} s left", style="dim")
     finally:
         if kept and new:
             storage.write_record(kept, known)
