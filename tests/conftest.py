@@ -1,4 +1,4 @@
-"""What several test modules share: one small Ray, and small data whose classes speak of different things."""
+"""What several test modules share: one small Ray, small data and places for results."""
 
 import itertools
 import logging
@@ -8,56 +8,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from small_data import write_small
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ.pop("RAY_ADDRESS", None)
+# a worker process for each CPU, which Ray starts before there is work: 1.4 s of each start on two cores
+os.environ |= {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 # Ray's workers import what a test module defines; a script's own classes travel to them by value
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
 NUMBERS = itertools.count()
-SEA = "wave tide harbour sail anchor current reef fish net storm salt shore buoy deck crew"
-SKY = "cloud wing star comet orbit moon lift drag pilot cabin runway radar jet thermal dusk"
-KITCHEN = "flour oven knead simmer garlic butter whisk broth pepper dough roast skillet sugar herb mince"
-TOPICS = {"sea": SEA.split(" "), "sky": SKY.split(" "), "kitchen": KITCHEN.split(" ")}
-COMMON = [
-    "the",
-    "a",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "it",
-    "that",
-    "for",
-    "on",
-    "with",
-    "as",
-    "by",
-    "from",
-    "at",
-    "this",
-    "or",
-    "an",
-    "are",
-]
-
-
-def sentences(generator: np.random.Generator, topic: str, count: int) -> str:
-    """Make sentences of common words and words of a topic."""
-    made = []
-    for _ in range(count):
-        words = [
-            str(generator.choice(TOPICS[topic] if generator.random() < 0.5 else COMMON))
-            for _ in range(generator.integers(6, 14))
-        ]
-        made.append(" ".join(words).capitalize() + ".")
-    return " ".join(made)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,18 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with corpus/*.parquet (400 documents) and tasks/topics/{train,dev,test}.parquet (60, 24, 24 rows)."""
-    folder, generator = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
-    (folder / "corpus").mkdir()
-    (folder / "tasks" / "topics").mkdir(parents=True)
-    for part in range(4):
-        texts = [
-            sentences(generator, str(generator.choice(list(TOPICS))), int(generator.integers(1, 9))) for _ in range(100)
-        ]
-        pq.write_table(pa.table({"text": texts}), folder / "corpus" / f"part-{part}.parquet")
-    for split, rows in (("train", 60), ("dev", 24), ("test", 24)):
-        labels = [list(TOPICS)[i % 3] for i in range(rows)]
-        texts = [sentences(generator, label, 2) for label in labels]
-        pq.write_table(pa.table({"text": texts, "label": labels}), folder / "tasks" / "topics" / f"{split}.parquet")
+    folder = tmp_path_factory.mktemp("data")
+    write_small(folder)
     return folder
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TOPICS, sentences
 from killing import killed_in_turn
 from small import STAGE_ONE, small_flow, small_recipe
+from small_data import TOPICS, sentences
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoModelForMaskedLM,

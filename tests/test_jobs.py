@@ -37,7 +37,8 @@ def arguments(data: Path, root: Path) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or k == "RAY_TMPDIR"}
+    lasting = ("RAY_TMPDIR", *(name for name in os.environ if "prestart" in name))
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or k in lasting}
     return kept | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"} | more
 
 

@@ -6,11 +6,11 @@ import bm25s
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import TOPICS, sentences
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score
 from small import small_flow, small_recipe
+from small_data import TOPICS, sentences
 
 from tlm_ray import storage
 from tlm_ray.corpus.scores import score

@@ -13,7 +13,8 @@ from test_jobs import environment
 pytestmark = pytest.mark.slow
 
 SETTING = """
-import atexit, json, os, shutil, subprocess, sys, threading
+import atexit, json, os, shutil, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from waiting import wait_for
 from tlm_ray import notices
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-atexit.register(cluster.shutdown)  # or its address stays behind, for other tests to connect to
+atexit.register(lambda: (ray.shutdown(), cluster.shutdown()))  # or its address stays behind, for other tests
 for _ in range(2):
     cluster.add_node(num_cpus=2)
 ray.init(address=cluster.address, log_to_driver=False)
@@ -45,7 +46,7 @@ from tlm_ray import make
 from tlm_ray.training.optimizers import AdamW
 from tlm_ray.training.settings import Compute
 
-data, root, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+data, root = Path(sys.argv[1]), Path(sys.argv[2])
 taken = root / "steps"
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,32 +61,34 @@ class Counted(AdamW):
             file.write(".")
 
 long = replace(long_recipe(), optimizer=Counted())
-recipe = replace(long, stage_one=replace(long.stage_one, steps=600 // workers, evaluate_every=600, log_every=50))
-flow = small_flow(data, root, compute=Compute(workers=workers, max_failures=0))
-stage = flow.stages(recipe, "topics", 0).stage_one
-drained = []
-
-def notice():
-    wait_for(lambda: taken.exists() and taken.stat().st_size > 100, every_s=0.01)
-    left = {node.node_id: available_resources_per_node()[node.node_id].get("CPU", 0) for node in cluster.worker_nodes}
-    drained.extend(node for node, cpus in left.items() if cpus == 2 - workers)
-    drain(drained[0])
-
 names = ("step", "general_mlm", "task_mlm", "task", "dev", "padded")
 
-def losses():
+def notice(workers):
+    wait_for(lambda: taken.exists() and taken.stat().st_size > 100, every_s=0.01)
+    left = available_resources_per_node()  # of those that are alive
+    cpus = {node.node_id: left[node.node_id].get("CPU", 0) for node in cluster.worker_nodes if node.node_id in left}
+    (drained,) = (node for node in cpus if cpus[node] == 2 - workers)
+    drain(drained)
+    wait_for(lambda: drained not in alive())  # it goes when it is idle, long before its time
+
+def losses(stage):
     history = make([stage], str(root))[stage.fingerprint]["facts"]["history"]
     return [[entry.get(name) for name in names] for entry in history]
 
-undisturbed, steps = losses(), taken.stat().st_size
-shutil.rmtree(stage.folder(str(root)))
-taken.unlink()
-thread = threading.Thread(target=notice)
-thread.start()
-moved = losses()
-thread.join()
-wait_for(lambda: drained[0] not in alive())  # it went when it was idle, long before its time
-print(json.dumps({"same": moved == undisturbed, "repeated": taken.stat().st_size - steps, "drained": len(drained)}))
+for workers in (1, 2):
+    recipe = replace(long, stage_one=replace(long.stage_one, steps=600 // workers, evaluate_every=600, log_every=50))
+    flow = small_flow(data, root, compute=Compute(workers=workers, max_failures=0))
+    stage = flow.stages(recipe, "topics", 0).stage_one
+    undisturbed, steps = losses(stage), taken.stat().st_size
+    shutil.rmtree(stage.folder(str(root)))
+    taken.unlink()
+    with ThreadPoolExecutor() as threads:
+        noticed = threads.submit(notice, workers)
+        moved = losses(stage)
+        noticed.result()
+    print("found", json.dumps({"same": moved == undisturbed, "repeated": taken.stat().st_size - steps}))
+    taken.unlink()
+    cluster.add_node(num_cpus=2)
 """
 
 POOL = """
@@ -103,27 +106,31 @@ for row in parallel.each([{"number": n} for n in range(300)], Place, arguments=(
         drain(drained)
         wait_for(lambda: drained in notices.draining())
 late = sum(row["node"] == drained for row in rows[20:])
-print(json.dumps({"numbers": sorted(row["number"] for row in rows), "late": late}))
+print("found", json.dumps({"numbers": sorted(row["number"] for row in rows), "late": late}))
 """
 
 
-def run(script: str, *arguments: str) -> dict[str, Any]:
+def run(script: str, *arguments: str) -> str:
+    """Run a script after the setting; return what it printed."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", SETTING + script, *arguments]
     done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1]) | {"said": " ".join(done.stdout.split())}
+    return done.stdout
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_training_leaves_a_node_that_is_about_to_go_and_repeats_no_step(data, tmp_path, workers):
-    found = run(TRAINING, str(data), str(tmp_path), str(workers))
-    assert "leaves a node that is about to go, at step" in found["said"]
-    assert found["same"] and found["drained"] == 1
-    assert found["repeated"] == 0
+def found(said: str) -> list[Any]:
+    """Return what a script found."""
+    return [json.loads(line.removeprefix("found ")) for line in said.splitlines() if line.startswith("found {")]
+
+
+def test_a_training_of_one_worker_and_of_two_leaves_a_node_that_is_about_to_go_and_repeats_no_step(data, tmp_path):
+    said = run(TRAINING, str(data), str(tmp_path))
+    assert " ".join(said.split()).count("leaves a node that is about to go, at step") == 2
+    assert found(said) == [{"same": True, "repeated": 0}] * 2
 
 
 def test_a_pool_gives_no_more_items_to_a_node_that_is_about_to_go():
-    found = run(POOL)
-    assert found["numbers"] == list(range(300))
-    assert found["late"] <= 2, "those that its two actors had already"
+    (made,) = found(run(POOL))
+    assert made["numbers"] == list(range(300))
+    assert made["late"] <= 2, "those that its two actors had already"
