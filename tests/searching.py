@@ -1,7 +1,8 @@
 """Texts to search, real ones and what generated corpora are made of, and the search of them in shards."""
 
 import re
-from itertools import pairwise
+import unicodedata
+from itertools import groupby, pairwise
 from pydoc_data.topics import topics
 
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ WORDS = [
     "the",
     "語",
     "日本 語",
+    "ภาษาไทยabc",
+    "カタカナと漢字です",
     "кот",
     "Straße",
     "İ",
@@ -33,8 +36,27 @@ TEXTS = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 CORPORA = st.lists(TEXTS | st.none(), min_size=1, max_size=14)
 
 
+SCRIPTS = ("CJK", "HIRAGANA", "HENTAIGANA", "KATAKANA", "HALFWIDTH KATAKANA", "COMBINING KATAKANA")
+SCRIPTS += ("IDEOGRAPHIC ITERATION", "IDEOGRAPHIC CLOSING", "IDEOGRAPHIC NUMBER ZERO")
+SCRIPTS += ("THAI", "LAO", "KHMER", "MYANMAR", "TAI", "NEW TAI LUE")
+
+
+def is_unspaced(character):
+    """Say by its name whether a character is of a script without spaces."""
+    is_word = unicodedata.category(character)[0] in "LMN"
+    return is_word and unicodedata.name(character, "").startswith(SCRIPTS) and character not in MARKS
+
+
+MARKS = "〪〭〫〬"  # of tones, between Chinese characters: ideographic by name, and no part of the script
+
+
 def words(text):
-    return re.findall(r"\w+", (text or "").lower())
+    """Return runs of word characters; in scripts without spaces every two neighbours, or what stands alone."""
+    found = []
+    for unspaced, characters in groupby((text or "").lower(), key=is_unspaced):
+        run = "".join(characters)
+        found += ([run[i : i + 2] for i in range(len(run) - 1)] or [run]) if unspaced else re.findall(r"\w+", run)
+    return found
 
 
 def same(a, b):

@@ -1,21 +1,16 @@
 """Leaks of dev and test texts into the corpus, against sets of 13-grams."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import words
 
 from tlm_ray.retrieval.contamination import RUN_WORDS, Contamination
 
-WORDS = ("the", "The", "cat", "sat", "語", "é", "on-a", "x", "...")
+WORDS = ("the", "The", "cat", "sat", "語", "機械学習", "é", "on-a", "x", "...")
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join)
 NUMBERED = [f"w{i}" for i in range(100)]
-
-
-def words(text):
-    return re.findall(r"\w+", (text or "").lower())
 
 
 def grams(text, n=13):

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tlm_ray import storage
+from tlm_ray.retrieval.engine import analyzer
 
 TERMS, FACTS = "terms.arrow", "linear.json"
 COLUMNS = ["term", "idf", "weights"]
@@ -83,7 +84,14 @@ def words(ngrams: int, *, vocabulary: list[str] | None = None) -> Any:
     """Return scikit-learn's vectorizer of runs of up to `ngrams` words; counts weigh by their logarithm."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(sublinear_tf=True, ngram_range=(1, ngrams), vocabulary=vocabulary)
+    return TfidfVectorizer(
+        sublinear_tf=True, ngram_range=(1, ngrams), vocabulary=vocabulary, tokenizer=_words, token_pattern=None
+    )
+
+
+def _words(text: str) -> list[str]:
+    """Return what scikit-learn takes for words, of two characters or more, and the same of scripts without spaces."""
+    return [word for word in analyzer.words(text) if len(word) > 1]
 
 
 def is_linear(folder: str) -> bool:

@@ -1,6 +1,5 @@
 """A page of what was retrieved for a task: how much, from where, and case by case with matching terms marked."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tlm_ray.report.page.template import stylesheet
-from tlm_ray.retrieval.engine.analyzer import WORD, Analyzer
+from tlm_ray.retrieval.engine.analyzer import Analyzer, spans
 
 SHOWN = 5  # passages of a case
 SOURCES = 8
@@ -138,9 +137,13 @@ def _hit(hit: Mapping[str, Any], terms: set[str], analyzer: Analyzer) -> str:
 
 def mark(text: str, terms: set[str], analyzer: Analyzer) -> str:
     """Return a text as HTML with the words marked that are among the terms."""
+    marked: list[tuple[int, int]] = []
+    for start, stop in spans(text):
+        if terms.intersection(analyzer.terms(text[start:stop])):
+            first = marked.pop()[0] if marked and start < marked[-1][1] else start  # pairs share a character
+            marked.append((first, stop))
     pieces, end = [], 0
-    for match in re.finditer(WORD, text):
-        if terms.intersection(analyzer.terms(match.group())):
-            pieces += [escape(text[end : match.start()]), f"<mark>{escape(match.group())}</mark>"]
-            end = match.end()
+    for start, stop in marked:
+        pieces += [escape(text[end:start]), f"<mark>{escape(text[start:stop])}</mark>"]
+        end = stop
     return "".join(pieces) + escape(text[end:])

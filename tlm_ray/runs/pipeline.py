@@ -81,7 +81,7 @@ class Flow(DataFlow):
 
         stage = Stage(
             name="statistics",
-            version=2,
+            version=3,
             parameters={"analyzer": analyzer},
             inputs={"passages": passages},
             make=make,
@@ -100,7 +100,7 @@ class Flow(DataFlow):
         trained = {"name": "trained", "vocabulary": recipe.vocabulary}
         return Stage(
             name="tokenizer",
-            version=1,
+            version=2,
             parameters=trained if is_trained else identity_of(recipe.tokenizer),
             inputs=_present(task=task, neighbours=neighbours if is_trained else None),
             make=lambda folder, inputs: parallel.on_worker(

@@ -11,6 +11,7 @@ from tlm_ray.opening import open_settings
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
+UNKNOWN = 1e-4  # the share of the characters that may be [UNK]; texts with Han characters need some thousands of pieces
 
 
 def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
@@ -27,7 +28,7 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(normalizer.normalize_str(text))
-    kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))[:ALPHABET]
+    kept = _alphabet(counts, most=max(ALPHABET, vocabulary // 2))
 
     def continues(c: str) -> bool:  # neither punctuation nor Chinese, which are words by themselves
         return len(words.pre_tokenize_str(normalizer.normalize_str(f"a{c}"))) == 1
@@ -44,6 +45,17 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     )
     tokenizer.train_from_iterator(texts, trainer)
     return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
+
+
+def _alphabet(counts: Counter[str], *, most: int) -> list[str]:
+    """Return the characters with a piece of their own, most frequent first: 1,000, or as many as leave few unknown."""
+    ranked = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    unknown = sum(counts[c] for c in ranked[ALPHABET:])
+    allowed, size = UNKNOWN * sum(counts[c] for c in ranked), min(ALPHABET, len(ranked))
+    while size < len(ranked) and size < most and unknown > allowed:
+        unknown -= counts[ranked[size]]
+        size += 1
+    return ranked[:size]
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

@@ -1,18 +1,20 @@
 """Text to terms: lower-cased Unicode words, as the released code's Elasticsearch mapping effectively makes them."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import Stemmer
 
-WORD = re.compile(r"\w+")
+from tlm_ray.retrieval.engine.scripts import unspaced_class
+
 STOPWORDS = ("english",)  # languages whose stop words are known
 
 
 @dataclass(frozen=True)
 class Analyzer:
-    """How texts become terms: `\\w+` runs of the lower-cased text, in order."""
+    """How texts become terms: `\\w+` runs of the lower-cased text, in order; pairs in scripts without spaces."""
 
     stopwords: str | None = None
     """None or "english"; the released code removes none, as None does"""
@@ -32,7 +34,7 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeats included."""
-        return [term for term in self.fold(WORD.findall(text.lower())) if term is not None]
+        return [term for term in self.fold(words(text.lower())) if term is not None]
 
     def fold(self, words: list[str]) -> list[str | None]:
         """Return the term of each lower-cased word, None for a stop word."""
@@ -53,3 +55,24 @@ class Analyzer:
 
     def __reduce__(self):
         return Analyzer, (self.stopwords, self.stemmer)  # a Snowball stemmer cannot travel
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in order, and the pairs of neighbouring characters in scripts without spaces."""
+    return re.findall(r"\w+", text) if text.isascii() else [text[start:stop] for start, stop in spans(text)]
+
+
+def spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the words of a text begin and end."""
+    for match in _pattern().finditer(text):
+        start, stop = match.span()
+        if match[1] and stop - start > 2:
+            yield from ((first, first + 2) for first in range(start, stop - 1))
+        else:
+            yield start, stop
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Match runs of characters of scripts without spaces, which are a group, and words of others."""
+    return re.compile(rf"([{unspaced_class()}]+)|[^\W{unspaced_class()}]+")

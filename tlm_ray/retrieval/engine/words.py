@@ -1,4 +1,5 @@
-"""The words of a text, found eight bytes at a time: those of `re.findall(r"\\w+", text.lower())`.
+"""The words of a text, found eight bytes at a time: runs of `\\w`, lower-cased; in scripts without spaces every two
+neighbours.
 
 Each code point is looked up in a table that Python's own `str.lower` and `\\w` filled. Two capitals have no lower case
 of one code point of their own, the Greek sigma (final or not) and the Turkish dotted I: a text with one is refused, and
@@ -16,9 +17,11 @@ import numpy as np
 
 from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.machine import load_8_bytes, lowest_bit, store_8_bytes
+from tlm_ray.retrieval.engine.scripts import unspaced_points
 
 KNUTH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiplying by it spreads keys over the high bits
 CONTEXT = -1  # in the table: the lower case depends on neighbours or is longer than one code point
+UNSPACED = 1 << 24  # in the table: added to a character of a script without spaces
 HIGH = np.uint64(0x8080808080808080)
 ONES = np.uint64(0x0101010101010101)
 
@@ -41,7 +44,10 @@ class FoundWords(NamedTuple):
 
 @cache
 def lower_case_table() -> np.ndarray:
-    """For each code point: its lower case if that is a word character, 0 if not, CONTEXT if it is not one to one."""
+    """For each code point: its lower case if that is a word character, 0 if not, CONTEXT if it is not one to one.
+
+    UNSPACED is added in scripts without spaces, whose marks are word characters, too.
+    """
     points = np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x110000)])  # all but the surrogates
     text = points.astype("<u4").tobytes().decode("utf-32-le")
     apart = " ".join(text.replace("İ", "I"))  # a space on both sides: no sigma is final
@@ -52,6 +58,7 @@ def lower_case_table() -> np.ndarray:
     table = np.zeros(0x110000, np.int32)
     table[points] = np.where(is_word[lowered], lowered, 0)
     table[[ord("İ"), ord("Σ")]] = CONTEXT
+    table[unspaced_points()] = unspaced_points() + UNSPACED
     return table
 
 
@@ -144,6 +151,8 @@ def _spell(data, i, end, lower, pool, used):
             return i, CONTEXT
         if point == 0:
             return (i if size else i + np.uint64(step)), size
+        if point >= UNSPACED:
+            return (i, size) if size else _pair(data, i, end, lower, pool, used)
         if point < 0x80:
             pool[used + size] = point
             size += 1
@@ -151,6 +160,26 @@ def _spell(data, i, end, lower, pool, used):
             size = _encode(point, pool, used, size)
         i += np.uint64(step)
     return i, size
+
+
+@compiled
+def _pair(data, i, end, lower, pool, used):
+    """Write the character at i of a script without spaces, and such a one behind it, to pool[used:]; return the place
+    of the next word or pair, uint64, and the bytes, int64. A pair's second is the next's first until a run's end."""
+    size = 0
+    for _ in range(2):
+        code, step = _decode(data, np.int64(i))
+        size = _encode(code, pool, used, size)
+        before, i = i, i + np.uint64(step)
+        if not _is_unspaced(data, i, end, lower):
+            return i, size
+    return before, size
+
+
+@compiled
+def _is_unspaced(data, i, end, lower):
+    """Say whether a character of a script without spaces is at i."""
+    return i < end and data[i] >= 0x80 and lower[_decode(data, np.int64(i))[0]] >= UNSPACED
 
 
 @compiled

@@ -26,7 +26,7 @@ class Bm25(Method):
     """The passages with the best BM25 scores."""
 
     name: ClassVar[str] = "bm25"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4  # since 4 scripts without spaces have terms: pairs of characters
     analyzer: Analyzer = field(default_factory=Analyzer)
     """how texts become terms"""
     k1: float = field(default=K1, metadata=LATER)

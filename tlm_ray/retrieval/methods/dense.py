@@ -19,7 +19,7 @@ class Dense(Method):
     """The nearest passages in the space of an encoder's embeddings."""
 
     name: ClassVar[str] = "dense"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4  # since 4 scripts without spaces have terms: pairs of characters
     encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """hub name or local folder with safetensors weights"""
 

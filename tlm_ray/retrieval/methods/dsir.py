@@ -37,6 +37,7 @@ class Dsir(Method):
     """
 
     name: ClassVar[str] = "dsir"
+    version: ClassVar[int] = 2  # since 2 scripts without spaces have terms: pairs of characters
     like: Method = field(default_factory=Bm25)
     """method whose selection tells how many"""
 

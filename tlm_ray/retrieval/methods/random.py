@@ -24,7 +24,7 @@ class Random(Method):
     """
 
     name: ClassVar[str] = "random"
-    version: ClassVar[int] = 2  # since 2 each passage draws a number of its own: no task holds all ids
+    version: ClassVar[int] = 3  # since 3 scripts without spaces have terms: pairs of characters
     like: Method = field(default_factory=Bm25)
     """method whose selection tells how many"""
 
