@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tracked import empty_store
 
 from tlm_ray import events, storage
 from tlm_ray.runs import locks
@@ -134,7 +135,7 @@ def test_a_command_leaves_its_events_in_the_file_that_it_names(data, tmp_path):
     command = [
         *(sys.executable, "experiments/main_table.py", "--rows", "task data only", *steps, "--precision", "fp32"),
         *("--tasks", "topics", "--task-root", str(data / "tasks"), "--corpus", str(data / "corpus"), *where),
-        *("--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"),
+        *("--tracking-uri", empty_store(tmp_path)),
     ]
     for _ in range(2):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tracked import empty_store
 from waiting import wait_for
 
 from tlm_ray.corpus.pooling import pooled
@@ -31,7 +32,7 @@ STEPS = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--prec
 def arguments(data: Path, root: Path) -> list[str]:
     return [
         *("--tasks", "topics", "--task-root", str(data / "tasks"), "--corpus", str(data / "corpus")),
-        *("--root", str(root / "tlm"), "--out", str(root / "out"), "--tracking-uri", f"sqlite:///{root}/mlflow.db"),
+        *("--root", str(root / "tlm"), "--out", str(root / "out"), "--tracking-uri", empty_store(root)),
         *STEPS,
     ]
 
@@ -240,20 +241,3 @@ def alone(model: str, *columns: list[str]) -> np.ndarray:
     command = [sys.executable, "-c", ALONE, model]
     done = subprocess.run(command, input=json.dumps(columns), capture_output=True, text=True, check=True)
     return np.array(json.loads(done.stdout))
-
-
-def test_two_nodes_refuse_a_local_root_and_a_request_that_can_never_be_met(data, tmp_path):
-    local = on_two_nodes("main_table", *arguments(data, tmp_path))
-    assert local.returncode == 2
-    assert "is local, but the cluster has 2 nodes" in unwrapped(local) and "--root s3://" in unwrapped(local)
-    assert not (tmp_path / "tlm" / "passages").exists()
-
-
-def unwrapped(process: subprocess.CompletedProcess) -> str:
-    return " ".join(process.stdout.split())
-
-
-def test_a_request_that_no_node_can_meet_is_refused_before_work(data, tmp_path):
-    done = script("main_table", *arguments(data, tmp_path), "--train-resources", "GPU=64")
-    assert done.returncode == 2
-    assert "64 GPU each" in unwrapped(done) and "--autoscaling" in unwrapped(done)

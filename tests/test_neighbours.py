@@ -1,4 +1,4 @@
-"""The search of shards on Ray: a killed worker costs one shard's work, and no number of tasks shows in the result."""
+"""The search of shards: no number of tasks shows in the result, and on Ray a killed worker costs one shard's work."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import ray
+from alone import in_this_process
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.manifest import open_corpus
@@ -29,14 +30,14 @@ from tlm_ray.retrieval.shards import MOST_PASSAGES, Shards
 from tlm_ray.retrieval.statistics_job import collect_statistics
 from tlm_ray.retrieval.union_job import Spans, shard_file
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 K, SHARDS = 8, 12
 
 
 @pytest.fixture(scope="module")
 def passages(data, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("passages"))
-    cut_passages(folder, open_corpus(str(data / "corpus"), column="text"), passage_tokens=48, workers=2)
+    with in_this_process():
+        cut_passages(folder, open_corpus(str(data / "corpus"), column="text"), passage_tokens=48, workers=2)
     return folder
 
 
@@ -47,6 +48,7 @@ def merged(work, spans):
     return merge_rankings(read, queries=spans.queries, k=K)
 
 
+@pytest.mark.usefixtures("alone")
 def test_statistics_are_the_same_however_many_tasks_merge_them(passages, tmp_path, monkeypatch):
     found = {}
     for shards, most in ((3, 16), (11, 2)):
@@ -64,6 +66,7 @@ def inputs_of_bm25(passages, data, folder):
     return {"passages": passages} | {name: str(folder / name) for name in ("task", "statistics")}
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(("places", "part_rows"), [(64, 37), (1, 1000), (500, 1 << 16)])
 def test_a_selection_is_the_same_however_many_tasks_unite_it(passages, data, tmp_path, monkeypatch, places, part_rows):
     inputs = inputs_of_bm25(passages, data, tmp_path)
@@ -87,6 +90,7 @@ def test_a_selection_is_the_same_however_many_tasks_unite_it(passages, data, tmp
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("method", [Random(), Dsir()])
 def test_a_draw_is_the_same_however_many_tasks_sort_it(passages, data, tmp_path, monkeypatch, method):
     inputs = inputs_of_bm25(passages, data, tmp_path)
@@ -104,6 +108,7 @@ def test_a_draw_is_the_same_however_many_tasks_sort_it(passages, data, tmp_path,
     assert again == facts and parts.equals(whole)
 
 
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_costs_one_shards_work_and_does_not_show(passages, data, tmp_path):
     log = str(tmp_path / "log")
 

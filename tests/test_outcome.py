@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 from small import small_flow, small_recipe
+from tracked import empty_store
 
 from tlm_ray import storage
 from tlm_ray.corpus.pooling import best_share, pooled
@@ -75,7 +76,7 @@ def test_a_flows_own_followers_follow_its_trainings(outcome, data, tmp_path, mon
     monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
     monkeypatch.setattr(experiment, "make", followed)  # the fixture has recorded all of it
     monkeypatch.setattr(Training, "stages", lambda one, flow: used.append(flow) or lay_out(one, flow))
-    experiment.run([scratch], flow, name="x", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    experiment.run([scratch], flow, name="x", tracking_uri=empty_store(tmp_path))
     logger, own = followers
     assert own == "own of stage_two" and isinstance(logger, StepLogger)
 

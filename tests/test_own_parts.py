@@ -12,6 +12,7 @@ import pytest
 import torch
 from small import GEOMETRY, laid_out, read_selection, small_flow, small_recipe
 from torch import nn
+from tracked import empty_store
 from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 
 from tlm_ray import Training, View, run, storage
@@ -103,7 +104,7 @@ def test_a_method_objective_family_optimizer_and_metric_of_ones_own_make_a_row(d
     )
     flow = replace(small_flow(data, tmp_path / "root", workers=2), metric=HALF)
     training = Training(row="all my own", task="topics", recipe=recipe, seed=0)
-    outcome = run([training], flow, name="own_parts", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    outcome = run([training], flow, name="own_parts", tracking_uri=empty_store(tmp_path))
 
     (cell,) = outcome.cells()
     assert (cell.row, cell.task, cell.metric) == ("all my own", "topics", "half_right")

@@ -9,6 +9,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from small import small_flow, small_recipe
+from tracked import empty_store
 
 from tlm_ray import Limits, Range, Space, Trials, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
@@ -33,7 +34,7 @@ def trials(data, tmp_path, monkeypatch):
 
 
 def swept(trials, tmp_path, **options):
-    return sweep(trials, name="s", out=f"{tmp_path}/out", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db", **options)
+    return sweep(trials, name="s", out=f"{tmp_path}/out", tracking_uri=empty_store(tmp_path), **options)
 
 
 def records(folder: Path) -> dict[str, int]:
@@ -144,7 +145,7 @@ def test_a_trial_that_fails_is_told_and_spoils_no_other(trials, tmp_path, alone,
     found = swept(trials({"rho1": [2, 1, 3]}), tmp_path)
     assert [trial["dev"] is None for trial in found.trials] == [True, False, False]
     assert "rho1 2: failed" in capsys.readouterr().out
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    client = mlflow.MlflowClient(empty_store(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
     assert Counter(run.info.status for run in runs) == {"FINISHED": 3, "FAILED": 1}
     with pytest.raises(RuntimeError, match="sweep s: no trial finished"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from tracked import empty_store
 
 from tlm_ray.plain import PLAIN
 from tlm_ray.runs import experiment
@@ -38,7 +39,7 @@ def test_the_snippets_make_a_table(data, tmp_path, monkeypatch):
     words = [word for flag, name in places.items() for word in (flag, f"{tmp_path}/{name}")]
     words += ["--tasks", "topics", "--task-root", f"{data}/tasks", "--corpus", f"{data}/corpus", "--k", "3"]
     words += ["--steps", "2", "--steps-two", "2", "--seeds", "1", "--precision", "fp32", "--entries", "300", "500"]
-    monkeypatch.setattr(sys, "argv", ["own.py", *words, "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"])
+    monkeypatch.setattr(sys, "argv", ["own.py", *words, "--tracking-uri", empty_store(tmp_path)])
     runpy.run_path(str(tmp_path / "own.py"), run_name="__main__")
     cells = json.loads((tmp_path / "out" / "vocabulary.json").read_text())["cells"]
     found = {cell["row"]: cell["x"] for cell in cells if cell["row"] not in [one.name for one in PLAIN]}

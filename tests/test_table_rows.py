@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from small import laid_out, small_flow, small_recipe
+from tracked import empty_store
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tlm_ray import Changes, Data, Passages, Place, present, storage
@@ -131,7 +132,7 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, scri
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
     kind, values, rows = TABLES[script]
-    place = Place(root=f"{tmp_path}/root", out=f"{tmp_path}/out", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    place = Place(root=f"{tmp_path}/root", out=f"{tmp_path}/out", tracking_uri=empty_store(tmp_path))
     source = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
     short = Changes(steps=4, steps_two=4, precision="fp32")
     table = getattr(importlib.import_module(script), kind)(

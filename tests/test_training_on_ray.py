@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from killing import checkpoints, killed_in_turn
 from small import STAGE_ONE, long_recipe, small_flow, small_recipe
+from tracked import empty_store
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from tlm_ray import baseline, storage
@@ -138,7 +139,7 @@ def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are
 
 
 def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    uri = empty_store(tmp_path)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path / "root"))
     flow = replace(small_flow(data, tmp_path / "root"), followers=tracker.followers)
     stages = flow.stages(small_recipe(), "topics", 0)

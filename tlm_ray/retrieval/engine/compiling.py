@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from numba import njit
 from numba.core.caching import (
@@ -29,9 +29,9 @@ NO_PLACE = "no locator available"  # of numba's RuntimeError
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function when it is first called, without the interpreter lock, and keep the code on disk.
 
-    The code lies in NUMBA_CACHE_DIR if that is set, else in the user's cache folder, else in the `__pycache__` beside the
-    source. Where none of them can be written, a RuntimeWarning says so once, and every process compiles for itself: the
-    same results, up to a minute later.
+    The code lies in NUMBA_CACHE_DIR if that is set, else in the user's cache folder, else in the `__pycache__` beside
+    the source. Where none of them can be written, a RuntimeWarning says so once, and every process compiles for itself:
+    the same results, up to a minute later.
     """
     dispatcher: Any = njit(nogil=True)(function)
     try:
@@ -62,7 +62,7 @@ class _UsersFolder(_BySources, UserWideCacheLocator):
 
 
 class _Place(CompileResultCacheImpl):
-    _locator_classes = (_GivenFolder, _UsersFolder, *CompileResultCacheImpl._locator_classes)
+    _locator_classes: ClassVar[list[Any]] = [_GivenFolder, _UsersFolder, *CompileResultCacheImpl._locator_classes]
 
 
 class EngineCache(FunctionCache):
