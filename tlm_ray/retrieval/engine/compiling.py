@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from numba import njit
 from numba.core.caching import (
@@ -62,7 +62,7 @@ class _UsersFolder(_BySources, UserWideCacheLocator):
 
 
 class _Place(CompileResultCacheImpl):
-    _locator_classes: ClassVar[list[Any]] = [_GivenFolder, _UsersFolder, *CompileResultCacheImpl._locator_classes]
+    _locator_classes = (_GivenFolder, _UsersFolder, *CompileResultCacheImpl._locator_classes)  # type: ignore[assignment]
 
 
 class EngineCache(FunctionCache):
