@@ -14,7 +14,7 @@ from tlm_ray.training.settings import Compute
 def main(data: str, root: str) -> None:
     ray.init(**ray_options())
     compute = Compute(workers=2, resources={"CPU": 2.0})  # all CPUs of a host each
-    flow = small_flow(Path(data), Path(root), workers=4, compute=compute, shared_root=True)
+    flow = small_flow(Path(data), Path(root), workers=2, compute=compute, shared_root=True)
     stage = laid_out(flow).stage_one
     facts = make([stage], root)[stage.fingerprint]["facts"]
     print(json.dumps([sorted(node["NodeManagerAddress"] for node in ray.nodes()), facts["steps"]]))
