@@ -2,17 +2,25 @@
 
 import os
 import signal
+import subprocess
 import sys
+import time
+import weakref
+from pathlib import Path
 
+import psutil
 import pytest
 import ray
 import ray.cloudpickle
 from ray.exceptions import LocalRayletDiedError, NodeDiedError
+from waiting import wait_for
 
 from tlm_ray import parallel
+from tlm_ray.held import Held
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 pytestmark = pytest.mark.usefixtures("ray_cluster")
+CPUS = 4  # of `ray_cluster`
 OPTIONS = {"workers": 2, "title": "work"}
 
 
@@ -58,6 +66,91 @@ def test_every_item_is_worked_on_once():
     assert sorted(row["twice"] for row in made) == [0, 2, 4, 6, 8, 10, 12]
 
 
+class Made:
+    """A worker that tells which process made it."""
+
+    def __init__(self):
+        self.made = f"{os.getpid()} {time.monotonic()}"
+
+    def __call__(self, item):
+        return self.made
+
+
+def test_a_process_makes_its_worker_once_and_stays_for_the_next_work():
+    items = [{"number": n} for n in range(20)]
+    first, second = (set(parallel.each(items, Made, arguments=(), **OPTIONS)) for _ in range(2))
+    assert len(first) <= CPUS and len(second) <= CPUS, "each process made one"
+    assert not first & second, "what it holds is of one work alone"
+    assert {made.split()[0] for made in first} & {made.split()[0] for made in second}, "and worked on both"
+
+
+def test_what_a_process_holds_is_let_go_when_nobody_asks_for_more(monkeypatch):
+    monkeypatch.setattr("tlm_ray.held.KEPT_S", 0.1)
+    holder, made_of = Held(), ray.put((Made, ()))
+    worker = holder.get(made_of)
+    holder.forget_later()
+    assert holder.get(made_of) is worker, "asked for again in time"
+    alive = weakref.ref(worker)
+    del worker
+    holder.forget_later()
+    wait_for(lambda: alive() is None)
+
+
+def test_the_rest_of_work_that_nobody_wants_is_ended():
+    begun = parallel.each([{"number": n} for n in range(3)], Waits, arguments=(), workers=3, title="endless work")
+    assert next(begun) == 0
+    begun.close()
+    wait_for(lambda: not tasks_named("endless work"))
+
+
+class Waits:
+    def __call__(self, item):
+        time.sleep(600 * item["number"])
+        return item["number"]
+
+
+def tasks_named(name):
+    """List the processes that work on something of this name."""
+    titles = (" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True))
+    return [title for title in titles if name in title]
+
+
+WITH_GPUS = """
+import os, sys
+import psutil, ray
+from tlm_ray import parallel, ray_options
+from waiting import wait_for
+
+class OnGpu:
+    def __init__(self, died):
+        self.died = died
+
+    def __call__(self, item):
+        if item["number"] == 5 and not os.path.exists(self.died):
+            open(self.died, "w").close()
+            os._exit(1)
+        return item["number"], os.getpid(), ray.get_gpu_ids(), ray.get_runtime_context().get_assigned_resources()
+
+ray.cloudpickle.register_pickle_by_value(sys.modules["__main__"])
+ray.init(address="local", num_cpus=1, num_gpus=2, **ray_options())
+parallel.GPU_TASKS = 2
+items = [{"number": n} for n in range(8)]
+rows = list(parallel.each(items, OnGpu, arguments=sys.argv[1:], workers=2, title="gpu", gpus=1))
+assert sorted(row[0] for row in rows) == list(range(8)), rows
+assert all(len(gpus) == 1 and needs == {"GPU": 1.0} for _, _, gpus, needs in rows), rows
+processes = {process for _, process, *_ in rows}
+assert len(processes) == 5, f"tasks of two items, of which one died and left two of one: {rows}"
+wait_for(lambda: not any(map(psutil.pid_exists, processes)))
+print("all ended")
+"""
+
+
+def test_processes_that_had_a_gpu_end_and_one_that_dies_costs_its_items(tmp_path):
+    command = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "died")]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120)
+    assert "all ended" in done.stdout, done.stdout + done.stderr
+
+
 def test_results_of_tasks_are_in_the_order_of_the_items():
     items = [{"number": n} for n in (8, 2, 6, 4)]
     assert parallel.ray_tasks(items, half, arguments=(2,), **OPTIONS) == [4, 1, 3, 2]
@@ -83,7 +176,7 @@ class Dies:
         return {"file": item["file"]}
 
 
-def test_an_item_whose_worker_of_a_pool_dies_each_time_is_named():
+def test_an_item_whose_worker_dies_each_time_is_named():
     made = parallel.each([{"file": "a.csv"}, {"file": "b.csv"}], Dies, arguments=(), **OPTIONS)
     with pytest.raises(OSError, match=r"work, part 2 of 2 \({'file': 'b.csv'}\): .* died again and again"):
         list(made)

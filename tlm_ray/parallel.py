@@ -1,23 +1,26 @@
-"""Work spread over the cluster's CPUs: a class applied to a list of items by a pool of actors, or a function by tasks.
+"""Work spread over the cluster's CPUs by Ray's tasks: a class, made once a process, or a function, for a list of items.
 
-Ray Data's pool of actors did this until commit 81960c6. It begins an item anew for ever whose process dies, needs three
-seconds to start, and its helpers, actors without CPUs that are restarted for ever, keep idle nodes of GPUs alive.
+A process that has worked stays, and the next stage's work finds it warm: starting one, with what it imports, takes two
+seconds. Pools of actors did this until commit a20def7, and ended their processes after each stage.
 """
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 
-from tlm_ray import events, metrics
+from tlm_ray import events
 from tlm_ray.console import console
-from tlm_ray.notices import draining
-from tlm_ray.process import keep_memory, tune_torch
+from tlm_ray.held import held
+from tlm_ray.process import tune_torch
+from tlm_ray.progress import Progress
 
-REPORT_EVERY_S = 5.0
-RETRIES = 3  # of a task whose worker process died
+RETRIES = 3  # of an item whose worker process died
+# By their name these processes are none of those that train, where `keep_memory` costs memory
+OWN = {"env_vars": {"TLM_RAY_PROCESS": "data"}}
+GPU_TASKS = 4  # of each worker: a process that had a GPU ends with its task, so that the GPU's memory is free
 LOOK_EVERY_S = 60.0  # for the node that a task waits for
 SHOWN = 200  # characters of an item in a message
 DIED = (
@@ -28,108 +31,23 @@ DIED = (
 
 def each(
     items: Sequence[dict[str, Any]],
-    worker: type,
+    worker: Callable[..., Callable[[dict[str, Any]], Any]],
     *,
     arguments: Sequence[Any],
     workers: int,
     title: str,
     size: str = "",
     gpus: float = 0,
-) -> Iterator[dict[str, Any]]:
-    """Yield `worker(*arguments)(item)` for each item, in the order in which they finish, from a pool of Ray actors.
+) -> Iterator[Any]:
+    """Yield `worker(*arguments)(item)` for each item, in the order in which they finish.
 
-    Large arguments travel once per node when they are `ray.put` references. A lost actor or node repeats only the item
-    that it had. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells.
-    gpus: what each actor needs instead of a CPU. A worker's own ValueError or OSError is raised here, be it of its
-    constructor or of an item; OSError names an item whose worker dies again and again.
+    A process makes its worker once and has one item at a time, on a CPU or on `gpus`; `workers` of them work side by
+    side. Large arguments travel once per node when they are `ray.put` references. What a lost process or node had is
+    begun anew. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells. A
+    worker's own ValueError or OSError is raised here, be it of its constructor or of an item; OSError names an item
+    whose process or node is lost again and again.
     """
-    progress = _Progress(title, items, size)
-    pool = _Pool(items, worker, arguments, gpus, progress)
-    try:
-        for _ in range(min(max(1, workers), len(items))):
-            pool.start()
-        for place, row in pool.results():
-            progress.done(place)
-            yield row
-    finally:
-        pool.end()
-        progress.end()
-
-
-READY = -1  # instead of an item's place, of an actor that makes its worker
-
-
-class _Pool:
-    """Actors, each of which makes a worker and then has one item at a time."""
-
-    def __init__(
-        self,
-        items: Sequence[dict[str, Any]],
-        worker: type,
-        arguments: Sequence[Any],
-        gpus: float,
-        progress: "_Progress",
-    ):
-        # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
-        self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
-        self.actor: Any = ray.remote(num_cpus=self.needs.get("CPU", 0), num_gpus=gpus)(_Actor)
-        self.items, self.made_of, self.title, self.progress = items, (worker, *arguments), progress.title, progress
-        self.waiting, self.lost = deque(range(len(items))), Counter[int]()
-        self.working: dict[Any, tuple[Any, str, int]] = {}  # an actor, its node, and the item's place
-
-    def start(self) -> None:
-        """Start an actor, for which the cluster may have no room yet."""
-        actor = self.actor.remote()
-        self.working[actor.make.remote(*self.made_of)] = actor, "", READY
-
-    def results(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the place and the result of each item as they finish."""
-        while self.waiting or any(place != READY for *_, place in self.working.values()):
-            reference = _wait(list(self.working), self.title, self.needs)
-            actor, node, place = self.working.pop(reference)
-            try:
-                row = _result(reference, self.title)
-            except ChildProcessError:
-                self._lose(place)
-                continue
-            node = row if place == READY else node
-            if self.waiting and node in draining():
-                self.start()  # elsewhere: an item begun here would be lost with the node
-            elif self.waiting:
-                following = self.waiting.popleft()
-                self.working[actor.work.remote(self.items[following])] = actor, node, following
-                self.progress.queue(len(self.waiting))
-            if place != READY:
-                yield place, row
-
-    def _lose(self, place: int) -> None:
-        """Begin an item anew, on another actor, whose own is lost; OSError if that happens again and again."""
-        self.lost[place] += 1
-        if self.lost[place] > RETRIES:
-            what = self.title if place == READY else _part(self.title, place, self.items)
-            raise ChildProcessError(f"{what}: {DIED}")
-        if place != READY:
-            self.waiting.appendleft(place)
-            self.progress.lost(place, len(self.waiting))
-        self.start()
-
-    def end(self) -> None:
-        """Stop what still works."""
-        for actor, *_ in self.working.values():
-            ray.kill(actor)
-
-
-class _Actor:
-    """Makes a worker when it is told to, since an actor whose constructor raises is dead in a thousand lines."""
-
-    def make(self, worker: type, *arguments: Any) -> str:
-        """Make the worker; return the id of its node."""
-        keep_memory()
-        self.worker = worker(*arguments)
-        return ray.get_runtime_context().get_node_id()
-
-    def work(self, item: dict[str, Any]) -> Any:
-        return self.worker(item)
+    yield from (row for _, row in _Work(items, worker, arguments, title, size, gpus).results(max(1, workers)))
 
 
 def ray_tasks(
@@ -140,78 +58,102 @@ def ray_tasks(
     workers: int,
     title: str,
 ) -> list[Any]:
-    """Return `function(item, *arguments)` of all items, in their order, run by plain Ray tasks.
-
-    For work that needs nothing prepared: a pool of actors takes a second to start, tasks take none. A task's own
-    ValueError or OSError is raised here; OSError names the item whose worker process dies again and again.
-    """
-    remote = ray.remote(max_retries=RETRIES, num_cpus=1)(function)
-    progress = _Progress(title, items, "")
-    waiting = list(range(len(items)))[::-1]
-    running: dict[Any, int] = {}
-    results: dict[int, Any] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < max(1, workers):
-                place = waiting.pop()
-                running[remote.remote(items[place], *arguments)] = place
-                progress.queue(len(waiting))
-            for reference in ray.wait(list(running))[0]:
-                place = running.pop(reference)
-                results[place] = _result(reference, _part(title, place, items))
-                progress.done(place)
-    finally:
-        progress.end()
+    """Return `function(item, *arguments)` of all items, in their order; for the rest like `each`."""
+    work = _Work(items, _Calls, (function, *arguments), title)
+    results = dict(work.results(max(1, workers)))
     return [results[place] for place in range(len(items))]
+
+
+class _Calls:
+    """A worker that calls a function."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any):
+        self.function, self.arguments = function, arguments
+
+    def __call__(self, item: dict[str, Any]) -> Any:
+        return self.function(item, *self.arguments)
+
+
+class _Work:
+    """A list of items that is worked on."""
+
+    def __init__(
+        self,
+        items: Sequence[dict[str, Any]],
+        worker: Callable[..., Any],
+        arguments: Sequence[Any],
+        title: str,
+        size: str = "",
+        gpus: float = 0,
+    ):
+        self.items, self.title, self.progress = items, title, Progress(title, items, size)
+        # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
+        self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
+        where: dict[str, Any] = {"num_cpus": self.needs.get("CPU", 0), "num_gpus": gpus}
+        # retries are counted here; Ray's own would begin an item anew without a word
+        task = ray.remote(max_retries=0, max_calls=1 if gpus else 0, **where)(_work)
+        named = task.options(name=title, runtime_env=OWN)
+        self.begin = partial(named.remote, [ray.put((worker, tuple(arguments)))])  # in a list: fetched once a process
+        self.lost = Counter[int]()  # by the places of items, as the others
+        self.waiting = deque[Sequence[int]]()
+        self.working: dict[Any, Sequence[int]] = {}
+
+    def results(self, workers: int) -> Iterator[tuple[int, Any]]:
+        """Yield the place and the result of each item as they finish."""
+        places: Sequence[int] = range(len(self.items))
+        together = max(1, len(places) // (workers * GPU_TASKS)) if "GPU" in self.needs else 1
+        self.waiting.extend(places[first : first + together] for first in range(0, len(places), together))
+        try:
+            while self.waiting or self.working:
+                while self.waiting and len(self.working) < workers:
+                    places = self.waiting.popleft()
+                    self.working[self.begin([self.items[place] for place in places])] = places
+                    self._tell()
+                yield from self._finished()
+        finally:
+            for reference in self.working:  # after an error, or where nobody wants the rest
+                ray.cancel(reference, force=True)
+            self.progress.end()
+
+    def _finished(self) -> Iterator[tuple[int, Any]]:
+        """Wait for a task; yield what it made, or begin anew what it had."""
+        reference = _wait(list(self.working), self.title, self.needs)
+        places = self.working.pop(reference)
+        try:
+            rows = _result(reference, _part(self.title, places[0], self.items))
+        except ChildProcessError:
+            if self.lost[places[0]] == RETRIES:
+                raise
+            self._put_back(places)
+            return
+        for place, row in zip(places, rows, strict=True):
+            self.progress.done(place)
+            yield place, row
+
+    def _put_back(self, places: Sequence[int]) -> None:
+        """Let items begin anew before all others, each alone."""
+        for place in reversed(places):
+            self.lost[place] += len(places) == 1  # of several, nobody knows which it was
+            self.waiting.appendleft((place,))
+            self.progress.lost(place)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.progress.queue(sum(map(len, self.waiting)))
+
+
+def _work(made_of: list[ray.ObjectRef], items: list[dict[str, Any]]) -> list[Any]:
+    """Work on some items with the worker that this process holds, or makes."""
+    worker = held.get(made_of[0])
+    try:
+        return [worker(item) for item in items]
+    finally:
+        held.forget_later()
 
 
 def _part(title: str, place: int, items: Sequence[dict[str, Any]]) -> str:
     """Name an item in a message."""
     return f"{title}, part {place + 1} of {len(items)} ({str(items[place])[:SHOWN]})"
-
-
-class _Progress:
-    """Tells those who watch how far the items are, and prints a line every few seconds while there is more to do."""
-
-    def __init__(self, title: str, items: Sequence[dict[str, Any]], size: str):
-        self.title, self.size = title, size
-        self.sizes = [item[size] if size else 1 for item in items]
-        self.parts = self.work = 0
-        self.started = self.reported = time.monotonic()
-        self.queue(len(items))
-
-    def queue(self, waiting: int) -> None:
-        """Tell how many items wait; what neither waits nor is done is worked on."""
-        self.waiting = waiting
-        metrics.ITEMS_WAITING.set(waiting, work=self.title)
-        metrics.ITEMS_RUNNING.set(len(self.sizes) - self.parts - waiting, work=self.title)
-
-    def lost(self, place: int, waiting: int) -> None:
-        """Count the item at a place as begun anew."""
-        self.queue(waiting)
-        metrics.ITEMS_LOST.add(work=self.title)
-        events.warn("item begun anew", work=self.title, part=place + 1, parts=len(self.sizes))
-
-    def end(self) -> None:
-        """Tell that nothing is worked on any more, be it done or given up."""
-        self.parts = len(self.sizes)
-        self.queue(0)
-
-    def done(self, place: int) -> None:
-        """Count the item at a place as done."""
-        self.parts, self.work = self.parts + 1, self.work + self.sizes[place]
-        self.queue(self.waiting)
-        metrics.ITEMS.add(work=self.title)
-        if self.size == "passages":
-            metrics.PASSAGES.add(self.sizes[place], work=self.title)
-        now = time.monotonic()
-        if now - self.reported > REPORT_EVERY_S and self.parts < len(self.sizes):
-            rate = self.work / (now - self.started)
-            pace = f"{rate:,.0f} {self.size}/s, " if self.size else ""
-            left = (sum(self.sizes) - self.work) / rate
-            parts = f"{self.parts} of {len(self.sizes)} parts"
-            console.print(f"  {self.title}: {parts}, {pace}about {left:.0f} s left", style="dim")
-            self.reported = now
 
 
 def on_worker(

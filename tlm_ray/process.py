@@ -19,6 +19,12 @@ def keep_memory() -> None:
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def give_back_memory() -> None:
+    """Give the memory that this process has freed back to the system, where the C library is glibc."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def tune_torch() -> None:
     """Let oneDNN keep the kernels of all shapes, and torch none beside it; call it before the first tensor is made.
 

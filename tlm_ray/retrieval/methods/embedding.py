@@ -58,7 +58,7 @@ class Encoder:
 
 
 def check_encoder(source: str) -> None:
-    """Open an encoder as a worker does, once, before there are actors; ValueError if transformers cannot."""
+    """Open an encoder as a worker does, once, before there are many; ValueError if transformers cannot."""
     Encoder(source)
 
 

@@ -22,9 +22,9 @@ class Search:
     shards: int = 0
     """parts of the corpus; 0 for one per 50,000 passages"""
     workers: int = 1
-    """actors side by side"""
+    """processes side by side"""
     gpus: float = 0
-    """GPUs that an actor may use"""
+    """GPUs that each of them may use"""
     earlier: Sequence[Mapping[str, str]] = ()
     """selections that the same method made for the same task in other corpora: `folder`, and the folders that `find`
     had then"""

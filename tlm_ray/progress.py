@@ -1,0 +1,53 @@
+"""How far the items of some work are: told to those who watch, and printed."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tlm_ray import events, metrics
+from tlm_ray.console import console
+
+REPORT_EVERY_S = 5.0
+
+
+class Progress:
+    """Tells those who watch how far the items are, and prints a line every few seconds while there is more to do."""
+
+    def __init__(self, title: str, items: Sequence[dict[str, Any]], size: str):
+        self.title, self.size = title, size
+        self.sizes = [item[size] if size else 1 for item in items]
+        self.parts = self.work = 0
+        self.started = self.reported = time.monotonic()
+        self.queue(len(items))
+
+    def queue(self, waiting: int) -> None:
+        """Tell how many items wait; what neither waits nor is done is worked on."""
+        self.waiting = waiting
+        metrics.ITEMS_WAITING.set(waiting, work=self.title)
+        metrics.ITEMS_RUNNING.set(len(self.sizes) - self.parts - waiting, work=self.title)
+
+    def lost(self, place: int) -> None:
+        """Count the item at a place as begun anew."""
+        metrics.ITEMS_LOST.add(work=self.title)
+        events.warn("item begun anew", work=self.title, part=place + 1, parts=len(self.sizes))
+
+    def end(self) -> None:
+        """Tell that nothing is worked on any more, be it done or given up."""
+        self.parts = len(self.sizes)
+        self.queue(0)
+
+    def done(self, place: int) -> None:
+        """Count the item at a place as done."""
+        self.parts, self.work = self.parts + 1, self.work + self.sizes[place]
+        self.queue(self.waiting)
+        metrics.ITEMS.add(work=self.title)
+        if self.size == "passages":
+            metrics.PASSAGES.add(self.sizes[place], work=self.title)
+        now = time.monotonic()
+        if now - self.reported > REPORT_EVERY_S and self.parts < len(self.sizes):
+            rate = self.work / (now - self.started)
+            pace = f"{rate:,.0f} {self.size}/s, " if self.size else ""
+            left = (sum(self.sizes) - self.work) / rate
+            parts = f"{self.parts} of {len(self.sizes)} parts"
+            console.print(f"  {self.title}: {parts}, {pace}about {left:.0f} s left", style="dim")
+            self.reported = now
