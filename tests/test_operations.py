@@ -66,12 +66,15 @@ def test_a_metric_needs_no_ray_and_loads_none():
 @pytest.fixture(scope="module")
 def watched(data, tmp_path_factory):
     """What a node exported while a training was made, found, and an item's worker died."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # no other Ray of the tests, which may have a dashboard
     more = {
+        "RAY_TMPDIR": folder,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]]),
         "RAY_metrics_report_interval_ms": "2000",
     }
     command = [sys.executable, "tests/watched.py", str(data), str(tmp_path_factory.mktemp("watched"))]
     told = subprocess.run(command, cwd=ROOT, env=os.environ | more, capture_output=True, text=True, timeout=600)
+    shutil.rmtree(folder, ignore_errors=True)
     assert told.returncode == 0, told.stdout + told.stderr
     return json.loads(told.stdout.splitlines()[-1])
 
