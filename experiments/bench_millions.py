@@ -63,7 +63,7 @@ class Millions:
     ks: list[int] = field(default_factory=lambda: [50])
     """passages per query, a search each"""
     workers: int = 2
-    """actors and tasks at a time"""
+    """processes at a time"""
     store_mb: int = 500
     """of Ray's object store"""
 
