@@ -12,7 +12,7 @@ import psutil
 import pytest
 import ray
 import ray.cloudpickle
-from ray.exceptions import LocalRayletDiedError, NodeDiedError
+from ray.exceptions import LocalRayletDiedError, NodeDiedError, ObjectLostError
 from waiting import wait_for
 
 from tlm_ray import parallel
@@ -187,10 +187,13 @@ def test_a_single_worker_that_dies_each_time_is_named():
         parallel.on_worker(die_alone)
 
 
-@pytest.mark.parametrize("error", [NodeDiedError, LocalRayletDiedError])
+LOST = "the node it was running on is dead or unavailable"
+
+
+@pytest.mark.parametrize("error", [NodeDiedError(LOST), LocalRayletDiedError(LOST), ObjectLostError("0a", "", "")])
 def test_a_node_that_is_lost_each_time_is_told_as_that(monkeypatch, error):
     def lost(reference):
-        raise error("the node it was running on is dead or unavailable")
+        raise error
 
     monkeypatch.setattr(ray, "get", lost)
     with pytest.raises(OSError, match=r"^half: its node was lost again and again; bring nodes back that stay"):

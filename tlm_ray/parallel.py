@@ -210,11 +210,13 @@ def _result(reference: Any, what: str) -> Any:
         if isinstance(error.cause, ValueError | OSError):
             raise error.cause from error
         raise
-    except (
-        ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.RayActorError
-    ) as error:  # fmt: skip
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
         raise ChildProcessError(f"{what}: {DIED}") from error
-    except (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError) as error:
+    except (
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.LocalRayletDiedError,
+        ray.exceptions.ObjectLostError,  # a large result lay there still
+    ) as error:
         raise ChildProcessError(
             f"{what}: its node was lost again and again; bring nodes back that stay, then run the same again"
         ) from error
