@@ -12,7 +12,7 @@ import psutil
 import pytest
 import ray
 import ray.cloudpickle
-from ray.exceptions import LocalRayletDiedError, NodeDiedError, ObjectLostError
+from ray.exceptions import LocalRayletDiedError, NodeDiedError, ObjectLostError, RuntimeEnvSetupError
 from waiting import wait_for
 
 from tlm_ray import parallel
@@ -133,7 +133,7 @@ class OnGpu:
 
 ray.cloudpickle.register_pickle_by_value(sys.modules["__main__"])
 ray.init(address="local", num_cpus=1, num_gpus=2, **ray_options())
-parallel.GPU_TASKS = 2
+parallel.GPU_ITEMS = 2
 items = [{"number": n} for n in range(8)]
 rows = list(parallel.each(items, OnGpu, arguments=sys.argv[1:], workers=2, title="gpu", gpus=1))
 assert sorted(row[0] for row in rows) == list(range(8)), rows
@@ -190,7 +190,9 @@ def test_a_single_worker_that_dies_each_time_is_named():
 LOST = "the node it was running on is dead or unavailable"
 
 
-@pytest.mark.parametrize("error", [NodeDiedError(LOST), LocalRayletDiedError(LOST), ObjectLostError("0a", "", "")])
+@pytest.mark.parametrize(
+    "error", [NodeDiedError(LOST), LocalRayletDiedError(LOST), ObjectLostError("0a", "", ""), RuntimeEnvSetupError("")]
+)
 def test_a_node_that_is_lost_each_time_is_told_as_that(monkeypatch, error):
     def lost(reference):
         raise error

@@ -1,4 +1,4 @@
-"""A node that is about to go: a training leaves it after the next step, and a pool gives it no more items."""
+"""A node that is about to go: a training leaves it after the next step, and it gets no more items."""
 
 import json
 import os

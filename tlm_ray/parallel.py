@@ -20,7 +20,7 @@ from tlm_ray.progress import Progress
 RETRIES = 3  # of an item whose worker process died
 # By their name these processes are none of those that train, where `keep_memory` costs memory
 OWN = {"env_vars": {"TLM_RAY_PROCESS": "data"}}
-GPU_TASKS = 4  # of each worker: a process that had a GPU ends with its task, so that the GPU's memory is free
+GPU_ITEMS = 8  # of a task: a process that had a GPU ends with it, so that the GPU's memory is free, and starts in ten s
 LOOK_EVERY_S = 60.0  # for the node that a task waits for
 SHOWN = 200  # characters of an item in a message
 DIED = (
@@ -41,11 +41,11 @@ def each(
 ) -> Iterator[Any]:
     """Yield `worker(*arguments)(item)` for each item, in the order in which they finish.
 
-    A process makes its worker once and has one item at a time, on a CPU or on `gpus`; `workers` of them work side by
-    side. Large arguments travel once per node when they are `ray.put` references. What a lost process or node had is
-    begun anew. A line of progress is printed every few seconds; size: the entry of the items whose rate it tells. A
-    worker's own ValueError or OSError is raised here, be it of its constructor or of an item; OSError names an item
-    whose process or node is lost again and again.
+    A process makes its worker once and has one item at a time on a CPU, some on `gpus`; `workers` of them work side by
+    side, not always the same. Large arguments travel once per node when they are `ray.put` references. What a lost
+    process or node had is begun anew. A line of progress is printed every few seconds; size: the entry of the items
+    whose rate it tells. A worker's own ValueError or OSError is raised here, be it of its constructor or of an item;
+    OSError names an item whose process or node is lost again and again.
     """
     yield from (row for _, row in _Work(items, worker, arguments, title, size, gpus).results(max(1, workers)))
 
@@ -86,37 +86,47 @@ class _Work:
         size: str = "",
         gpus: float = 0,
     ):
-        self.items, self.title, self.progress = items, title, Progress(title, items, size)
+        self.items, self.title, self.gpus = items, title, gpus
         # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
         self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
         where: dict[str, Any] = {"num_cpus": self.needs.get("CPU", 0), "num_gpus": gpus}
-        # retries are counted here; Ray's own would begin an item anew without a word
-        task = ray.remote(max_retries=0, max_calls=1 if gpus else 0, **where)(_work)
-        named = task.options(name=title, runtime_env=OWN)
-        self.begin = partial(named.remote, [ray.put((worker, tuple(arguments)))])  # in a list: fetched once a process
+        task = (_on_gpu if gpus else _on_cpu).options(name=title, runtime_env=OWN, **where)
+        self.begin = partial(task.remote, [ray.put((worker, tuple(arguments)))])  # in a list: fetched once a process
         self.lost = Counter[int]()  # by the places of items, as the others
         self.waiting = deque[Sequence[int]]()
         self.working: dict[Any, Sequence[int]] = {}
+        self.progress = Progress(title, items, size)
 
     def results(self, workers: int) -> Iterator[tuple[int, Any]]:
         """Yield the place and the result of each item as they finish."""
         places: Sequence[int] = range(len(self.items))
-        together = max(1, len(places) // (workers * GPU_TASKS)) if "GPU" in self.needs else 1
+        together = self._together(workers)
         self.waiting.extend(places[first : first + together] for first in range(0, len(places), together))
         try:
-            while self.waiting or self.working:
-                while self.waiting and len(self.working) < workers:
-                    places = self.waiting.popleft()
-                    self.working[self.begin([self.items[place] for place in places])] = places
-                    self._tell()
-                yield from self._finished()
+            self._fill(workers)
+            while self.working:
+                rows = self._finished()
+                self._fill(workers)
+                yield from rows
         finally:
-            for reference in self.working:  # after an error, or where nobody wants the rest
-                ray.cancel(reference, force=True)
-            self.progress.end()
+            self._end()
 
-    def _finished(self) -> Iterator[tuple[int, Any]]:
-        """Wait for a task; yield what it made, or begin anew what it had."""
+    def _together(self, workers: int) -> int:
+        """Return how many items a task has."""
+        if not self.gpus:
+            return 1
+        slots = min(workers, int(ray.cluster_resources().get("GPU", 0) / self.gpus) or workers)
+        return min(GPU_ITEMS, max(1, -(-len(self.items) // slots)))
+
+    def _fill(self, workers: int) -> None:
+        """Begin as many tasks as may work side by side."""
+        while self.waiting and len(self.working) < workers:
+            places = self.waiting.popleft()
+            self.working[self.begin([self.items[place] for place in places])] = places
+        self.progress.queue(sum(map(len, self.waiting)))
+
+    def _finished(self) -> list[tuple[int, Any]]:
+        """Wait for a task; return what it made, or put back what it had."""
         reference = _wait(list(self.working), self.title, self.needs)
         places = self.working.pop(reference)
         try:
@@ -125,30 +135,43 @@ class _Work:
             if self.lost[places[0]] == RETRIES:
                 raise
             self._put_back(places)
-            return
-        for place, row in zip(places, rows, strict=True):
+            return []
+        for place in places:
             self.progress.done(place)
-            yield place, row
+        return list(zip(places, rows, strict=True))
 
     def _put_back(self, places: Sequence[int]) -> None:
-        """Let items begin anew before all others, each alone."""
-        for place in reversed(places):
-            self.lost[place] += len(places) == 1  # of several, nobody knows which it was
-            self.waiting.appendleft((place,))
-            self.progress.lost(place)
-        self._tell()
+        """Let items begin anew before all others, in two halves: of several, nobody knows which it was."""
+        self.progress.lost(places[0])
+        if len(places) == 1:
+            self.lost[places[0]] += 1
+            self.waiting.appendleft(places)
+        else:
+            half = len(places) // 2
+            self.waiting.extendleft((places[half:], places[:half]))
 
-    def _tell(self) -> None:
-        self.progress.queue(sum(map(len, self.waiting)))
+    def _end(self) -> None:
+        """End what still works, after an error or where nobody wants the rest."""
+        try:
+            if ray.is_initialized():  # or Ray would start, to cancel what is gone
+                for reference in self.working:
+                    ray.cancel(reference, force=True)
+        finally:
+            self.progress.end()
 
 
 def _work(made_of: list[ray.ObjectRef], items: list[dict[str, Any]]) -> list[Any]:
     """Work on some items with the worker that this process holds, or makes."""
-    worker = held.get(made_of[0])
     try:
+        worker = held.get(made_of[0])
         return [worker(item) for item in items]
     finally:
         held.forget_later()
+
+
+# Retries are counted here; Ray's own would begin an item anew without a word
+_on_cpu = ray.remote(max_retries=0)(_work)
+_on_gpu = ray.remote(max_retries=0, max_calls=1)(_work)
 
 
 def _part(title: str, place: int, items: Sequence[dict[str, Any]]) -> str:
@@ -216,6 +239,7 @@ def _result(reference: Any, what: str) -> Any:
         ray.exceptions.NodeDiedError,
         ray.exceptions.LocalRayletDiedError,
         ray.exceptions.ObjectLostError,  # a large result lay there still
+        ray.exceptions.RuntimeEnvSetupError,  # its agent was lost already
     ) as error:
         raise ChildProcessError(
             f"{what}: its node was lost again and again; bring nodes back that stay, then run the same again"

@@ -11,6 +11,7 @@ and what is left out of the second search could not have been chosen: the result
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +73,12 @@ def can_grow(earlier: Mapping[str, str], spans: Spans) -> bool:
 
 def write_candidates(work: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
     """Write the ids, in the larger corpus, of all passages that an earlier search kept; return where they lie."""
-    uri = storage.join(work, CANDIDATES)
+    arguments = (storage.join(work, CANDIDATES), dict(earlier), spans, growth)
+    (uri,) = parallel.ray_tasks([{}], _write_candidates, arguments=arguments, workers=1, title="known passages")
+    return uri
+
+
+def _write_candidates(item: dict[str, Any], uri: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
     found = np.zeros(0, np.int64)
     for span in range(len(spans.bounds)):
         kept = storage.read_table(kept_file(earlier["folder"], span, spans))

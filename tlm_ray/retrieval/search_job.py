@@ -106,7 +106,7 @@ def _search_grown(
 
     Returns the shards' files, the ids left out, the bounds of what was not searched, and facts.
     """
-    candidates = parallel.on_worker(write_candidates, job.work, dict(earlier), job.spans, growth)
+    candidates = write_candidates(job.work, earlier, job.spans, growth)
     none = np.zeros(0, np.int64)
     first = (Part(growth.new, none, candidates), np.arange(len(job.queries)))
     files, found = job.search(PartWorker, leaks, to=storage.join(job.work, "new"), before=first)

@@ -20,8 +20,6 @@ def ray_options() -> dict[str, Any]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ lines that no setting of Python's logging reaches
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_task_oom_retries", "3")  # Ray starts what ran out of memory again for ever
-    # Processes that wait for work, which Ray ends when they are more than the CPUs: trainings have others than data
-    os.environ.setdefault("RAY_num_workers_soft_limit", str((os.cpu_count() or 1) + 2))
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address := os.environ.get("RAY_ADDRESS"):
         _refuse_unless_answered(address, "RAY_ADDRESS", "unset it to start a Ray of this script's own")
