@@ -223,3 +223,13 @@ def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path):
     assert {name.partition("/")[0] for name in made[3][1]} == {
         "general.arrow", "train.arrow", "dev.arrow", "test.arrow", "facts.json", "tokenizer"
     }  # fmt: skip
+
+
+def test_a_table_that_was_tokenised_before_an_interruption_is_not_tokenised_again(tokenizer, tmp_path):
+    storage.write_table(str(tmp_path / "texts"), pa.table({"text": make_texts(9, seed=1), "rank": np.arange(9)}))
+    tokenizer.save_pretrained(tmp_path / "pieces")
+    item, arguments = {"part": 0, "texts": str(tmp_path / "texts")}, (str(tmp_path / "pieces"), str(tmp_path), BLOCK)
+    made = preparation._write_part(item, *arguments)
+    before = storage.read_bytes(made)
+    (tmp_path / "texts").unlink()
+    assert preparation._write_part(item, *arguments) == made and storage.read_bytes(made) == before

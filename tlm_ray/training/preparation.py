@@ -112,10 +112,12 @@ def _general_blocks(folder: str, selection: Sequence[str], *, block_tokens: int,
 
 
 def _write_part(item: dict[str, Any], tokenizer: str, parts: str, block_tokens: int) -> str:
-    """Tokenise one table of the selection; return the file of its blocks."""
+    """Tokenise one table of the selection, unless a run before this one did; return the file of its blocks."""
+    uri = storage.join(parts, f"{item['part']:05d}.arrow")
+    if storage.exists(uri):
+        return uri
     rows = storage.read_table(item["texts"])
     with storage.folder_for_reading(tokenizer) as path:
         pieces = load_tokenizer(path)
-    uri = storage.join(parts, f"{item['part']:05d}.arrow")
     write_general_blocks(uri, rows["text"].to_pylist(), rows["rank"].to_numpy(), pieces, block_tokens=block_tokens)
     return uri
