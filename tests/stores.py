@@ -120,6 +120,32 @@ def door(port: int, *, refused: float = 0.0) -> Iterator[tuple[Door, str]]:
     server.server_close()
 
 
+class _Refusing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def _refuse(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(403)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _refuse
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Keep quiet."""
+
+
+@contextmanager
+def refusing_store() -> Iterator[str]:
+    """Run a store that lets nobody in; gives the query string that leads S3 locations to it."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield query_of(server.server_address[1]).removesuffix("&allow_bucket_creation=true")
+    server.shutdown()
+    server.server_close()
+
+
 def query_of(port: int) -> str:
     """Return the query string that leads S3 locations to a store of this machine."""
     endpoint = quote(f"http://127.0.0.1:{port}", safe="")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from small import laid_out, small_flow
-from stores import door, query_of, store
+from stores import door, query_of, refusing_store, store
 
-from tlm_ray import storage
+from tlm_ray import plain_errors, storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.listing import base_of, list_files, name_below
 from tlm_ray.runs.execution import Execution, make
@@ -65,3 +65,43 @@ def test_a_store_that_goes_away_and_comes_back_gives_the_bytes_of_a_local_disk(d
         away.start()
         assert made_of(flow) == files
         away.join()
+
+
+def fill(uri: str) -> None:
+    with storage.folder_for_writing(uri) as folder:
+        (folder / "config.json").write_text("{}")
+
+
+WRITES = {
+    "bytes": lambda uri, data: storage.write_bytes(uri, b"few"),
+    "more bytes": lambda uri, data: storage.write_bytes(uri, bytes(30_000_000)),
+    "folder": lambda uri, data: fill(uri),
+    "copy": lambda uri, data: storage.copy_folder(str(data), uri),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_what_a_store_did_not_take_is_an_error(data, what):
+    with refusing_store() as query, pytest.raises(OSError, match="ACCESS_DENIED"):
+        WRITES[what](f"s3://key:secret@bucket/there{query}", data)
+
+
+@pytest.mark.parametrize("given", ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE"])
+def test_a_refusal_is_told_with_what_may_help(monkeypatch, capsys, given):
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE", raising=False)
+    monkeypatch.setenv(given, "name")
+    with refusing_store() as query, pytest.raises(SystemExit), plain_errors():
+        storage.exists(f"s3://key:secret@bucket/there{query}")
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("web identity" in said) == ("WEB" in given) and ("AWS_ACCESS_KEY_ID" in said) != ("WEB" in given), said
+
+
+def test_a_folder_arrives_whole_in_a_store(tmp_path, port):
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    contents = {"empty": b"", "below/some": b"some", "much": bytes(20_000_000)}
+    for name, content in contents.items():
+        (tmp_path / "here" / name).write_bytes(content)
+    there = f"s3://key:secret@folders/there{query_of(port)}"
+    storage.copy_folder(str(tmp_path / "here"), there)
+    storage.copy_folder(there, str(tmp_path / "back"))
+    assert {name: (tmp_path / "back" / name).read_bytes() for name in contents} == contents

@@ -27,6 +27,18 @@ def plain_errors() -> Iterator[None]:
         events.warn("run interrupted")
         os._exit(130)  # threads that wait for trainings would hold the process; Ray's processes end with it
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
-        console.print(f"[bold red]error[/] {escape(storage.shown(str(error)))}")
+        console.print(f"[bold red]error[/] {escape(storage.shown(str(error)) + _advice(str(error)))}")
         events.fail("run failed", error=str(error))
         raise SystemExit(2) from error
+
+
+def _advice(error: str) -> str:
+    """Return what may help where a store refuses a request."""
+    if "ACCESS_DENIED" not in error:
+        return ""
+    if "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ:  # Arrow's client then goes on without a word, as nobody
+        return (
+            "; this process has a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), without which requests go out when the "
+            "token service gives no credentials: check the role, whom it trusts, and the way to the token service"
+        )
+    return "; give it credentials that may read and write there: AWS_ACCESS_KEY_ID with its secret, AWS_PROFILE, a role"

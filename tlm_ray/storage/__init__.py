@@ -6,7 +6,6 @@ are put together. folders: what libraries that know only local paths read and wr
 """
 
 from tlm_ray.storage.files import (
-    copy_folder,
     delete,
     digest,
     open_output,
@@ -18,7 +17,7 @@ from tlm_ray.storage.files import (
     write_json,
     write_parquet,
 )
-from tlm_ray.storage.folders import check_sums, file_for_reading, folder_for_reading, folder_for_writing
+from tlm_ray.storage.folders import check_sums, copy_folder, file_for_reading, folder_for_reading, folder_for_writing
 from tlm_ray.storage.joining import write_joined
 from tlm_ray.storage.locations import (
     absolute,

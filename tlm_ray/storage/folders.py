@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from tlm_ray.storage.files import digest, read_bytes
+from tlm_ray.storage.files import digest, read_bytes, send
 from tlm_ray.storage.locations import exists, join, open_filesystem
 
 SUMS = "SHA256SUMS"  # as sha256sum writes and checks it
@@ -23,9 +23,7 @@ def folder_for_writing(uri: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         yield Path(temporary)
         _write_sums(Path(temporary))
-        filesystem, path = open_filesystem(uri)
-        filesystem.create_dir(path, recursive=True)
-        pafs.copy_files(temporary, path, destination_filesystem=filesystem)
+        _send_folder(Path(temporary), uri)
 
 
 @contextlib.contextmanager
@@ -43,6 +41,23 @@ def folder_for_reading(uri: str) -> Iterator[Path]:
             pafs.copy_files(path, str(folder), source_filesystem=filesystem)
         check_sums(str(folder), uri)
         yield folder
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copy a folder's files to another location; ValueError if one is not as the list of sha256 beside it says."""
+    with folder_for_reading(source) as folder:
+        _send_folder(folder, target)
+
+
+def _send_folder(folder: Path, uri: str) -> None:
+    filesystem, path = open_filesystem(uri)
+    filesystem.create_dir(path, recursive=True)
+    for file in sorted(folder.rglob("*")):
+        there = f"{path}/{file.relative_to(folder).as_posix()}"
+        if file.is_dir():
+            filesystem.create_dir(there)
+        else:
+            send(str(file), filesystem, there)
 
 
 def _write_sums(folder: Path) -> None:
