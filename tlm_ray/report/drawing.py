@@ -141,5 +141,6 @@ def add_legend(figure: Figure, series: Mapping[str, tuple[str, str]], dotted: Ma
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG bytes, the same bytes for the same figure."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", facecolor="white", metadata={"Software": None})
+    # a legend of long names may be wider than the panels
+    figure.savefig(stream, format="png", facecolor="white", bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()
