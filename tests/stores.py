@@ -125,7 +125,9 @@ class _Refusing(BaseHTTPRequestHandler):
 
     def _refuse(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(403)
+        name = self.path.partition("?")[0]
+        is_folder = name.endswith("/") or name.count("/") == 1  # or the bucket
+        self.send_response(200 if is_folder else 403)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -137,7 +139,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 @contextmanager
 def refusing_store() -> Iterator[str]:
-    """Run a store that lets nobody in; gives the query string that leads S3 locations to it."""
+    """Run a store that has folders, and neither gives nor takes a file; gives the query string of its locations."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

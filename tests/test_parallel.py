@@ -85,13 +85,14 @@ def test_a_process_makes_its_worker_once_and_stays_for_the_next_work():
 
 
 def test_what_a_process_holds_is_let_go_when_nobody_asks_for_more(monkeypatch):
-    monkeypatch.setattr("tlm_ray.held.KEPT_S", 0.1)
+    monkeypatch.setattr("tlm_ray.held.keep_memory", lambda: None)  # it would be this process'
     holder, made_of = Held(), ray.put((Made, ()))
     worker = holder.get(made_of)
     holder.forget_later()
     assert holder.get(made_of) is worker, "asked for again in time"
     alive = weakref.ref(worker)
     del worker
+    monkeypatch.setattr("tlm_ray.held.KEPT_S", 0.05)
     holder.forget_later()
     wait_for(lambda: alive() is None)
 
@@ -135,7 +136,7 @@ ray.cloudpickle.register_pickle_by_value(sys.modules["__main__"])
 ray.init(address="local", num_cpus=1, num_gpus=2, **ray_options())
 parallel.GPU_ITEMS = 2
 items = [{"number": n} for n in range(8)]
-rows = list(parallel.each(items, OnGpu, arguments=sys.argv[1:], workers=2, title="gpu", gpus=1))
+rows = list(parallel.each(items, OnGpu, arguments=sys.argv[1:], workers=8, title="gpu", gpus=1))
 assert sorted(row[0] for row in rows) == list(range(8)), rows
 assert all(len(gpus) == 1 and needs == {"GPU": 1.0} for _, _, gpus, needs in rows), rows
 processes = {process for _, process, *_ in rows}
