@@ -118,7 +118,7 @@ def on_ray(texts: pa.Array, queries: list[str], options: Growth) -> list[tuple[s
     ray.init(**ray_options())
     with tempfile.TemporaryDirectory() as folder:
         write_passages(folder, texts)
-        queries, _ = distinct_bags(queries, Analyzer())
+        queries, *_ = distinct_bags(queries, Analyzer())
         leaks = Contamination(task.texts("dev") + task.texts("test") if task else [])
         shared = (queries, leaks, Analyzer(), Statistics.collect(texts, Analyzer()))
         items = Shards.of(len(texts), shards=0, workers=WORKERS).items()

@@ -53,22 +53,17 @@ class Queries:
         return start, self.numbers[places], self.counts[places]
 
 
-def distinct_bags(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray]:
-    """Return one text for each distinct bag of terms, and the row of its first occurrence.
-
-    ValueError names the first row without any term.
-    """
+def distinct_bags(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return one text for each distinct bag of terms, the row of its first occurrence, and the rows without a term."""
     bags = BagReader(analyzer).read(texts)
     start, counts = bags.start(), bags.counts()
     first: dict[bytes, int] = {}
-    for row in range(len(texts)):
+    for row in np.flatnonzero(bags.sizes).tolist():
         mine = slice(start[row], start[row + 1])
-        if mine.start == mine.stop:
-            raise ValueError(f"training row {row + 1}: {texts[row]!r} has no word to search by; mend it or take it out")
         order = np.argsort(bags.terms[mine])
         first.setdefault(bags.terms[mine][order].tobytes() + counts[mine][order].tobytes(), row)
     rows = np.array(list(first.values()), np.int64)
-    return [texts[row] for row in rows], rows
+    return [texts[row] for row in rows], rows, np.flatnonzero(bags.sizes == 0)
 
 
 def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

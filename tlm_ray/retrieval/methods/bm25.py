@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from tlm_ray.console import console
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.engine.analyzer import Analyzer
@@ -43,14 +44,18 @@ class Bm25(Method):
         return {**super().inputs(sources), "statistics": sources.statistics(self.analyzer)}
 
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
-        """Search with every distinct bag of terms; ValueError names the first training row without a term."""
+        """Search with every distinct bag of terms; a training text without a term retrieves nothing.
+
+        ValueError if no training text has a term.
+        """
         import ray
 
         from tlm_ray.retrieval.search_job import search_corpus
         from tlm_ray.retrieval.statistics_job import read_statistics
 
         task = load_task(inputs["task"])
-        queries, rows = distinct_bags(self.queries(task.train_texts), self.analyzer)
+        queries, rows, wordless = distinct_bags(self.queries(task.train_texts), self.analyzer)
+        _tell_of(wordless, task.train_texts)
         statistics = read_statistics(inputs["statistics"])
         arguments = (self.analyzer, ray.put(statistics), self.k1, self.b)
 
@@ -59,7 +64,24 @@ class Bm25(Method):
             return rises(read, read_statistics(earlier["statistics"]), statistics)
 
         options: dict[str, Any] = {"searcher": Bm25Searcher, "arguments": arguments, "rise": rise}
-        return search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)
+        facts = search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)
+        return {"without_query": len(wordless), **facts}
+
+
+def _tell_of(wordless: np.ndarray, texts: Sequence[str]) -> None:
+    """Say how many training texts have no word to search by; ValueError if none has one."""
+    if not len(wordless):
+        return
+    such = f"such as row {wordless[0] + 1}: {texts[wordless[0]]!r}"
+    if len(wordless) == len(texts):
+        raise ValueError(
+            f"none of the {len(texts):,} training texts has a word to search by, {such}; give texts with words, or "
+            "train on the task alone with --k 0"
+        )
+    console.print(
+        f"{len(wordless):,} of {len(texts):,} training texts have no word to search by, {such}; they retrieve nothing",
+        markup=False,
+    )
 
 
 def rises(queries: Queries, before: Statistics, now: Statistics) -> np.ndarray:
