@@ -18,8 +18,12 @@ from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 from tlm_ray import Training, View, run, storage
 from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.scores import Metric
+from tlm_ray.plain import Bm25Neighbours, TfIdf
+from tlm_ray.report import Results
 from tlm_ray.retrieval.methods import Method, Search
 from tlm_ray.retrieval.selection import write_drawn
+from tlm_ray.runs.execution import make
+from tlm_ray.runs.outcome import Outcome
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.objectives import Mlm, Objective, Targets
 from tlm_ray.training.starts import Scratch
@@ -144,3 +148,39 @@ def test_settings_of_ones_own_parts_identify_a_training(data, tmp_path):
     ]
     last = [laid_out(flow, **change).metrics for change in changes]
     assert len({stage.fingerprint for stage in last}) == len(changes)
+
+
+def share_right(gold: np.ndarray, predicted: np.ndarray) -> float:
+    return float((gold == predicted).mean())
+
+
+def share_wrong(gold: np.ndarray, predicted: np.ndarray) -> float:
+    return 1 - share_right(gold, predicted)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_mended_metric_of_a_new_version_is_in_cells_and_differences_alike(data, tmp_path):
+    """As a user mends it: name and root stay, its code and its version are others."""
+    rows: dict[str, Any] = {"trained": small_recipe(), TfIdf.name: TfIdf(), Bm25Neighbours.name: Bm25Neighbours()}
+
+    def table(metric: Metric) -> Results:
+        flow = replace(small_flow(data, tmp_path), metric=metric)
+        trainings = [Training(row=row, task="topics", recipe=recipe) for row, recipe in rows.items()]
+        stages = {one: one.stages(flow) for one in trainings}
+        make([each.metrics for each in stages.values()], flow.execution.root)
+        outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None, metric=metric)  # type: ignore[arg-type]
+        for own in stages.values():
+            for stage in own.trained:
+                kept.setdefault(stage.name, []).append(stage.record(flow.execution.root)["facts"]["history"][-1])
+        return outcome.results(View(against="trained"))
+
+    kept: dict[str, list[dict[str, float]]] = {}
+    right = table(Metric(name="mine", compute=share_right))
+    wrong = table(Metric(name="mine", compute=share_wrong, version=2))
+    assert all(right.of_row(row)["topics"].mean != wrong.of_row(row)["topics"].mean for row in rows)
+    for results in (right, wrong):
+        means = {row: results.of_row(row)["topics"].mean for row in results.rows}
+        for each in results.differences:
+            assert each.mean == pytest.approx(means[each.row] - means[each.other], abs=1e-9)
+    for stage, (first, second) in kept.items():
+        assert first["dev"] != second["dev"], f"{stage}: what a record says is of the code that it names"

@@ -1,12 +1,13 @@
 """Metrics: percentages of agreement between predicted and gold classes or numbers, as the paper reports them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tlm_ray.corpus import confusions
+from tlm_ray.identity import LATER
 
 ROUNDING = 1e-6  # by which a correlation may exceed 1
 
@@ -26,6 +27,8 @@ class Metric:
     of_confusions: Callable[[np.ndarray], np.ndarray] | None = None
     """the same of confusion matrices, (..., classes, classes) to (...), see tlm_ray.corpus.confusions; without it a
     bootstrap calls `compute` once per draw, which is slow"""
+    version: int = field(default=1, metadata=LATER)
+    """of one of your own: raise it when its code scores otherwise, and what was scored before is made anew"""
 
 
 def metric_named(metric: str | Metric) -> Metric:

@@ -14,6 +14,7 @@ from tlm_ray.corpus.passages import PASSAGES_VERSION, WORK, cut_passages
 from tlm_ray.corpus.scores import Metric
 from tlm_ray.corpus.task_columns import Columns
 from tlm_ray.corpus.tasks import UNNAMED, Task, read_task, write_task
+from tlm_ray.identity import set_later
 from tlm_ray.runs import work
 from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.recipe import Recipe
@@ -122,6 +123,12 @@ class DataFlow:
             cost={"seconds": 1.0},
             label=short_name(name),
         )
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """What a stage that scores is named by beside its task's metric: the version of a metric of one's own."""
+        later = set_later(self.metric) if isinstance(self.metric, Metric) else {}
+        return {f"metric_{name}": value for name, value in later.items()}
 
     def read(self, name: str) -> Task:
         """Read a task of files, once a process, and say what was not plain in them."""

@@ -148,18 +148,19 @@ class Flow(DataFlow):
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
-            return self._train(stage, folder, inputs, replace(recipe.settings_one(seed), start=start))
+            return self._train(stage, folder, inputs, replace(settings, start=start))
 
+        settings = recipe.settings_one(seed)
         stage = Stage(
             name="stage_one",
             version=TRAINING_VERSION,
-            parameters=recipe.settings_one(seed).identity,
+            parameters=settings.identity | (self.scoring if settings.is_scored else {}),
             inputs=_present(blocks=blocks, counts=counts, after=after),
             make=make,
             lane="train",
             scratch=CHECKPOINTS,
             cost=stage_one_cost(
-                recipe.settings_one(seed),
+                settings,
                 block_tokens=recipe.block_tokens,
                 task_tokens=recipe.task_tokens,
                 vocabulary=recipe.vocabulary,
@@ -179,7 +180,9 @@ class Flow(DataFlow):
         stage = Stage(
             name="stage_two",
             version=TRAINING_VERSION,
-            parameters=recipe.settings_two(seed, recipe.start).identity | ({} if stage_one else recipe.start.identity),
+            parameters=recipe.settings_two(seed, recipe.start).identity
+            | ({} if stage_one else recipe.start.identity)
+            | self.scoring,
             inputs=_present(blocks=blocks, stage_one=stage_one, taught=taught),
             make=make,
             lane="train",
@@ -210,7 +213,7 @@ class Flow(DataFlow):
         return Stage(
             name="metrics",
             version=1,
-            parameters={"precision": recipe.precision},
+            parameters={"precision": recipe.precision} | self.scoring,
             inputs=_present(blocks=blocks, **trained),
             make=lambda folder, inputs: parallel.on_worker(
                 work.write_scores,

@@ -77,12 +77,16 @@ class StageSettings(ABC):
         """Return where a stream's rows lie, given the folder of blocks, and the number that keys their shuffles."""
         return storage.join(blocks, BLOCKS[stream]), NUMBERS[stream]
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether the model is scored on dev while it trains: where the stage learns labels."""
+        return Labels.name in [objective.name for loss in self.losses.values() for objective in loss.objectives]
+
     def evaluate(self, job: "Job", *, pad_id: int, worker: "Worker") -> "Evaluate | None":
         """Return what scores a model at each evaluation; None where the stage learns no labels."""
         from tlm_ray.training.evaluation import dev_scores
 
-        learned = [objective.name for loss in self.losses.values() for objective in loss.objectives]
-        return dev_scores(job, pad_id=pad_id, worker=worker) if Labels.name in learned else None
+        return dev_scores(job, pad_id=pad_id, worker=worker) if self.is_scored else None
 
 
 @dataclass(frozen=True, kw_only=True)
