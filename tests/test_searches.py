@@ -3,11 +3,13 @@
 import csv
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mlflow
 import pytest
+from optuna.trial import TrialState
 from small import small_flow, small_recipe
 from tracked import empty_store
 
@@ -16,7 +18,7 @@ from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs import experiment, pipeline
 from tlm_ray.runs.searches import Chosen, Halving, Suggested
-from tlm_ray.runs.spaces import read_values
+from tlm_ray.runs.spaces import Point, read_values
 from tlm_ray.training.optimizers import AdamW
 
 
@@ -293,3 +295,37 @@ def test_tables_tell_stopped_trials_from_failed_ones():
         ["stopped", "–", "–", "50", "40.50 |"],
         ["failed", "–", "–", "–", "– |"],
     ]
+
+
+def suggested(space: Space, key: Callable[[Point], str], score: Callable[[Point], float], **options) -> Suggested:
+    """Run a search to its end."""
+    search = Suggested(space, key=key, **options)
+    while (chosen := search.next()) is not None:
+        search.tell(chosen, score(chosen.point))
+    return search
+
+
+def test_optuna_is_told_no_number_for_a_point_that_cannot_be_trained(capsys):
+    """Of a metric whose scores go to -100, such as matthews, any number would do for a good one."""
+
+    def key(point):
+        if point["rho2"] > 5:
+            raise ValueError("too large")
+        return str(point)
+
+    search = suggested(Space({"rho2": Range(low=0.0, high=10.0)}), key, lambda p: -90.0 + p["rho2"], count=20, seed=0)
+    trials = search.tune._ot_study.trials
+    told = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
+    assert len(told) == 20 and all(value <= -85 for value in told)
+    refused = [trial.params["rho2"] > 5 for trial in trials if trial.state == TrialState.FAIL]
+    assert refused and all(refused) and len(refused) < 40, "half of the space is refused, not most suggestions"
+
+
+def test_optuna_ends_a_grid_some_of_whose_points_cannot_be_trained(capsys):
+    def key(point):
+        if point["k"] == 3:
+            raise ValueError("not 3")
+        return str(point)
+
+    search = suggested(Space({"k": [1, 2, 3]}), key, lambda point: float(point["k"]), count=9, seed=0)
+    assert len(search.scores) == 2

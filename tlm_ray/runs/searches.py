@@ -137,23 +137,28 @@ class Suggested(Searcher):
             name = str(self.asked)
             suggested = self.tune.suggest(name)
             point = _point(self.space, suggested)
-            try:
-                key = self.key(point)
-            except ValueError as error:  # values that do not go together, such as more steps of warm-up than steps
-                self._say_once(f"no trial of {words_of(self.space.labels(point))}: {error}")
-                self.tune.on_trial_complete(name, {"dev": 0.0})  # of an error it learns nothing, and asks again
+            key = self._trainable(point)
+            if key is None:
+                self.tune.on_trial_complete(name, error=True)  # no number: for a metric below 0 even 0 is a good score
                 continue
             if key not in self.scores:
                 self.names[key] = name
                 return point
             dev = self.scores[key]
             self.tune.on_trial_complete(name, {"dev": dev} if dev is not None else None, error=dev is None)
-        return next((p for p in self._left_of_grid() if self.key(p) not in self.scores), None)
+        known = {None, *self.scores}
+        return next((p for p in self._left_of_grid() if self._trainable(p) not in known), None)
 
-    def _say_once(self, line: str) -> None:
-        if line not in self.said:
-            self.said.add(line)
-            console.print(escape(line))
+    def _trainable(self, point: Point) -> Any:
+        """Return a point's key; None, and a line once, for values that do not go together, such as a long warm-up."""
+        try:
+            return self.key(point)
+        except ValueError as error:
+            line = f"no trial of {words_of(self.space.labels(point))}: {error}"
+            if line not in self.said:
+                self.said.add(line)
+                console.print(escape(line))
+            return None
 
     def _left_of_grid(self) -> Iterable[Point]:
         return self.space.draws(0) if self.space.is_grid else ()
