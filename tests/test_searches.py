@@ -317,7 +317,7 @@ def test_optuna_is_told_no_number_for_a_point_that_cannot_be_trained(capsys):
     trials = search.tune._ot_study.trials
     told = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
     assert len(told) == 20 and all(value <= -85 for value in told)
-    refused = [trial.params["rho2"] > 5 for trial in trials if trial.state == TrialState.FAIL]
+    refused = [trial.params["rho2"] > 5 for trial in trials if trial.state == TrialState.PRUNED]
     assert refused and all(refused) and len(refused) < 40, "half of the space is refused, not most suggestions"
 
 

@@ -139,7 +139,9 @@ class Suggested(Searcher):
             point = _point(self.space, suggested)
             key = self._trainable(point)
             if key is None:
-                self.tune.on_trial_complete(name, error=True)  # no number: for a metric below 0 even 0 is a good score
+                # Pruned without a number, it ranks below every score. Of errors Optuna learns nothing: where half of a
+                # range was refused it found 6 points of 20 before its attempts were spent, pruned all 20
+                self.tune.on_trial_complete(name)
                 continue
             if key not in self.scores:
                 self.names[key] = name
