@@ -18,6 +18,7 @@ from tlm_ray.corpus.passages import PassageStore
 from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import load_task
 from tlm_ray.plain import PLAIN
+from tlm_ray.report.sentences import summary
 from tlm_ray.runs import experiment
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.recipes import baseline, pretraining, recipe_for
@@ -127,7 +128,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("script", TABLES)
-def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, script):
+def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, capsys, script):
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "experiments")
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
@@ -140,6 +141,9 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, scri
     )
     results = present(table, connect=lambda: None)
     assert results is not None and [row for row in results.rows if row not in PLAIN_NAMES] == rows
+    *_, last, end = capsys.readouterr().out.splitlines()
+    assert summary(results)[-1].endswith(last), "of several lines, where the terminal is narrow"
+    assert end == f"All intervals and notes: {tmp_path}/out/{script}.html (beside it .md, .csv, .json, .tex, .png)"
     assert [verdict.above for verdict in results.verdicts] == [results.view.against]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         f"{script}.{k}" for k in ("md", "csv", "json", "tex", "png", "html")

@@ -105,12 +105,13 @@ def claim(found: Sequence[Difference]) -> str:
     alike = sum(each.mean * whole.mean > 0 for each in found)
     where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
     side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
-    shown = f"p {_p(whole.p)}" if whole.is_shown else f"not shown, p {_p(whole.p)}"
+    shown = f"p {p_text(whole.p)}" if whole.is_shown else f"not shown, p {p_text(whole.p)}"
     if not whole.is_shown and whole.error:
         shown += f"; {whole.smallest:.1f} points would have been, four times in five"
     interval = f"95 % interval {low:.1f} to {high:.1f}"
     return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({shown})."
 
 
-def _p(p: float) -> str:
+def p_text(p: float) -> str:
+    """Return "< 0.001", "= 0.012" or "= 0.31"."""
     return "< 0.001" if p < 0.001 else f"= {p:.3f}" if p < 0.1 else f"= {p:.2f}"

@@ -8,17 +8,18 @@ from rich.text import Text
 
 from tlm_ray.report.grids import PRETRAINED_NOTE, Grid, make_grid
 from tlm_ray.report.results import Results
+from tlm_ray.report.sentences import summary
 
 
 def print_table(results: Results, console: Console) -> None:
-    """Print the table and what it shows on a rich console; columns that its width cannot hold go to a table below."""
+    """Print the table and what it shows in a few sentences; columns too many for the console go to a table below."""
     grid = make_grid(results)
     for columns in _column_groups(grid, console.width):
         console.print(_part(grid, columns))
         console.print()
     if any(cell.pretrained for cell in results.cells):
         console.print(PRETRAINED_NOTE, highlight=False)
-    for line in (*results.claims(), *results.notes):
+    for line in (*summary(results), *results.notes):
         console.print(Text(line))  # no markup: a row may be called [red]
 
 

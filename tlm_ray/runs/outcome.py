@@ -134,16 +134,28 @@ class Outcome:
         )
 
     def show(self, view: View, out: str) -> Results:
-        """Print the results, publish them under `out`, print where, and return them."""
-        results = self.results(view)
-        print_table(results, Console())
-        for uri in self.publish(results, out).values():
-            print(uri)
+        """Print the table and what it shows, publish all of it under `out`, print where the page is; return it."""
+        results, console = self.results(view), Console()
+        print_table(replace(results, notes=self.warnings), console)
+        files = self.publish(results, out)
+        page = f"{self.name}.html"
+        others = ", ".join(name.removeprefix(self.name) for name in files if name != page)
+        console.print(f"All intervals and notes: {files[page]} (beside it {others})", markup=False, soft_wrap=True)
         return results
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores should know: test rows whose text is trained on, what means cost."""
+        notes = self.warnings
+        if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
+            notes.append("A mean of seeds costs what its seeds cost; how it varies with them is told by a jackknife")
+        if any(training.teachers for training in self.stages):
+            notes.append("A student's costs, and its intervals, leave its teachers out, which are trained before it")
+        return notes
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with the test sets: rows whose text is trained on."""
         tasks = {short_name(one.task): self._facts(stages.task) for one, stages in self.stages.items()}
         notes = [
             f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows stands in the training "
@@ -154,10 +166,6 @@ class Outcome:
         uncounted = [name for name, facts in tasks.items() if "test_in_train" not in facts]
         if uncounted:
             notes.append(f"{', '.join(uncounted)}: made before test texts that are trained on were counted")
-        if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
-            notes.append("A mean of seeds costs what its seeds cost; how it varies with them is told by a jackknife")
-        if any(training.teachers for training in self.stages):
-            notes.append("A student's costs, and its intervals, leave its teachers out, which are trained before it")
         return notes
 
     def publish(self, results: Results, out: str) -> dict[str, str]:

@@ -1,0 +1,70 @@
+"""What a table shows, in at most five sentences: for the terminal, where the page has all the rest."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from tlm_ray.report.cells import Cell
+from tlm_ray.report.comparison import p_text
+from tlm_ray.report.differences import Difference, over_tasks
+from tlm_ray.report.results import Results
+
+SENTENCES = 4  # pairs of rows that have one each; what is beyond is counted in a fifth
+
+
+def summary(results: Results) -> list[str]:
+    """Say whether the view's row is above the best ready-made rival, and whether what was expected is shown.
+
+    The rival is the plain or pretrained row that is best on dev: what a user would pick instead. Of several tasks the
+    mean difference is told. Returns no sentence where there is nothing to compare.
+    """
+    first = (results.view.against, best_rival(results))
+    expected = [(each.above, each.below) for each in results.verdicts if each.found]
+    pairs = [pair for pair in dict.fromkeys([first, *expected]) if _found(results, *pair)]
+    told, rest = pairs[:SENTENCES], pairs[SENTENCES:]
+    sentences = [
+        _sentence(_found(results, *pair), rival=_kind(results, pair[1]) if pair == first else "", expected=expected)
+        for pair in told
+    ]
+    return sentences + ([_rest(results, rest)] if rest else [])
+
+
+def best_rival(results: Results) -> str:
+    """Return the plain or pretrained row with the best mean dev score over all tasks; "" if there is none."""
+    ready = {row: list(results.of_row(row).values()) for row in results.rows if _kind(results, row)}
+    whole = {row: fmean(map(_dev, cells)) for row, cells in ready.items() if len(cells) == len(results.tasks)}
+    return max((row for row in whole if row != results.view.against), key=whole.__getitem__, default="")
+
+
+def _kind(results: Results, row: str) -> str:
+    """Return what a row is that nobody trains from scratch, "" for one that somebody does."""
+    cells = results.of_row(row).values()
+    return "pretrained" if all(cell.pretrained for cell in cells) else "" if any(cell.flops for cell in cells) else "plain"
+
+
+def _dev(cell: Cell) -> float:
+    return fmean(cell.scores if cell.split == "dev" else cell.dev_scores or (-100.0,))
+
+
+def _found(results: Results, row: str, other: str) -> list[Difference]:
+    return [each for each in results.differences if (each.row, each.other) == (row, other)]
+
+
+def _sentence(found: Sequence[Difference], *, rival: str, expected: Sequence[tuple[str, str]]) -> str:
+    """Say how far one row lies above another, and whether that is shown."""
+    whole = over_tasks(found) if len(found) > 1 else found[0]
+    low, high = whole.interval
+    size = f"{abs(whole.mean):.1f} points {'above' if whole.mean > 0 else 'below'}" if whole.mean else "level with"
+    best = f", the best {rival} row on dev" if rival else ""
+    where = f"Averaged over {len(found)} tasks, " if len(found) > 1 else ""
+    said = f"{where}{whole.row} is {size} {whole.other}{best} (95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.p)})"
+    if not whole.is_shown:
+        needed = f"; {whole.smallest:.1f} points would have been" if whole.error else ""
+        return f"Not shown: {said}{needed}."
+    is_reverse = whole.mean < 0 and (whole.row, whole.other) in expected
+    return f"{said}: {'the reverse was expected, and this is ' if is_reverse else ''}shown."
+
+
+def _rest(results: Results, pairs: Sequence[tuple[str, str]]) -> str:
+    words = [each.word for each in results.verdicts if (each.above, each.below) in pairs]
+    counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    return f"Of {len(words)} more expected differences, which the page has: {counted}."
