@@ -84,7 +84,8 @@ def _then(task: str, scale: str, **options: Any) -> Recipe:
         return recipe
     steps, start = (2_000, Scratch(TINY)) if scale == "tiny" else (4_000, recipe.start)
     one = replace(recipe.stage_one, steps=steps, warmup_steps=steps // 10, evaluate_every=500)
-    return replace(recipe, stage_one=one, stage_two=replace(recipe.stage_two, averaged=0.0), start=start, **THEN)
+    two = replace(recipe.stage_two, steps=200, warmup_steps=20, evaluate_every=50, averaged=0.0)
+    return replace(recipe, stage_one=one, stage_two=two, start=start, **THEN)
 
 
 MINE = _then("topics", "mini", train_rows=8)

@@ -64,13 +64,14 @@ def test_rows_are_cut_only_where_steps_alone_would_go_too_low():
 
 
 def test_changes_are_told_in_words():
-    _, changes = scaled(TINY_RECIPE, recipe_tokens(TINY_RECIPE) // 4)
+    recipe = recipe_for("mine", "mini", train_rows=640)
+    _, changes = scaled(recipe, recipe_tokens(recipe) // 8)
     assert changes == [
-        "stage one: 150 steps instead of 600",
-        "stage one: 15 steps of warm-up instead of 60",
-        "stage one: 50 steps between evaluations instead of 200",
-        "stage two: 100 steps instead of 200",
+        "stage one: 187 steps instead of 1,500",
+        "stage one: 18 steps of warm-up instead of 150",
+        "stage one: 62 steps between evaluations instead of 500",
+        "stage two: 102 steps instead of 200",
         "stage two: 10 steps of warm-up instead of 20",
         "stage two: 25 steps between evaluations instead of 50",
-        "stage two: 16 rows a step instead of 32",
+        "stage two: 8 rows a step instead of 32",
     ]

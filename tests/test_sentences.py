@@ -38,8 +38,8 @@ def test_three_sentences_say_what_is_shown_and_what_is_not():
     first, second, third = summary(results)
     low, high = found[LINEAR].interval
     assert first == (
-        f"{OURS} is {found[LINEAR].mean:.1f} points above {LINEAR}, the best plain row on dev (95 % interval {low:+.1f} "
-        f"to {high:+.1f}, p < 0.001): shown."
+        f"{OURS} is {found[LINEAR].mean:.1f} points above {LINEAR}, the best plain row on dev "
+        f"(95 % interval {low:+.1f} to {high:+.1f}, p < 0.001): shown."
     )
     assert second.startswith(f"{OURS} is ") and second.endswith(": shown.") and ALONE in second
     assert third.startswith(f"Not shown: {OURS} is ") and RANDOM in third

@@ -38,7 +38,9 @@ def best_rival(results: Results) -> str:
 def _kind(results: Results, row: str) -> str:
     """Return what a row is that nobody trains from scratch, "" for one that somebody does."""
     cells = results.of_row(row).values()
-    return "pretrained" if all(cell.pretrained for cell in cells) else "" if any(cell.flops for cell in cells) else "plain"
+    if all(cell.pretrained for cell in cells):
+        return "pretrained"
+    return "" if any(cell.flops for cell in cells) else "plain"
 
 
 def _dev(cell: Cell) -> float:
@@ -56,7 +58,8 @@ def _sentence(found: Sequence[Difference], *, rival: str, expected: Sequence[tup
     size = f"{abs(whole.mean):.1f} points {'above' if whole.mean > 0 else 'below'}" if whole.mean else "level with"
     best = f", the best {rival} row on dev" if rival else ""
     where = f"Averaged over {len(found)} tasks, " if len(found) > 1 else ""
-    said = f"{where}{whole.row} is {size} {whole.other}{best} (95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.p)})"
+    interval = f"95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.p)}"
+    said = f"{where}{whole.row} is {size} {whole.other}{best} ({interval})"
     if not whole.is_shown:
         needed = f"; {whole.smallest:.1f} points would have been" if whole.error else ""
         return f"Not shown: {said}{needed}."

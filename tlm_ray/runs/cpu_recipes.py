@@ -13,6 +13,7 @@ from tlm_ray.training.starts import Scratch
 # overfit, and drawing it takes a third of a step on a CPU.
 SMALLEST = Geometry(family="modernbert", layers=2, width=128, heads=2, intermediate=384, positions=128, dropout=0.0)
 
+# Half the steps that it had at first: on the embedded task these gave 75.2 ± 1.0, all of them 75.3 ± 0.8 (3 seeds).
 TINY_RECIPE = Recipe(
     scale="tiny",
     start=Scratch(SMALLEST),
@@ -23,10 +24,10 @@ TINY_RECIPE = Recipe(
     precision="auto",
     counts=Counts(),
     stage_one=Schedule(
-        steps=600, batch_rows=32, learning_rate=1e-3, warmup_steps=60, weight_decay=0.01, evaluate_every=200
+        steps=300, batch_rows=32, learning_rate=1e-3, warmup_steps=30, weight_decay=0.01, evaluate_every=100
     ),
     stage_two=Schedule(
-        steps=200, batch_rows=32, learning_rate=1e-3, warmup_steps=20, weight_decay=0.0, evaluate_every=50
+        steps=100, batch_rows=32, learning_rate=1e-3, warmup_steps=10, weight_decay=0.0, evaluate_every=25
     ),
 )
 MINI_RECIPE = replace(
@@ -36,7 +37,7 @@ MINI_RECIPE = replace(
     stage_one=replace(  # type: ignore[type-var]
         TINY_RECIPE.stage_one, steps=1_500, warmup_steps=150, evaluate_every=500
     ),
-    stage_two=replace(TINY_RECIPE.stage_two, averaged=0.5),
+    stage_two=replace(TINY_RECIPE.stage_two, steps=200, warmup_steps=20, evaluate_every=50, averaged=0.5),
 )
 # Twice the width, and as many tokens in twice the steps.
 MIDI_RECIPE = replace(

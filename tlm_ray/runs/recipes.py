@@ -73,7 +73,7 @@ TABLE_B1 = {
 def recipe_for(task: str, scale: str, *, train_rows: int = 0, row_words: int = 0) -> Recipe:
     """Return the paper's recipe of a task at a scale, or one of our own for CPUs.
 
-    tiny is for the embedded data, one to two minutes of a core; mini and midi are for real tasks and text, four and
+    tiny is for the embedded data, about a minute of a core; mini and midi are for real tasks and text, four and
     nine minutes of a core, more of long texts, fitted to the task (`tlm_ray.runs.cpu_recipes.fitted`).
 
     A task that is not the paper's gets the settings that the paper's rule gives its size: K = 5000 below 5,000
