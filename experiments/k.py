@@ -4,6 +4,9 @@
     python experiments/k.py --scale small --tasks ag sciie chemprot --ks 50 500 5000 --corpus s3://... --root s3://...
     python experiments/k.py --dry-run
 
+Each row is what a user with that K would get: its tokenizer is trained on the text that its K keeps, and on the task's.
+K = 0 has the task's text alone. One retrieval serves all rows.
+
 Expected before running: all of the recipe's K above less of it, and above task data only; most where labels are few.
 """
 
@@ -34,9 +37,9 @@ class K(Table):
             raise ValueError(f"--depth {self.passages.depth}: must be the largest of --ks, {max(self.ks)}, or more")
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Vary K, with one retrieval for all."""
+        """Vary K, with one retrieval for all and a tokenizer for each."""
         ks = sorted(set(self.ks or [max(1, recipe.k // 100), max(1, recipe.k // 10), recipe.k]))
-        whole = replace(recipe, k=ks[-1], depth=max(ks[-1], recipe.depth))
+        whole = replace(recipe, k=ks[-1], depth=max(ks[-1], recipe.depth), vocabulary_text="k")
         return {NONE: replace(whole, k=0, rho1=0)} | {f"K = {k}": replace(whole, k=k) for k in ks}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:

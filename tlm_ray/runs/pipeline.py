@@ -97,7 +97,8 @@ class Flow(DataFlow):
     def tokenizer(self, recipe: Recipe, task: Stage, neighbours: Stage | None) -> Stage:
         """The tokenizer of a selection and a task."""
         is_trained = recipe.tokenizer == "trained"
-        trained = {"name": "trained", "vocabulary": recipe.vocabulary}
+        k = recipe.vocabulary_k if is_trained and neighbours else None
+        trained = {"name": "trained", "vocabulary": recipe.vocabulary} | ({} if k is None else {"k": k})
         return Stage(
             name="tokenizer",
             version=2,
@@ -109,6 +110,7 @@ class Flow(DataFlow):
                 dict(inputs),
                 name=recipe.tokenizer,
                 vocabulary=recipe.vocabulary,
+                k=k,
             ),
             cost={"seconds": 10.0},
         )

@@ -4,8 +4,9 @@ A recipe is what identifies a result. What only says how to run it (workers, sha
 `tlm_ray.runs.execution`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.precision import fastest_precision
 from tlm_ray.training.counts import Counts
@@ -16,6 +17,7 @@ from tlm_ray.training.settings import StageOne, StageTwo
 from tlm_ray.training.starts import Pretrained, Start
 
 PRECISIONS = ("auto", "fp32", "bf16")
+VOCABULARY_TEXTS = ("depth", "k")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,9 @@ class Recipe:
     """how token embeddings and output bias begin with counts of the text; None for random ones"""
     tokenizer: str = "trained"
     """"trained", a WordPiece of `vocabulary` entries from the selected and task text, or a hub name or local folder"""
+    vocabulary_text: str = field(default="depth", metadata=LATER)
+    """selected text that a tokenizer is trained on: "depth", of all ranks, so that smaller k share a tokenizer; or "k",
+    of the ranks below k, as for a user who retrieves no more"""
     passage_tokens: int = 128
     """word pieces of a passage"""
     block_tokens: int = 128
@@ -73,7 +78,8 @@ class Recipe:
         if not self.depth:
             object.__setattr__(self, "depth", max(1, self.k))
         object.__setattr__(self, "method", method_named(self.method))
-        for name, allowed in (("weighting", WEIGHTINGS), ("precision", PRECISIONS)):
+        choices = {"weighting": WEIGHTINGS, "precision": PRECISIONS, "vocabulary_text": VOCABULARY_TEXTS}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         if not 0 <= self.k <= self.depth:
@@ -107,6 +113,11 @@ class Recipe:
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    @property
+    def vocabulary_k(self) -> int | None:
+        """Below which rank selected text trains a tokenizer; None where all of it does."""
+        return self.k if self.vocabulary_text == "k" and self.k < self.depth else None
 
     @property
     def begins_trained(self) -> bool:

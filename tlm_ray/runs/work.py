@@ -36,11 +36,11 @@ class _PackageReader:
         return {"package": item["package"], "table": storage.table_to_bytes(table)}
 
 
-def write_tokenizer(folder: str, inputs: Mapping[str, str], *, name: str, vocabulary: int) -> dict[str, Any]:
+def write_tokenizer(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
     """Write the tokenizer of a selection and a task."""
     from tlm_ray.training.preparation import make_tokenizer
 
-    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), name=name, vocabulary=vocabulary)
+    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), **options)
 
 
 def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:

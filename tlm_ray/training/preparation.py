@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.tasks import SPLITS, Task
@@ -18,13 +19,16 @@ FACTS = "facts.json"
 COUNTS = "counts.arrow"
 
 
-def make_tokenizer(folder: str, task: Task, selection: Sequence[str], *, name: str, vocabulary: int) -> dict[str, Any]:
+def make_tokenizer(
+    folder: str, task: Task, selection: Sequence[str], *, name: str, vocabulary: int, k: int | None
+) -> dict[str, Any]:
     """Write a tokenizer: `name` "trained" trains one on the selected text and the task's training text.
 
-    Else `name` is a hub name or a local folder. selection: the locations of its tables. Returns its vocabulary size.
+    Else `name` is a hub name or a local folder. selection: the locations of its tables. k: selected text of ranks below
+    it trains the tokenizer, None for all of it. Returns its vocabulary size.
     """
     if name == "trained":
-        tokenizer = train_wordpiece(_Texts(task, selection), vocabulary=vocabulary)
+        tokenizer = train_wordpiece(_Texts(task, selection, k), vocabulary=vocabulary)
     else:
         tokenizer = load_tokenizer(name)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
@@ -38,11 +42,13 @@ class _Texts:
 
     task: Task
     selection: Sequence[str]
+    k: int | None
 
     def __iter__(self) -> Iterator[str]:
         yield from self.task.train_texts
         for table in map(storage.read_table, self.selection):
-            yield from table["text"].to_pylist()
+            kept = table if self.k is None else table.filter(pc.less(table["rank"], self.k))
+            yield from kept["text"].to_pylist()
 
 
 def make_blocks(
