@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from growth_histories import Stopped, stoppable
 from small import SELECTED, laid_out, small_flow
 
 from tlm_ray import storage
@@ -108,6 +109,22 @@ def test_a_damaged_part_is_not_taken_over(place, data):
     grown, facts = made(place, "root", "bm25", shards=2)
     assert grown == made(place, "anew", "bm25", shards=3)[0]
     assert "parts_taken_over" not in facts["passages"]
+
+
+def test_a_search_that_an_older_version_left_half_done_is_not_believed(place, data):
+    generator = np.random.default_rng(0)
+    add(place, FILES[0], data, generator)
+    made(place, "root", "bm25", shards=2)
+    add(place, FILES[1], data, generator)
+    with stoppable() as stop, pytest.raises(Stopped):
+        stop.title = "search"
+        made(place, "root", "bm25", shards=2)
+    (work,) = (place / "root" / "neighbours").glob("*/work/shards-*")
+    for name in ("new", "old"):  # which told nothing of the earlier result that they were made from
+        (work / name).mkdir(exist_ok=True)
+        (work / name / "shard-00000.pieces").write_bytes(b"of another search")
+    assert made(place, "root", "bm25", shards=2)[0] == made(place, "anew", "bm25", shards=3)[0]
+    assert not work.parent.exists()
 
 
 def ranges(**sizes: int) -> pa.Table:

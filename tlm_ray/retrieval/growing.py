@@ -9,6 +9,7 @@ of the larger corpus change a passage's score at most by a known factor (`rise`)
 and what is left out of the second search could not have been chosen: the result is that of searching everything.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from tlm_ray.retrieval.union_job import Spans, kept_file, merged
 # Whole-numbered weights and sums are off by less than a thousandth, as is shown in `engine.kernel` and `engine.index`,
 # for passages of up to 300,000 times the mean length
 SLACK = 1.001
-CANDIDATES = "candidates.arrow"
+NAMED = 16  # hexadecimal digits of a sha256 in the name of a file or folder
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,19 @@ class Part:
     left_out: np.ndarray
     """int64, ascending: ids that are none of them"""
     candidates: str
-    """where `write_candidates` wrote"""
+    """where `write_candidates` wrote them, in a file that is named by them"""
     without: bool = False
     """the candidates are none of them either, instead of more of them"""
+
+    def name(self, queries: np.ndarray) -> str:
+        """Name the search of these passages with some queries: a search of others, or with others, has another name.
+
+        queries: int64, the numbers of those that are asked.
+        """
+        candidates = storage.without_query(self.candidates).rpartition("/")[2]
+        hashed = [hashlib.sha256(ids).hexdigest() for ids in (self.ranges, self.left_out, queries)]
+        named = hashlib.sha256(" ".join([*hashed, candidates]).encode()).hexdigest()[:NAMED]
+        return f"{'old' if self.without else 'new'}-{named}"
 
     def opened(self) -> "OpenPart":
         """Read the candidates."""
@@ -73,17 +84,19 @@ def can_grow(earlier: Mapping[str, str], spans: Spans) -> bool:
 
 def write_candidates(work: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
     """Write the ids, in the larger corpus, of all passages that an earlier search kept; return where they lie."""
-    arguments = (storage.join(work, CANDIDATES), dict(earlier), spans, growth)
+    arguments = (work, dict(earlier), spans, growth)
     (uri,) = parallel.ray_tasks([{}], _write_candidates, arguments=arguments, workers=1, title="known passages")
     return uri
 
 
-def _write_candidates(item: dict[str, Any], uri: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
+def _write_candidates(item: dict[str, Any], work: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
     found = np.zeros(0, np.int64)
     for span in range(len(spans.bounds)):
         kept = storage.read_table(kept_file(earlier["folder"], span, spans))
         found = np.union1d(found, pc.list_flatten(kept["id"]).to_numpy())
-    storage.write_table(uri, pa.table({"passage": np.sort(growth.moved(found))}))
+    ids = np.sort(growth.moved(found))
+    uri = storage.join(work, f"candidates-{hashlib.sha256(ids).hexdigest()[:NAMED]}.arrow")
+    storage.write_table(uri, pa.table({"passage": ids}))
     return uri
 
 

@@ -107,15 +107,13 @@ def _search_grown(
     Returns the shards' files, the ids left out, the bounds of what was not searched, and facts.
     """
     candidates = write_candidates(job.work, earlier, job.spans, growth)
-    none = np.zeros(0, np.int64)
-    first = (Part(growth.new, none, candidates), np.arange(len(job.queries)))
-    files, found = job.search(PartWorker, leaks, to=storage.join(job.work, "new"), before=first)
+    new = Part(growth.new, np.zeros(0, np.int64), candidates)
+    files, found = job.search_part(new, np.arange(len(job.queries)), leaks)
     rest, open_ = bounds_of_rest(files, job.spans, earlier, depth=depth, rise=rise, workers=job.options["workers"])
     left_out = np.sort(growth.moved(read_dropped(earlier["folder"])))
     if len(open_):
-        others = (Part(growth.old, left_out, candidates, without=True), open_)
-        more, _ = job.search(PartWorker, Contamination([]), to=storage.join(job.work, "old"), before=others)
-        files += more
+        old = Part(growth.old, left_out, candidates, without=True)
+        files += job.search_part(old, open_, Contamination([]))[0]
         rest[open_] = 0
     facts = {"grown_from": int(growth.starts[-1]), "searched_again": len(open_)}
     return files, np.sort(np.concatenate([found, left_out])), rest, facts
@@ -144,6 +142,14 @@ class _Job:
         made = parallel.each(items, worker, arguments=made_of, title="search", size="passages", **self.options)
         dropped = [row["dropped"] for row in sorted(made, key=itemgetter("shard"))]
         return [shard_file(to, shard) for shard in range(self.shards.count)], np.frombuffer(b"".join(dropped), np.int64)
+
+    def search_part(self, part: Part, numbers: np.ndarray, leaks: Contamination) -> tuple[list[str], np.ndarray]:
+        """Search some passages of each shard with some of the queries; return as `search`.
+
+        The folder's name tells which: a run that was stopped may have begun from another earlier result.
+        """
+        to = storage.join(self.work, part.name(numbers))
+        return self.search(PartWorker, leaks, to=to, before=(part, numbers))
 
 
 class ShardWorker:
