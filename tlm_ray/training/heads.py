@@ -110,9 +110,11 @@ class Head(nn.Module):
 
 def sample_rows(config: PretrainedConfig) -> dict[str, torch.Tensor]:
     """Return two short rows of any tokens, one padded, by which a model's parts are held against the whole."""
-    tokens = 1 + torch.arange(8).view(2, 4) % (config.vocab_size - 1)
+    padding = config.pad_token_id or 0
+    others = [token for token in range(min(9, config.vocab_size)) if token != padding]
+    tokens = torch.tensor(others)[torch.arange(8) % len(others)].view(2, 4)
     attention = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    return {"input_ids": tokens.where(attention == 1, config.pad_token_id or 0), "attention_mask": attention}
+    return {"input_ids": tokens.where(attention == 1, padding), "attention_mask": attention}
 
 
 def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:

@@ -16,6 +16,7 @@ from torch import nn
 from tlm_ray.training import cpu, packing
 from tlm_ray.training.families import Family, fastest_attention
 from tlm_ray.training.heads import Head, sample_rows
+from tlm_ray.training.layouts import check_layouts
 from tlm_ray.training.objectives import Objective, Prediction
 from tlm_ray.training.weights import Weights
 
@@ -80,7 +81,10 @@ class JointModel(nn.Module):
                 projection.bias.copy_(torch.from_numpy(bias))
 
     def on(self, device: str, *, packed: bool = False) -> "JointModel":
-        """Move to a device, and take the attention and the dropout that are fastest there."""
+        """Move to a device, and take the attention and the dropout that are fastest there.
+
+        ValueError names an architecture whose result for a row depends on the padding, or on the rows packed with it.
+        """
         on_cpu = torch.device(device).type == "cpu"
         if on_cpu:
             cpu.prepare(self)
@@ -89,7 +93,9 @@ class JointModel(nn.Module):
             packing.register()
             attention = self.family.attention if self.family else fastest_attention
             self.encoder.set_attn_implementation(attention(on_cpu=on_cpu, packed=packed))
-        return self.to(device)
+        self.to(device)
+        check_layouts(self, device, packed=packed)
+        return self
 
     def forward(self, inputs: dict[str, Any], predictions: Mapping[str, Prediction]) -> dict[str, torch.Tensor]:
         features = Features(self, inputs)
