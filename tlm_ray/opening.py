@@ -22,6 +22,25 @@ def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
         ) from error
 
 
+def open_trained_classifier(source: str | Path, *, name: str = "", **options: Any) -> Any:
+    """Return a sequence classifier, likewise, of which no weight is missing; name: what errors call it.
+
+    transformers gives missing weights random values with no more than a warning. ValueError names the missing ones.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    options |= {"output_loading_info": True}
+    model, loading = open_pretrained(AutoModelForSequenceClassification, source, **options)
+    if loading["missing_keys"]:
+        prefix, name = f"{model.base_model_prefix}.", name or str(source)
+        head_first = sorted(loading["missing_keys"], key=lambda key: (key.startswith(prefix), key))
+        raise ValueError(
+            f"model {name!r}: is no trained classifier, its weights lack {head_first[0]!r}, which would be random; "
+            f"train it first: experiments/train.py --start {name}"
+        )
+    return model
+
+
 def open_settings(auto: Any, source: str | Path, **options: Any) -> Any:
     """Return a configuration or a tokenizer likewise."""
     found = HUB_NAME.fullmatch(str(source))

@@ -35,9 +35,12 @@ def dev_scores(job: Job, *, pad_id: int, worker: Worker) -> Callable[[JointModel
 
 
 def open_classifier(model: str, *, labels: tuple[str, ...], device: str) -> JointModel:
-    """Open a trained classifier of a task's labels, none for a regression; model: a folder or URI."""
+    """Open a trained classifier of a task's labels, none for a regression; model: a folder or URI.
+
+    ValueError if the model has no trained classification head.
+    """
     with storage.folder_for_reading(model) as path:
-        weights = TrainedWeights(path, labels=labels, seed=0, keep_head=True)
+        weights = TrainedWeights(path, labels=labels, seed=0, keep_head=True, name=model)
         return JointModel(weights, (Labels(),)).on(device)
 
 

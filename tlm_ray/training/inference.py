@@ -5,7 +5,6 @@ Each chunk's predictions are a Parquet file of their own, so an interrupted run 
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from statistics import fmean
 from typing import Any
@@ -14,16 +13,17 @@ import numpy as np
 import pyarrow as pa
 import ray
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PretrainedConfig
+from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import check_finite, shares
 from tlm_ray.listing import list_files
-from tlm_ray.opening import open_pretrained, open_settings
+from tlm_ray.opening import open_settings, open_trained_classifier
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.training.packing import first_position
+from tlm_ray.training.starts import opened
 
 CHUNK_BATCHES = 8  # of 8,192 rows: what is in memory at a time, and the most that an interrupted run loses
 ROWS = 64  # that the model sees together
@@ -126,7 +126,7 @@ class Classifier:
     def __init__(self, source: str, device: str, precision: str, name: str = ""):
         self.device, self.name = device, name or source
         self.tokenizer = open_settings(AutoTokenizer, source)
-        self.model = open_pretrained(AutoModelForSequenceClassification, source).to(device).eval()
+        self.model = open_trained_classifier(source, name=self.name).to(device).eval()
         positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
         self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
         self.precision = _precision(self.model.config, precision)
@@ -134,10 +134,8 @@ class Classifier:
     @classmethod
     def open(cls, model: str, device: str, precision: str) -> "Classifier":
         """Open a folder, URI or hub name."""
-        if not storage.exists(model):
-            return cls(model, device, precision)
-        with storage.folder_for_reading(model) as folder:
-            return cls(str(folder), device, precision, name=model)
+        with opened(model) as source:
+            return cls(source, device, precision, name=model)
 
     @torch.inference_mode()
     def logits(self, texts: list[list[str]]) -> np.ndarray:
@@ -182,8 +180,9 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
 def _precision_of(models: Sequence[str], asked: str) -> str:
     """Return the precision of models that predict together, all opened before any worker needs them."""
     encoders = [model for model in models if not is_linear(model)]
-    precisions = [_precision(_check_model(model), asked) for model in encoders]
-    labels = [_labels_of(model) for model in models]
+    configs = {model: _check_model(model) for model in encoders}
+    precisions = [_precision(configs[model], asked) for model in encoders]
+    labels = [_names(configs[model]) if model in configs else _classes(LinearModel.open(model)) for model in models]
     for model, own in zip(models, labels, strict=True):
         if own != labels[0]:
             raise ValueError(
@@ -205,11 +204,6 @@ def _precision_of(models: Sequence[str], asked: str) -> str:
     return precisions[0] if precisions else "fp32"
 
 
-def _labels_of(model: str) -> list[str]:
-    """Return the names of a model's classes; one that means nothing where it predicts a number."""
-    return _classes(LinearModel.open(model)) if is_linear(model) else _names(_check_model(model))
-
-
 def _classes(model: LinearModel) -> list[str]:
     return list(model.labels) or [NUMBER]
 
@@ -220,18 +214,21 @@ def _names(config: PretrainedConfig) -> list[str]:
 
 
 def _check_model(model: str) -> PretrainedConfig:
-    """Return a model's configuration, opened before any worker needs it."""
-    try:
-        with storage.folder_for_reading(model) if storage.exists(model) else nullcontext(model) as source:
+    """Return a model's configuration; the model is opened before any worker needs it."""
+    with opened(model) as source:
+        try:
             config = open_settings(AutoConfig, source)
             open_settings(AutoTokenizer, source)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"model {model!r}: transformers cannot open it ({str(error).splitlines()[0]}); give a trained model's "
-            "folder, its URI or a hub name"
-        ) from error
-    if config.problem_type == "multi_label_classification":
-        raise ValueError(f"model {model!r}: gives a text any number of labels; only models of one label can be used")
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"model {model!r}: transformers cannot open it ({str(error).splitlines()[0]}); give a trained model's "
+                "folder, its URI or a hub name"
+            ) from error
+        if config.problem_type == "multi_label_classification":
+            raise ValueError(
+                f"model {model!r}: gives a text any number of labels; only models of one label can be used"
+            )
+        open_trained_classifier(source, name=model)
     return config
 
 

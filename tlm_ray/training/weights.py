@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tlm_ray.opening import open_pretrained, open_settings
+from tlm_ray.opening import open_pretrained, open_settings, open_trained_classifier
 from tlm_ray.training.heads import Head
 
 
@@ -57,19 +57,22 @@ class TrainedWeights:
     """The weights of a trained encoder with a fresh task head; safetensors only, no code of others is run.
 
     source: stage one's model, or any encoder's by hub name or local folder. labels: of the task. keep_head: take a
-    classifier's own head. (ModernBERT's two heads share a layer, which comes with a masked language model.)
+    classifier's own head; ValueError if it has none. name: what that error calls the source. (ModernBERT's two heads
+    share a layer, which comes with a masked language model.)
     """
 
-    def __init__(self, source: str | Path, *, labels: tuple[str, ...], seed: int, keep_head: bool = False):
+    def __init__(
+        self, source: str | Path, *, labels: tuple[str, ...], seed: int, keep_head: bool = False, name: str = ""
+    ):
         torch.manual_seed(seed)
-        self.source, self.seed, self.keep_head = str(source), seed, keep_head
+        self.source, self.seed, self.keep_head, self.name = str(source), seed, keep_head, name
         self.config = open_settings(AutoConfig, self.source, **label_names(labels))
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return the classifier of the source, its head fresh unless it is kept."""
         config = _labelled(self.config, labels)
         if self.keep_head:
-            return Head(self._open(AutoModelForSequenceClassification, config=config))
+            return Head(open_trained_classifier(self.source, name=self.name, config=config, dtype=torch.float32))
         options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
         classifier, loading = self._open(AutoModelForSequenceClassification, **options)
         prefix = f"{classifier.base_model_prefix}."
