@@ -1,40 +1,166 @@
-"""The README's own experiment and own retrieval method are run as they stand there."""
+"""The Python and the commands of README and docs, as a reader would copy them.
+
+Run: every block of Python (README's own after the commands that train its model; the experiment and the retrieval method
+of docs/extending.md as one table on small data), and of the commands `train.py` and `predict.py` of README, with fewer
+steps, `status.py` and `clean.py` of docs/stages.md. Parsed, as they cost minutes to hours: all other scripts of
+`experiments`, by the script's own options. The pages of cluster/ are parsed by test_cluster_pages.py, `make gpu` is run
+by test_gpu.py. Looked up: the targets of make, files of tests, and extras of pip. Not run: `ray job`, `jq`, `mlflow ui`.
+"""
 
 import json
+import os
 import re
 import runpy
+import shlex
+import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import ray
+import tyro
+from cluster_files import PROJECT
+from test_cluster_pages import Read
+from test_jobs import environment
+from test_pages import DOCS, README, ROOT
 from tracked import empty_store
 
+import tlm_ray
 from tlm_ray.plain import PLAIN
 from tlm_ray.runs import experiment
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-SECTION = README.partition("## Your own experiment\n")[2].partition("\n## ")[0]
-OWN, METHOD = re.findall(r"```python\n(.*?)```", SECTION, re.S)
 MOST_LINES = 30
+PAGES = {page.name: page.read_text() for page in (README, *DOCS)}
+PYTHON = {name: found for name, text in PAGES.items() if (found := re.findall(r"```python\n(.*?)```", text, re.S))}
+TRAIN, PREDICT = re.findall(r"^    python (experiments/(?:train|predict)\.py .*)$", PAGES["README.md"], re.M)
+LOOKED_UP = ("python tests/", "make ", "pip ", "source ", "ray ", "jq ", "mlflow ")  # first words of other commands
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """Yield the commands of a page's indented code, continued lines joined, comments left out."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    for line in re.findall(r"^    ([a-z.].*)$", text.replace("\\\n", " "), re.M):
+        yield re.sub(r"\s+#.*", "", line)
+
+
+COMMANDS = [(name, line) for name, text in PAGES.items() for line in lines_of(text)]
+SCRIPTS = list(
+    dict.fromkeys(call for _, line in COMMANDS for call in re.findall(r"python (experiments/\w+\.py.*)", line))
+)
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """End a script where it has read its command line, whatever reads it."""
+
+    def run(call: str):
+        script, *words = shlex.split(call)
+        source = (ROOT / script).read_text()
+        place, name = (tyro, "cli") if "tyro.cli(" in source else (tlm_ray, "parse")
+        read = getattr(place, name)
+
+        def stop(kind, *arguments, **options):
+            raise Read(read(kind, *arguments, **options))
+
+        monkeypatch.setattr(place, name, stop)
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        monkeypatch.syspath_prepend(ROOT / "experiments")
+        with pytest.raises(Read):
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+
+    return run
+
+
+@pytest.mark.parametrize("call", SCRIPTS)
+def test_a_command_has_options_that_its_script_has(call, stopped, tmp_path, monkeypatch):
+    for rival in ("tantivy", "sp_matmul_rs", "sparse_dot_topn"):  # of the extra `bench`, which may not be installed
+        monkeypatch.setitem(sys.modules, rival, MagicMock())
+    monkeypatch.chdir(tmp_path)
+    assert "..." not in call, "a command is whole"
+    stopped(call.replace("s3://BUCKET", str(tmp_path)))
+
+
+def test_a_flag_that_no_script_has_is_noticed(stopped, capsys):
+    with pytest.raises(SystemExit):
+        stopped("experiments/train.py --no-such-flag 1")
+    assert "--no-such-flag" in "".join(capsys.readouterr())
+
+
+def test_other_commands_name_targets_files_and_extras_that_exist():
+    lines = [line for _, line in COMMANDS if not line.startswith("python experiments/")]
+    others = [line for line in lines if "ray_tlm_" not in line]  # queries, which test_operations.py holds to the alerts
+    assert [line for line in others if not line.startswith(LOOKED_UP)] == []
+    text = "\n".join(others)
+    targets = re.findall(r"^([\w.]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert {"table", "test", "gpu"} <= set(re.findall(r"^make (\S+)", text, re.M)) <= set(targets)
+    assert [file for file in re.findall(r"^python (tests/\S+)", text, re.M) if not (ROOT / file).is_file()] == []
+    assert set(re.findall(r"'\.\[(\w+)\]'", text)) <= PROJECT["optional-dependencies"].keys()
 
 
 def test_the_snippets_are_short():
-    for snippet in (OWN, METHOD):
-        assert 10 < sum(bool(line.strip()) for line in snippet.splitlines()) <= MOST_LINES
+    assert set(PYTHON) == {"README.md", "extending.md", "retrieval.md"}, "and each is run below"
+    for snippets in PYTHON.values():
+        for snippet in snippets:
+            assert 3 < sum(bool(line.strip()) for line in snippet.splitlines()) <= MOST_LINES
+
+
+def test_the_engine_finds_what_the_page_says(capsys):
+    (snippet,) = PYTHON["retrieval.md"]
+    exec(snippet, {})
+    assert capsys.readouterr().out == "['BM25 ranks passages by their words.', 'Ray runs tasks on a cluster.']\n"
+
+
+def in_folder(folder: Path, *command: str) -> str:
+    """Run Python as a reader would in a folder of his own, and return what it printed."""
+    plain = {name: value for name, value in environment().items() if name != "RAY_AUTH_MODE"}
+    plain |= {"PYTHONPATH": os.pathsep.join([str(ROOT), plain.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=plain, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path):
+    rows = pq.read_table(data / "tasks" / "topics" / "train.parquet")
+    pyarrow.csv.write_csv(rows, tmp_path / "reviews.csv")
+    pyarrow.csv.write_csv(rows.select(["text"]).rename_columns(["review"]).slice(0, 7), tmp_path / "new.csv")
+    (tmp_path / "texts").symlink_to(data / "corpus")
+    less = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--precision", "fp32"]
+    script, *words = shlex.split(TRAIN)
+    in_folder(tmp_path, str(ROOT / script), *words, *less, "--tracking-uri", empty_store(tmp_path))
+    script, *words = shlex.split(PREDICT)
+    in_folder(tmp_path, str(ROOT / script), *words)
+    (parquet,) = (tmp_path / "predictions").glob("*.parquet")
+    assert pq.read_table(parquet).column_names == ["review", "predicted", "probabilities"]
+    (snippet,) = PYTHON["README.md"]
+    printed = in_folder(tmp_path, "-c", snippet)
+    assert re.fullmatch(r"\['(sea|sky|kitchen)', '(sea|sky|kitchen)'\]\n", printed)
+    calls = [line for line in lines_of(PAGES["stages.md"]) if re.match(r"python experiments/(status|clean)", line)]
+    assert len(calls) == 3
+    for call in calls:
+        script, *words = shlex.split(call.removeprefix("python "))
+        if "--forget" not in words:  # of a sweep, which this root has none of
+            assert "train" in in_folder(tmp_path, str(ROOT / script), *words)
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_snippets_make_a_table(data, tmp_path, monkeypatch):
+def test_an_experiment_and_a_method_of_ones_own_make_a_table(data, tmp_path, monkeypatch):
+    own, method = PYTHON["extending.md"]
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
     monkeypatch.setattr(ray, "init", lambda **options: None)
     rows = "for size in self.entries}"
     more = 'for size in self.entries} | {"shared words": replace(recipe, method=SharedWords())}'
-    assert rows in OWN
-    docstring, rest = OWN.split("\n\n", 1)
-    (tmp_path / "own.py").write_text(f"{docstring}\n\n{METHOD}\n\n{rest.replace(rows, more)}")
+    assert rows in own
+    docstring, rest = own.split("\n\n", 1)
+    (tmp_path / "own.py").write_text(f"{docstring}\n\n{method}\n\n{rest.replace(rows, more)}")
     places = {"--root": "root", "--out": "out"}
     words = [word for flag, name in places.items() for word in (flag, f"{tmp_path}/{name}")]
     words += ["--tasks", "topics", "--task-root", f"{data}/tasks", "--corpus", f"{data}/corpus", "--k", "3"]
