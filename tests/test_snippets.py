@@ -1,10 +1,11 @@
-"""The Python and the commands of README and docs, as a reader would copy them.
+"""Run or parse the Python and the commands of README and docs, as a reader would copy them.
 
-Run: every block of Python (README's own after the commands that train its model; the experiment and the retrieval method
-of docs/extending.md as one table on small data), and of the commands `train.py` and `predict.py` of README, with fewer
-steps, `status.py` and `clean.py` of docs/stages.md. Parsed, as they cost minutes to hours: all other scripts of
-`experiments`, by the script's own options. The pages of cluster/ are parsed by test_cluster_pages.py, `make gpu` is run
-by test_gpu.py. Looked up: the targets of make, files of tests, and extras of pip. Not run: `ray job`, `jq`, `mlflow ui`.
+Run: every block of Python, `train.py` and `predict.py` of README with fewer steps, `status.py` and `clean.py` of
+docs/stages.md. README's Python opens the model that its commands trained. The experiment and the method of
+docs/extending.md make one table on small data.
+Parsed by the script's own options: all other calls of `experiments`, which take minutes to hours. test_cluster_pages.py
+parses those of cluster/.
+Looked up: targets of make, files of tests, extras of pip. Not run: `ray job`, `jq`, `mlflow ui`, `ssh`.
 """
 
 import json
@@ -142,12 +143,12 @@ def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path):
     (snippet,) = PYTHON["README.md"]
     printed = in_folder(tmp_path, "-c", snippet)
     assert re.fullmatch(r"\['(sea|sky|kitchen)', '(sea|sky|kitchen)'\]\n", printed)
-    calls = [line for line in lines_of(PAGES["stages.md"]) if re.match(r"python experiments/(status|clean)", line)]
-    assert len(calls) == 3
-    for call in calls:
-        script, *words = shlex.split(call.removeprefix("python "))
-        if "--forget" not in words:  # of a sweep, which this root has none of
-            assert "train" in in_folder(tmp_path, str(ROOT / script), *words)
+    said = {"status": "train", "clean": "nothing was deleted"}
+    calls = re.findall(r"^    python (experiments/(\w+)\.py --root \.tlm) +#", PAGES["stages.md"], re.M)
+    assert [name for _, name in calls] == list(said)
+    for call, name in calls:
+        script, *words = shlex.split(call)
+        assert said[name] in in_folder(tmp_path, str(ROOT / script), *words)
 
 
 @pytest.mark.usefixtures("alone")
