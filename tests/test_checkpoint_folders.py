@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_with_the_file_and_the_checkpoint_before_stays(train
     with monkeypatch.context() as patch:
         patch.setattr("tlm_ray.storage.files.open_filesystem", lambda uri: (FullDisk(), uri))
         checkpoints.save(lambda: take_checkpoint(*trained, Progress(step=15), None))
-        message = r"no space left to write it; free some.*'.*checkpoint_000000015/optimizer\.safetensors'"
+        message = r"no space left on the device; free some.*'.*checkpoint_000000015/optimizer\.safetensors'"
         with pytest.raises(OSError, match=message) as raised:
             checkpoints.save(lambda: pytest.fail("nothing more is taken"))
         assert raised.value.errno == errno.ENOSPC

@@ -147,5 +147,5 @@ def test_sums_name_files_of_their_folder_only(tmp_path, line):
     (tmp_path / "outside").write_text("x")
     sums = line.format(sha=storage.digest(str(tmp_path / "outside")))
     (tmp_path / "model" / SUMS).write_text(f"{sums}\n", encoding="latin-1")
-    with pytest.raises(ValueError, match=f"is not as {SUMS} says; make or copy it anew, or delete {SUMS}"):
+    with pytest.raises(ValueError, match=f"does not match {SUMS}; make or copy it again, or delete {SUMS}"):
         storage.check_sums(str(tmp_path / "model"))

@@ -122,9 +122,13 @@ def test_events_go_to_stderr_where_a_dash_is_named(capsys):
 
 
 def test_a_store_and_a_file_in_no_folder_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"--log-json s3://\*\*\*@bucket/log: no store can append; give a local file"):
+    with pytest.raises(
+        ValueError, match=r"--log-json s3://\*\*\*@bucket/log: an object store cannot append; give a local file"
+    ):
         events.write_to("s3://key:secret@bucket/log")
-    with pytest.raises(OSError, match=r"--log-json .*/gone/log: No such file or directory; name a file in a folder"):
+    with pytest.raises(
+        OSError, match=r"--log-json .*/gone/log: No such file or directory; give a file in an existing folder"
+    ):
         events.write_to(str(tmp_path / "gone" / "log"))
 
 

@@ -141,7 +141,7 @@ def test_weights_that_are_no_numbers_predict_and_choose_nothing(folder, name):
     tensors = load_file(folder / "model.safetensors")
     tensors["bert.encoder.layer.0.attention.self.query.bias"][0] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"model'.*: gives .* no finite (number|embedding); its weights are damaged"):
+    with pytest.raises(ValueError, match=r"model'.*(not finite; its weights are corrupt|no finite embedding)"):
         OPENERS[name](str(folder))
 
 
@@ -160,7 +160,7 @@ def test_a_small_packed_file_of_one_endless_line_is_refused_in_bounded_memory(tm
         for _ in range(100):
             stream.write(b"a" * 1_000_000)
     with pytest.raises(
-        ValueError, match=f"file '.*{name}'.*(line 1: has over 1,000,000 characters; break it up|cannot be read)"
+        ValueError, match=f"file '.*{name}'.*(line 1: has more than 1,000,000 characters; split it|cannot be read)"
     ):
         list(read_columns(str(tmp_path / name)))
 
@@ -177,7 +177,7 @@ LIES = {
     "nothing": b"{}",
     "half": b'{"recipe":',
     "nested without end": b"[" * 200_000,
-    "no UTF-8": b"\xff\xfe",
+    "not UTF-8": b"\xff\xfe",
     "a number of a million digits": b'{"recipe": ' + b"9" * 1_000_000 + b"}",
     "empty": b"",
 }
@@ -187,7 +187,7 @@ LIES = {
 def test_a_record_that_is_none_is_named(tmp_path, lie):
     stage = make_stage()
     storage.write_bytes(storage.join(stage.folder(str(tmp_path)), "record.json"), LIES[lie])
-    with pytest.raises(ValueError, match=r"record.json'.*(is not JSON|is not as it was written)"):
+    with pytest.raises(ValueError, match=r"record.json'.*(is not JSON|is corrupt)"):
         stage.record(str(tmp_path))
 
 
@@ -209,7 +209,7 @@ def test_a_task_is_called_by_its_last_name_alone(name):
 @pytest.mark.parametrize("name", ["../outside", "a/../../outside"])
 def test_a_task_that_is_not_below_its_root_is_not_there(tmp_path, name):
     (tmp_path / "tasks" / "a").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="no file there"):
+    with pytest.raises(FileNotFoundError, match="not found"):
         read_task(name, task_root=str(tmp_path / "tasks"))
 
 

@@ -1,4 +1,4 @@
-"""The console on which a run says what it does."""
+"""The console that a run prints its progress on."""
 
 from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""What identifies files: their bytes; and a tokenizer or encoder that a user names: its files, or its hub name."""
+"""Identify files by their bytes, and a tokenizer or encoder by its files or its hub name."""
 
 import hashlib
 from functools import cache
@@ -8,9 +8,9 @@ from tlm_ray import listing, storage
 
 
 def identity_of(source: str) -> dict[str, Any]:
-    """Return {"files": the sha256 of each file by its name} of a folder that is there, else {"name": source}.
+    """Return {"files": sha256 of each file by name} of an existing folder, else {"name": source}.
 
-    A file is read once per process, until its name, size or change time is another.
+    A file is read once per process, unless its name, size or change time changes.
     """
     if not storage.exists(source):
         return {"name": source}
@@ -19,13 +19,13 @@ def identity_of(source: str) -> dict[str, Any]:
 
 
 def identity_of_file(uri: str) -> str:
-    """Return the `content_digest` of a file, read once per process; FileNotFoundError if there is none."""
+    """Return the `content_digest` of a file, cached per process; FileNotFoundError if there is no such file."""
     (file,) = listing.list_files(uri)
     return _digest(file)
 
 
 def content_digest(file: listing.File) -> str:
-    """Return the sha256 of a file's bytes, wherever it lies; on the hub, of its size and the hash kept there."""
+    """Return the sha256 of a file's bytes; on the hub, of its size and the hash stored there."""
     if file.uri.startswith("hf://"):
         return hashlib.sha256(f"{file.size} {file.modified_ns}".encode()).hexdigest()
     return storage.digest(file.uri)

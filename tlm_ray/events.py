@@ -1,6 +1,6 @@
-"""Events for machines to search: a line of JSON each, where a file for them is named; else nothing is written.
+"""Log events as JSON lines, if --log-json names a file; else nothing is written.
 
-They go through Python's logging, to the logger `tlm_ray`. The screen has lines of its own (`tlm_ray.console`).
+They go to the logger `tlm_ray` of Python's logging. Lines for the terminal are separate (`tlm_ray.console`).
 """
 
 import json
@@ -12,32 +12,34 @@ from typing import Any
 from tlm_ray import storage
 
 LOG = logging.getLogger("tlm_ray")
-LOG.addHandler(logging.NullHandler())  # else Python prints warnings that nobody asked for
+LOG.addHandler(logging.NullHandler())  # else Python prints warnings to stderr
 STDERR = "-"
 
 
 def tell(message: str, **facts: Any) -> None:
-    """Log an event by its fixed words; what differs between two of them are facts, such as stage and fingerprint."""
+    """Log an event with a fixed message; variable parts, such as stage and fingerprint, are keyword facts."""
     LOG.info(message, extra={"facts": facts})
 
 
 def warn(message: str, **facts: Any) -> None:
-    """Log what a run goes on after."""
+    """Log an event that the run continues after."""
     LOG.warning(message, extra={"facts": facts})
 
 
 def fail(message: str, **facts: Any) -> None:
-    """Log what costs a stage."""
+    """Log an event that fails a stage."""
     LOG.error(message, extra={"facts": facts})
 
 
 def write_to(path: str) -> None:
-    """Append the events of this process to a file from now on, `-` for stderr, "" for nowhere.
+    """Append this process's events to a file; `-` means stderr, "" nowhere.
 
-    ValueError for a store, which cannot append; OSError for a file that cannot be written.
+    ValueError for an object store, which cannot append; OSError for a file that cannot be written.
     """
     if "://" in path:
-        raise ValueError(f"--log-json {storage.shown(path)}: no store can append; give a local file, or - for stderr")
+        raise ValueError(
+            f"--log-json {storage.shown(path)}: an object store cannot append; give a local file, or - for stderr"
+        )
     for handler in [handler for handler in LOG.handlers if isinstance(handler.formatter, _JsonLines)]:
         LOG.removeHandler(handler)  # of an earlier call
         handler.close()
@@ -49,15 +51,15 @@ def write_to(path: str) -> None:
 
 
 def _file(path: str) -> logging.Handler:
-    """Open a file now: one that cannot be written is refused before any work."""
+    """Open the file now, so that one that cannot be written stops the run before any work."""
     try:
         return logging.FileHandler(path)
     except OSError as error:
-        raise OSError(f"--log-json {path}: {error.strerror}; name a file in a folder that is there") from error
+        raise OSError(f"--log-json {path}: {error.strerror}; give a file in an existing folder") from error
 
 
 class _JsonLines(logging.Formatter):
-    """One line an event: json escapes all but printable ASCII, and credentials in locations are hidden."""
+    """Formats one line per event: JSON escapes all but printable ASCII, and credentials are removed."""
 
     def format(self, record: logging.LogRecord) -> str:
         words = {
@@ -69,7 +71,7 @@ class _JsonLines(logging.Formatter):
 
 
 def _shown(value: Any) -> Any:
-    """Return plain values with texts fit for a log."""
+    """Return plain values whose texts hold no credentials."""
     if isinstance(value, dict):
         return {str(name): _shown(each) for name, each in value.items()}
     return value if isinstance(value, bool | int | float | None) else storage.shown(str(value))

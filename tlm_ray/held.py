@@ -1,4 +1,4 @@
-"""What a process of the cluster has made for its items: kept for the next one, and let go when none comes."""
+"""A cache, one per process, of the worker object; evicted 10 s after the last item."""
 
 import gc
 import threading
@@ -12,14 +12,14 @@ KEPT_S = 10.0  # after the last item
 
 
 class Held:
-    """The worker that a process has made last."""
+    """The cached worker object of a process."""
 
     def __init__(self) -> None:
         self.made_of, self.worker = "", None
         self.timer: threading.Timer | None = None
 
     def get(self, made_of: ray.ObjectRef) -> Any:
-        """Return the worker of a class and its arguments, which `ray.put` references stand for; made if not held."""
+        """Return the cached worker of a class and its arguments (`ray.put` references); created if not cached."""
         if self.timer:
             self.timer.cancel()
         worker = self.worker if self.made_of == made_of.hex() else None  # the timer may have run in this moment
@@ -32,13 +32,13 @@ class Held:
         return worker
 
     def forget_later(self) -> None:
-        """Let go of what is held, unless it is asked for again soon."""
+        """Evict the worker after a delay, unless it is used again before."""
         self.timer = threading.Timer(KEPT_S, self.forget)
         self.timer.daemon = True
         self.timer.start()
 
     def forget(self) -> None:
-        """Let go of what is held, and of its memory: processes of trainings may be waiting for it."""
+        """Evict the worker and free its memory, which training processes may need."""
         self.made_of, self.worker = "", None
         gc.collect()
         give_back_memory()

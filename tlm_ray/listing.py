@@ -1,4 +1,4 @@
-"""Listings: the files of a folder or glob on any filesystem, and their names below it."""
+"""List the files of a folder or glob on any filesystem, with their names relative to it."""
 
 import contextlib
 import fnmatch
@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 
 from tlm_ray.storage import open_filesystem, sibling, without_query
 
-PATTERN = "*?["  # what makes a glob of a path that is not there
+PATTERN = "*?["  # characters that make a path without a file a glob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,34 +19,34 @@ class File:
     """One file of a listing."""
 
     uri: str
-    """where it is"""
+    """its location"""
     size: int
     """bytes"""
     modified_ns: int
-    """when it last changed, in ns since 1970; on the hub, which tells no time, a number made of its content's hash"""
+    """time of the last change, in ns since 1970; on the hub, which gives no time, a number from the content's hash"""
 
 
 def list_files(uri: str, suffix: str = "", *, missing_ok: bool = False) -> list[File]:
-    """List a file, a folder (recursively) or a glob, sorted by path; FileNotFoundError if nothing is there.
+    """List a file, a folder (recursively) or a glob, sorted by path; FileNotFoundError if it has no file.
 
-    suffix: keep only paths that end with it. Left out of folders and globs are names that start with `.` or `_`, the
-    bookkeeping of other tools, and what links to folders lead to.
+    suffix: keep only paths that end with it. Folders and globs skip names that start with `.` or `_` (the bookkeeping
+    of other tools) and links to folders.
     """
     filesystem, path = open_filesystem(uri)
     found = _glob(filesystem, path) if _is_glob(filesystem, path) else _tree(filesystem, path)
     files = []
     for info in sorted(found, key=lambda info: info.path):
         if info.type == pafs.FileType.File and info.path.endswith(suffix):
-            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
                 changed = _changed_ns(filesystem, info)
                 files.append(File(uri=sibling(uri, info.path), size=info.size or 0, modified_ns=changed))
     if not files and not missing_ok:
-        raise FileNotFoundError(f"location {uri!r}: no file there; check the path, or the access rights to it")
+        raise FileNotFoundError(f"location {uri!r}: no such file; check the path and your access rights")
     return files
 
 
 def _changed_ns(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> int:
-    """Local files: the inode's change time, which no tool sets back; elsewhere the time of modification, if any."""
+    """Return a local file's inode change time, which no tool can reset, or elsewhere its modification time, if any."""
     if isinstance(filesystem, pafs.LocalFileSystem):
         return os.stat(info.path).st_ctime_ns
     if isinstance(filesystem, pafs.PyFileSystem) and (blob := filesystem.handler.fs.info(info.path).get("blob_id")):
@@ -62,9 +62,9 @@ def _tree(filesystem: pafs.FileSystem, path: str) -> list[pafs.FileInfo]:
 
 
 def _below(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
-    """List what is below a folder, nothing if it is not there.
+    """List the files below a folder; empty if there is no such folder.
 
-    Links to folders are not followed: pyarrow's own listing takes a link to the folder itself 40 times.
+    Links to folders are not followed: pyarrow's own listing follows a link to the folder itself 40 times.
     """
     if not isinstance(filesystem, pafs.LocalFileSystem):
         return filesystem.get_file_info(pafs.FileSelector(folder, recursive=True, allow_not_found=True))
@@ -74,7 +74,7 @@ def _below(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
         return filesystem.get_file_info(paths)
     except UnicodeEncodeError as error:
         wrong = next(path for path in paths if not path.isascii() and path.encode(errors="replace").decode() != path)
-        raise ValueError(f"file {os.fsencode(wrong)!r}: its name is no UTF-8; rename it") from error
+        raise ValueError(f"file {os.fsencode(wrong)!r}: its name is not UTF-8; rename it") from error
 
 
 def _unless_gone(error: OSError) -> None:
@@ -105,7 +105,7 @@ def _hidden(relative: str) -> bool:
 
 
 def base_of(uri: str) -> str:
-    """Return the location that a listing's names are relative to: the folder, or a file's or glob's own folder."""
+    """Return the folder that a listing's names are relative to: the folder itself, or that of the file or glob."""
     filesystem, path = open_filesystem(uri)
     if _is_glob(filesystem, path):
         path = _before_glob(path)
@@ -115,16 +115,16 @@ def base_of(uri: str) -> str:
 
 
 def name_below(base: str, uri: str) -> str:
-    """Return a listed file's name below its `base_of`, the same on every filesystem."""
+    """Return a listed file's name relative to its `base_of`, the same on every filesystem."""
     name = without_query(uri).removeprefix(base).lstrip("/")
     return name if urlsplit(base).scheme in ("", "hf") else unquote(name)
 
 
 def check_only(folder: str, names: Sequence[str]) -> None:
-    """ValueError if a folder, which need not be there, holds a file below none of these names."""
+    """Check that a folder, if it exists, has no files except below these names; ValueError names one."""
     base = base_of(folder)
     for name in (name_below(base, file.uri) for file in list_files(folder, missing_ok=True)):
         if name.partition("/")[0] not in names:
             raise ValueError(
-                f"folder {folder!r}: holds {name!r} beside {', '.join(names)}; give another folder, or delete that"
+                f"folder {folder!r}: holds {name!r} besides {', '.join(names)}; give another folder, or delete it"
             )

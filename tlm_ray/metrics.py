@@ -1,8 +1,8 @@
-"""What a platform team watches: all metrics of tlm_ray, which Ray's own agents export to Prometheus.
+"""All metrics of tlm_ray, which Ray's agents export to Prometheus.
 
-Where no Ray is connected they do nothing, and what Ray refuses is dropped: whoever looks on must not cost a run. Tags
-are kinds (of stages, of work, of losses), never fingerprints: a node keeps the counters of all processes that it had
-for as long as it lives, and Ray tells processes apart by a tag of its own, WorkerId.
+Without Ray they do nothing, and errors of Ray are ignored, because monitoring must never fail a run. Tags have low
+cardinality (kinds of stages, work, losses), never fingerprints: a node keeps the counters of all its processes for its
+lifetime. Ray adds the tag WorkerId per process.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ from functools import cache, cached_property
 from typing import Any
 
 PREFIX = "tlm_"
-AGAIN_S = 1.0  # Ray drops a gauge that was not set for two of its reports, 20 s
+AGAIN_S = 1.0  # Ray drops a gauge that was not set for two reports, 20 s
 
 
 class Metric:
-    """A metric by its name, what it tells, and its tags; made in Ray when it is first used."""
+    """A metric with its name, description and tags; created in Ray on first use."""
 
     kind = ""  # Ray's class
 
@@ -38,18 +38,18 @@ class Metric:
 
 
 class Counter(Metric):
-    """What only grows; Prometheus makes rates of it."""
+    """A counter, which only grows; Prometheus computes rates from it."""
 
     kind = "Counter"
 
     def add(self, amount: float = 1, **tags: str) -> None:
-        """Count an amount above 0; what is 0 or less changes nothing."""
+        """Add an amount; 0 or less changes nothing."""
         if amount > 0:
             self._tell("inc", amount, tags)
 
 
 class Gauge(Metric):
-    """A value as it was when it was set, for 20 s."""
+    """A gauge that expires 20 s after it was set."""
 
     kind = "Gauge"
 
@@ -59,7 +59,7 @@ class Gauge(Metric):
 
 
 class Level(Gauge):
-    """A gauge that holds until it is set again, or its process ends."""
+    """A gauge that keeps its value until it is set again or its process ends."""
 
     def __init__(self, name: str, words: str, *tags: str):
         super().__init__(name, words, *tags)
@@ -73,13 +73,13 @@ class Level(Gauge):
             _hold()
 
     def again(self) -> None:
-        """Set all values again."""
+        """Set all values again, before Ray drops them."""
         for tags, value in list(self.values.items()):
             super().set(value, **dict(tags))
 
 
 class Histogram(Metric):
-    """How often a value lay below each of some boundaries."""
+    """A histogram: counts of values below each boundary."""
 
     kind = "Histogram"
 
@@ -92,13 +92,13 @@ class Histogram(Metric):
 
 
 def _connected() -> bool:
-    """Say whether this process has a Ray; one that never imported it has none."""
+    """Return whether this process is connected to Ray, without importing Ray."""
     return getattr(sys.modules.get("ray"), "is_initialized", bool)()
 
 
 @cache
 def _hold() -> None:
-    """Set levels again for as long as the process lives."""
+    """Refresh the gauges that keep their values, for the life of the process."""
     threading.Thread(target=_set_again, daemon=True, name="tlm_ray metrics").start()
 
 
@@ -110,28 +110,32 @@ def _set_again() -> None:
                 metric.again()
 
 
-# Stages, told by the driver. stage: the room that it is made in; lane: data or train
-STAGES = Counter("stages", "Stages that ended: found (made before), made or failed.", "stage", "outcome")
+# Stages, reported by the driver. stage: the kind of stage; lane: data or train
+STAGES = Counter("stages", "Stages that ended: found (reused), made or failed.", "stage", "outcome")
 STAGE_SECONDS = Histogram(
     "stage_seconds",
-    "Seconds that a stage took to make.",
+    "Seconds to make a stage.",
     "stage",
     boundaries=(1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000),
 )
-STAGES_WAITING = Level("stages_waiting", "Stages that are to be made.", "lane")
-STAGES_RUNNING = Level("stages_running", "Stages that are being made.", "lane")
+STAGES_WAITING = Level("stages_waiting", "Stages that wait to be made.", "lane")
+STAGES_RUNNING = Level("stages_running", "Stages that are running.", "lane")
 
-# Parallel work, told by who spreads it. work: its title in the lines of progress, such as search
-ITEMS = Counter("items", "Items of parallel work that are done.", "work")
-PASSAGES = Counter("passages", "Passages of the items that are done.", "work")
-ITEMS_LOST = Counter("items_lost", "Items begun anew because their process or node died.", "work")
-ITEMS_WAITING = Level("items_waiting", "Items that wait for a worker.", "work")
-ITEMS_RUNNING = Level("items_running", "Items that a worker has.", "work")
+# Parallel work, reported by its caller. work: its title in the progress lines, such as search
+ITEMS = Counter("items", "Finished items of parallel work.", "work")
+PASSAGES = Counter("passages", "Passages of the finished items.", "work")
+ITEMS_LOST = Counter("items_lost", "Items retried because their process or node died.", "work")
+ITEMS_WAITING = Level("items_waiting", "Items waiting for a worker.", "work")
+ITEMS_RUNNING = Level("items_running", "Items running on a worker.", "work")
 
-# Trainings, told by the first worker of each whenever losses are logged. stage: stage_one or stage_two
+# Trainings, reported by each one's first worker whenever losses are logged. stage: stage_one or stage_two
 TOKENS = Counter("training_tokens", "Tokens trained on by all workers, without padding.", "stage")
-LOSS = Gauge("training_loss", "Mean loss since losses were logged before.", "stage", "loss")
-UTILISATION = Gauge("training_utilisation", "Share of a matrix product's speed that tokens have.", "stage")
-RESUMED = Counter("trainings_resumed", "Trainings that went on from a checkpoint.", "stage")
+LOSS = Gauge("training_loss", "Mean loss since the last log.", "stage", "loss")
+UTILISATION = Gauge(
+    "training_utilisation",
+    "Utilisation: operations on real tokens per second, as a share of a matrix product's rate.",
+    "stage",
+)
+RESUMED = Counter("trainings_resumed", "Trainings resumed from a checkpoint.", "stage")
 
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -1,7 +1,7 @@
-"""Notices that a node is about to go, such as spot nodes get: Ray calls such a node draining, and gives it no new work.
+"""Detect that a node is about to be removed, as spot nodes are; Ray calls it draining and schedules nothing new there.
 
-`ray drain-node` tells Ray of one, and so does the SIGTERM that ends a pod. Ray Train watches for them with a process of
-200 MB per training, and only for its own workers; asking Ray's control store takes a thread 0.3 ms.
+`ray drain-node` marks a node as draining, and so does the SIGTERM that ends a pod. Ray Train watches for this with a
+process of 200 MB per training, for its own workers only. A request to Ray's control store takes 0.3 ms.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ LOOK_EVERY_S = 1.0
 
 
 def draining() -> set[str]:
-    """Return the ids of the nodes that are about to go."""
+    """Return the ids of the draining nodes."""
     return set(state.get_draining_nodes())
 
 
 @contextlib.contextmanager
 def own_notice() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether the node of this process is about to go; never, where there is no Ray."""
+    """Yield a function that returns whether this process's node is draining; always False without Ray."""
     given, done = threading.Event(), threading.Event()
     if ray.is_initialized():
         node = ray.get_runtime_context().get_node_id()

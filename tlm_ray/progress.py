@@ -1,4 +1,4 @@
-"""How far the items of some work are: told to those who watch, and printed."""
+"""Report the progress of parallel work: metrics, events and printed lines."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ REPORT_EVERY_S = 5.0
 
 
 class Progress:
-    """Tells those who watch how far the items are, and prints a line every few seconds while there is more to do."""
+    """Counts finished items, updates the metrics, and prints a line every few seconds."""
 
     def __init__(self, title: str, items: Sequence[dict[str, Any]], size: str):
         self.title, self.size = title, size
@@ -21,23 +21,23 @@ class Progress:
         self.queue(len(items))
 
     def queue(self, waiting: int) -> None:
-        """Tell how many items wait; what neither waits nor is done is worked on."""
+        """Report how many items wait; items that neither wait nor are done are running."""
         self.waiting = waiting
         metrics.ITEMS_WAITING.set(waiting, work=self.title)
         metrics.ITEMS_RUNNING.set(len(self.sizes) - self.parts - waiting, work=self.title)
 
     def lost(self, place: int) -> None:
-        """Count the item at a place as begun anew."""
+        """Count the item at index `place` as retried."""
         metrics.ITEMS_LOST.add(work=self.title)
-        events.warn("item begun anew", work=self.title, part=place + 1, parts=len(self.sizes))
+        events.warn("item retried", work=self.title, part=place + 1, parts=len(self.sizes))
 
     def end(self) -> None:
-        """Tell that nothing is worked on any more, be it done or given up."""
+        """Report that no item is running any more, whether all are done or abandoned."""
         self.parts = len(self.sizes)
         self.queue(0)
 
     def done(self, place: int) -> None:
-        """Count the item at a place as done."""
+        """Count the item at index `place` as done."""
         self.parts, self.work = self.parts + 1, self.work + self.sizes[place]
         self.queue(self.waiting)
         metrics.ITEMS.add(work=self.title)

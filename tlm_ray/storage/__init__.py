@@ -1,8 +1,7 @@
-"""Files and folders on any filesystem that pyarrow opens; this package and `listing` alone open paths.
+"""Read and write files and folders on any filesystem that pyarrow opens; only this package and `listing` open paths.
 
-locations: what a location means. files: whole files, as they are. sealed: a stage's tables and records, which carry
-their sha256. pieces: files of several tables. joining: tables that
-are put together. folders: what libraries that know only local paths read and write.
+locations: URIs and local paths. files: whole files. sealed: tables and records with their sha256. pieces: several
+tables per file. joining: concatenated tables. folders: local folders for libraries that only take local paths.
 """
 
 from tlm_ray.storage.files import (

@@ -1,4 +1,4 @@
-"""Whole files, as they are; writing is atomic: a reader sees a whole file or none."""
+"""Read and write whole files; writes are atomic, so a reader sees the whole file or none."""
 
 import contextlib
 import errno
@@ -29,21 +29,21 @@ def read_bytes(uri: str) -> bytes:
 
 
 def open_text(uri: str) -> pa.NativeFile:
-    """Open a file for reading as a stream, unpacked if its ending says that it is compressed."""
+    """Open a file as a stream, decompressed if its extension is that of a compressed file."""
     filesystem, path = open_filesystem(uri)
     return filesystem.open_input_stream(path, compression="detect")
 
 
 def read_lines(uri: str, bounds: tuple[int, int] | None = None) -> Iterator[str]:
-    """Yield a UTF-8 text file's lines with their ends, without the mark that some editors put first.
+    """Yield the lines of a UTF-8 text file with their line ends, without a byte order mark.
 
-    bounds: of a file that is not packed, only the lines that begin within these bytes. ValueError names a line of more
-    than 64 million characters: a small packed file may hold any number of them.
+    bounds: yield only the lines that begin within these bytes; the file must not be compressed. ValueError names a line
+    of more than 64 million characters, which even a small compressed file may hold.
     """
     lines = _whole_lines(uri) if bounds is None else _lines_within(uri, *bounds)
     for number, line in enumerate(lines, 1):
         if len(line) >= LONGEST_LINE and not line.endswith("\n"):
-            raise ValueError(f"file {uri!r}, line {number}: has over {LONGEST_LINE:,} characters; break it up")
+            raise ValueError(f"file {uri!r}, line {number}: has more than {LONGEST_LINE:,} characters; split it")
         yield line
 
 
@@ -54,7 +54,7 @@ def _whole_lines(uri: str) -> Iterator[str]:
 
 
 def _lines_within(uri: str, start: int, stop: int) -> Iterator[str]:
-    """Yield the lines that begin within some bytes; one that begins before them is another range's."""
+    """Yield the lines that begin within a range of bytes; a line that begins before it belongs to another range."""
     filesystem, path = open_filesystem(uri)
     with filesystem.open_input_file(path) as file, io.BufferedReader(file, REMOTE_CHUNK_BYTES) as lines:
         at = max(0, start - 1)
@@ -63,13 +63,15 @@ def _lines_within(uri: str, start: int, stop: int) -> Iterator[str]:
             at += _skipped(lines, stop - at)
         while at < stop and (line := lines.readline(LONGEST_BYTES)):
             if len(line) == LONGEST_BYTES and not line.endswith(b"\n"):
-                raise ValueError(f"file {uri!r}, byte {at:,}: a line of over {LONGEST_LINE:,} characters; break it up")
+                raise ValueError(
+                    f"file {uri!r}, byte {at:,}: a line has more than {LONGEST_LINE:,} characters; split it"
+                )
             at += len(line)
             yield line.decode("utf-8-sig" if at == len(line) else "utf-8")
 
 
 def _skipped(lines: io.BufferedReader, most: int) -> int:
-    """Skip what is left of a line, or the most bytes of it; return how many."""
+    """Skip the rest of a line, up to a maximum of bytes; return the number of bytes skipped."""
     skipped = 0
     while skipped < most and (piece := lines.readline(min(REMOTE_CHUNK_BYTES, most - skipped))):
         skipped += len(piece)
@@ -80,13 +82,13 @@ def _skipped(lines: io.BufferedReader, most: int) -> int:
 
 @contextlib.contextmanager
 def open_output(uri: str) -> Iterator[pa.NativeFile]:
-    """Open a file for writing; it appears under its name when the block ends.
+    """Open a file for writing; it appears under its name only when the block ends.
 
-    If the block raises, what was there stays, be it nothing or an older file.
+    If the block raises, an older file of the same name stays unchanged.
     """
     filesystem, path = open_filesystem(uri)
     if not isinstance(filesystem, pafs.LocalFileSystem):
-        # uploaded when it is whole: closing a store's stream publishes what was written, even if that is a part
+        # uploaded once complete: closing an object store's stream publishes even a partial file
         with tempfile.TemporaryDirectory() as folder:
             whole = os.path.join(folder, "whole")
             with open_output(whole) as stream:
@@ -103,18 +105,21 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
         with contextlib.suppress(OSError):
             filesystem.delete_file(temporary)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(error.errno, "no space left to write it; free some, then run the same again", uri) from error
+            raise OSError(
+                error.errno, "no space left on the device; free some, then run the same command again", uri
+            ) from error
         raise
 
 
 def send(source: str, filesystem: pafs.FileSystem, path: str) -> None:
-    """Write a local file's bytes to a path of a filesystem; OSError if they do not arrive.
+    """Upload a local file to a path of a filesystem; OSError if the upload fails.
 
-    Arrow's `copy_files` is silent (25.0.1) where a store refuses a small file, which goes out as its stream is closed.
+    Arrow's `copy_files` (25.0.1) raises nothing when a store refuses a small file, which is sent when its stream
+    closes.
     """
     data = pa.memory_map(source).read_buffer() if os.path.getsize(source) else b""
     with filesystem.open_output_stream(path, compression=None) as stream:
-        stream.write(data)  # at once, so that no part of it ever has the file's name
+        stream.write(data)  # renamed at once, so that a partial file never has the final name
 
 
 def write_bytes(uri: str, data: bytes) -> None:
@@ -124,26 +129,26 @@ def write_bytes(uri: str, data: bytes) -> None:
 
 
 def read_json(uri: str, *, fix: str = "delete this file") -> Any:
-    """Return a JSON file's value; ValueError names the file and the fix if it is not JSON."""
+    """Read a JSON file; ValueError names the file and the fix if it is not JSON."""
     try:
         return json.loads(read_bytes(uri))
-    except (ValueError, RecursionError) as error:  # ValueError also of a number of more than 4,300 digits
+    except (ValueError, RecursionError) as error:  # ValueError also for a number of more than 4,300 digits
         raise ValueError(f"file {uri!r} is not JSON ({error}); {fix}") from error
 
 
 def write_json(uri: str, value: Any) -> None:
-    """Write a value as JSON that people can read."""
+    """Write a value as indented JSON."""
     write_bytes(uri, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def write_parquet(uri: str, table: pa.Table) -> None:
-    """Write an Arrow table as a Parquet file, the form to exchange."""
+    """Write an Arrow table as a Parquet file, for use by other tools."""
     with open_output(uri) as stream:
         pq.write_table(table, stream, compression="zstd")
 
 
 def delete(uri: str) -> None:
-    """Remove a file or a folder with all that is in it, if it is there."""
+    """Delete a file or a folder with its contents, if it exists."""
     filesystem, path = open_filesystem(uri)
     kind = filesystem.get_file_info(path).type
     if kind == pafs.FileType.Directory:
@@ -153,7 +158,7 @@ def delete(uri: str) -> None:
 
 
 def digest(uri: str) -> str:
-    """Return the sha256 of a file's bytes, read in pieces."""
+    """Return the sha256 of a file, read in chunks."""
     filesystem, path = open_filesystem(uri)
     found = hashlib.sha256()
     with filesystem.open_input_stream(path, compression=None) as stream:

@@ -1,4 +1,4 @@
-"""Folders and files for libraries that know only local paths; what is written so carries its sums."""
+"""Lend local folders and files to libraries that only take local paths; written folders get a list of checksums."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ import pyarrow.fs as pafs
 from tlm_ray.storage.files import digest, read_bytes, send
 from tlm_ray.storage.locations import exists, join, open_filesystem
 
-SUMS = "SHA256SUMS"  # as sha256sum writes and checks it
+SUMS = "SHA256SUMS"  # in the format of sha256sum
 
 
 @contextlib.contextmanager
 def folder_for_writing(uri: str) -> Iterator[Path]:
-    """Give a local folder to fill with a library that knows only local paths; its files are at `uri` afterwards.
+    """Yield a local folder to write into; its files are at `uri` afterwards.
 
-    A list of their sha256 is put beside them, which `sha256sum --check` reads too.
+    A list of their sha256 is added, which `sha256sum --check` can read.
     """
     with tempfile.TemporaryDirectory() as temporary:
         yield Path(temporary)
@@ -28,9 +28,9 @@ def folder_for_writing(uri: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def folder_for_reading(uri: str) -> Iterator[Path]:
-    """Give a local folder with the files of `uri`: the folder itself where it is local, else a copy.
+    """Yield a local folder with the files of `uri`: the folder itself if it is local, else a copy.
 
-    ValueError names a file that is not as the list of sha256 beside it says; a folder of others need not have one.
+    ValueError names a file that does not match the list of sha256; folders from elsewhere need no such list.
     """
     filesystem, path = open_filesystem(uri)
     with contextlib.ExitStack() as stack:
@@ -44,7 +44,7 @@ def folder_for_reading(uri: str) -> Iterator[Path]:
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copy a folder's files to another location; ValueError if one is not as the list of sha256 beside it says."""
+    """Copy a folder's files to another location; ValueError if one does not match the list of sha256."""
     with folder_for_reading(source) as folder:
         _send_folder(folder, target)
 
@@ -66,9 +66,9 @@ def _write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: str, shown: str = "") -> None:
-    """ValueError names a file of a folder that is not as the list of sha256 there says, if there is one.
+    """Check a folder against its list of sha256, if it has one; ValueError names a file that does not match.
 
-    shown: what to call the folder, if it is a copy.
+    shown: the folder's name in errors, if `folder` is a copy.
     """
     sums = join(folder, SUMS)
     if not exists(sums):
@@ -78,14 +78,14 @@ def check_sums(folder: str, shown: str = "") -> None:
         file, inside = join(folder, name), ".." not in Path(name).parts
         if not (name and inside and exists(file) and digest(file) == expected):
             raise ValueError(
-                f"folder {shown or folder!r}: {name or line!r} is not as {SUMS} says; make or copy it anew, or delete "
+                f"folder {shown or folder!r}: {name or line!r} does not match {SUMS}; make or copy it again, or delete "
                 f"{SUMS} if it was changed on purpose"
             )
 
 
 @contextlib.contextmanager
 def file_for_reading(uri: str) -> Iterator[Path]:
-    """Give a local file with the bytes and the name of `uri`: the file itself where it is local, else a copy."""
+    """Yield a local file with the bytes and the name of `uri`: the file itself if it is local, else a copy."""
     filesystem, path = open_filesystem(uri)
     if isinstance(filesystem, pafs.LocalFileSystem):
         yield Path(path)

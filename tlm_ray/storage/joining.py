@@ -1,4 +1,4 @@
-"""Tables put together on disk: what is larger than memory becomes one table of one chunk, which memory maps."""
+"""Concatenate tables on disk: tables larger than memory become one table of one chunk, to be memory-mapped."""
 
 import os
 import tempfile
@@ -11,10 +11,10 @@ from tlm_ray.storage.sealed import write_table
 
 
 def write_joined(uri: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write tables of a schema one behind the other as `write_table` writes one; one of them at a time is in memory.
+    """Concatenate tables into one file as `write_table` writes it, with one of them in memory at a time.
 
-    schema: of numbers, and of large lists of numbers, none of them null. The columns are gathered in the system's
-    folder for temporary files, which needs as much room as the result, and twice that where it lies elsewhere.
+    schema: columns of numbers or large lists of numbers, without nulls. The columns are gathered in the system's folder
+    for temporary files. It needs as much space as the result, or twice that if the result lies elsewhere.
     """
     with tempfile.TemporaryDirectory() as folder:
         columns = [_Column(os.path.join(folder, field.name), field.type) for field in schema]
@@ -25,7 +25,7 @@ def write_joined(uri: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> Non
 
 
 class _Column:
-    """A column's numbers in one file and, of lists, where each ends in another."""
+    """A column under construction: its numbers in one file and, for lists, their ends in another."""
 
     def __init__(self, path: str, kind: pa.DataType):
         self.path, self.ends, self.kind = path, f"{path}-ends", kind
@@ -34,7 +34,7 @@ class _Column:
         _append(self.ends, np.zeros(1, np.int64))
 
     def append(self, column: pa.ChunkedArray) -> None:
-        """Put some rows behind those so far."""
+        """Append rows."""
         for chunk in column.chunks:
             numbers = chunk.flatten() if self.is_list else chunk
             if self.is_list:
@@ -57,5 +57,5 @@ def _append(path: str, numbers: np.ndarray) -> None:
 
 def _mapped(path: str, kind: pa.DataType) -> pa.Array:
     size = os.path.getsize(path)
-    data = pa.memory_map(path).read_buffer() if size else pa.py_buffer(b"")  # nothing cannot be mapped
+    data = pa.memory_map(path).read_buffer() if size else pa.py_buffer(b"")  # an empty file cannot be memory-mapped
     return pa.Array.from_buffers(kind, size * 8 // kind.bit_width, [None, data])

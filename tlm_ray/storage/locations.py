@@ -1,4 +1,4 @@
-"""Locations: a URI (`s3://bucket/key`, `gs://...`, `hf://datasets/...`, `file:///...`) or a local path."""
+"""Resolve locations: a URI (`s3://bucket/key`, `gs://...`, `hf://datasets/...`, `file:///...`) or a local path."""
 
 import os
 import re
@@ -9,19 +9,24 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # what a URI may hold as it is, beside letters, digits and `-._`
-STORES = ("s3", "gs")  # schemes of object stores, each bucket of which has a client
-# Waits 25 ms x 2, x 4, ... between tries, 51 s in all; Arrow's own choice for a URI gives up after 6 s, AWS' standard
-# strategy when a process has met 100 failures
+URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # characters allowed in a URI without escaping, besides letters, digits and `-._`
+STORES = ("s3", "gs")  # schemes of object stores, with one client per bucket
+# Waits 25 ms x 2, x 4, ... between retries, 51 s in all; Arrow's default for a URI gives up after 6 s, AWS' standard
+# strategy after 100 failures of a process
 S3_RETRIES = pafs.AwsDefaultS3RetryStrategy(max_attempts=11)
-S3_TEXTS = ("region", "scheme", "endpoint_override", "tls_ca_file_path")  # what an S3 location's query may say
+S3_TEXTS = (
+    "region",
+    "scheme",
+    "endpoint_override",
+    "tls_ca_file_path",
+)  # options allowed in the query of an S3 location
 S3_SWITCHES = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open", "force_virtual_addressing")
-# the names of a URI's options that hold credentials
+# options of a URI that hold credentials
 SECRETS = r"sig|[^=&\s]*(?:key|token|secret|signature|password|credential)[^=&\s]*"
 
 
 def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the filesystem of a URI or local path and the path inside it; ValueError for an unknown scheme."""
+    """Return the filesystem of a URI or local path, and the path inside it; ValueError for an unknown scheme."""
     scheme = urlsplit(str(uri)).scheme
     if scheme == "hf":
         from huggingface_hub import HfFileSystem
@@ -37,27 +42,27 @@ def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
         return pafs.FileSystem.from_uri(quote(str(uri), safe=URI_CHARACTERS))
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"location {uri!r}: pyarrow opens no such scheme ({error}); use a local path, s3://, gs:// or hf://"
+            f"location {uri!r}: pyarrow does not know this scheme ({error}); use a local path, s3://, gs:// or hf://"
         ) from error
 
 
 @lru_cache(maxsize=64)
 def _client(scheme: str, netloc: str, query: str) -> pafs.FileSystem:
-    """Return the client of a bucket, one a process: each has connections, and credentials, of its own to get."""
+    """Return the client of a bucket, cached per process because each client must connect and fetch credentials."""
     if scheme == "s3":
         return _s3_client(netloc, query)
     return pafs.FileSystem.from_uri(quote(urlunsplit((scheme, netloc, "/", query, "")), safe=URI_CHARACTERS))[0]
 
 
 def _s3_client(netloc: str, query: str) -> pafs.S3FileSystem:
-    """Return the client of a location's bucket, credentials and options; ValueError for an option that is none."""
+    """Return the client for a location's bucket, credentials and options; ValueError for an unknown option."""
     credentials, _, bucket = netloc.rpartition("@")
     options: dict[str, Any] = {"allow_delayed_open": True}  # one request for a small file
     for name, value in parse_qsl(query, keep_blank_values=True):
         known = value in ("true", "false") if name in S3_SWITCHES else name in S3_TEXTS
         if not known:
             raise ValueError(
-                f"location s3://{bucket}: its option {name}={value} is none of {', '.join(S3_TEXTS)}, nor "
+                f"location s3://{bucket}: option {name}={value} is none of {', '.join(S3_TEXTS)}, nor "
                 f"{', '.join(S3_SWITCHES)} with true or false"
             )
         options[name] = value == "true" if name in S3_SWITCHES else value
@@ -72,12 +77,12 @@ def _s3_client(netloc: str, query: str) -> pafs.S3FileSystem:
 
 
 def is_local(uri: str) -> bool:
-    """Say whether a location lies on this machine's own filesystem."""
+    """Return whether a location is on the local filesystem."""
     return isinstance(open_filesystem(uri)[0], pafs.LocalFileSystem)
 
 
 def absolute(uri: str) -> str:
-    """Return a location that means the same in every process: local paths made absolute, URIs as they are."""
+    """Return a location that is valid in every process: local paths become absolute, URIs stay as they are."""
     return open_filesystem(uri)[1] if is_local(uri) else str(uri)
 
 
@@ -91,16 +96,16 @@ def join(uri: str, *parts: str) -> str:
 
 
 def without_query(uri: str) -> str:
-    """Return a location without its query string; a local path has none, whatever its name holds."""
+    """Return a location without its query string; a local path has none, even with a "?" in its name."""
     return str(uri).partition("?")[0] if len(urlsplit(str(uri)).scheme) > 1 else str(uri)
 
 
 def sibling(uri: str, path: str) -> str:
-    """Return the location of `path`, a path of the filesystem that `uri` lies on."""
+    """Return the location of `path`, a path on the filesystem of `uri`."""
     split = urlsplit(str(uri))
     if len(split.scheme) < 2:
         return path
-    if split.scheme != "hf":  # the one whose paths are taken as they are
+    if split.scheme != "hf":  # its paths need no escaping
         path = quote(path)
     if split.scheme == "file":
         return urlunsplit(split._replace(path=path))
@@ -110,17 +115,17 @@ def sibling(uri: str, path: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text fit for a screen or a log: without the credentials that URIs in it may hold."""
-    without_user = re.sub(r"(?<=://)[^/\s'\"]+@", "***@", text)  # up to the last @: a password may hold one
+    """Return a text without the credentials in its URIs, for screens and logs."""
+    without_user = re.sub(r"(?<=://)[^/\s'\"]+@", "***@", text)  # up to the last @: a password may contain one
     return re.sub(rf"([?&](?:{SECRETS})=)[^&\s'\"]+", r"\1***", without_user, flags=re.IGNORECASE)
 
 
 def exists(uri: str) -> bool:
-    """Say whether a file or folder is there."""
+    """Return whether a file or folder exists."""
     filesystem, path = open_filesystem(uri)
     return filesystem.get_file_info(path).type != pafs.FileType.NotFound
 
 
 def absolute_if_there(name: str) -> str:
-    """Return a folder's location as it is in any working folder; what is not there, such as a hub name, as it is."""
+    """Return an existing folder's location as an absolute one, and anything else, such as a hub name, unchanged."""
     return absolute(name) if name and exists(name) else name

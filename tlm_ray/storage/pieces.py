@@ -1,7 +1,7 @@
-"""Files of several tables, each of which can be read alone: what one task of a shuffle leaves for each of the next.
+"""Write and read files of several tables, each readable alone: the output of a shuffle task for its successors.
 
-The tables lie one behind the other as `write_table` writes them, each with its sha256. Behind them stand where each
-ends and how many they are, int64, and the sha256 of these. So a reader fetches two ranges of a file, wherever it lies.
+A file holds the tables as `write_table` writes them, each with its sha256. A footer holds the end of each table and
+their number, int64, and its own sha256. So a reader needs two range requests.
 """
 
 import hashlib
@@ -14,13 +14,13 @@ from tlm_ray.storage.files import open_output
 from tlm_ray.storage.locations import open_filesystem
 from tlm_ray.storage.sealed import MAKE_ANEW, opened, write_stream
 
-TAIL_BYTES = 1 << 16  # read at once from a file's end: the ends of 8,000 tables
+TAIL_BYTES = 1 << 16  # read at once from a file's end: the footer of 8,000 tables
 NUMBER = np.dtype("<i8")
 SHA256_BYTES = hashlib.sha256().digest_size
 
 
 def write_pieces(uri: str, tables: Iterable[pa.Table]) -> None:
-    """Write tables as one file, in their order; one at a time is in memory."""
+    """Write tables to one file, in order, with one in memory at a time."""
     ends = []
     with open_output(uri) as stream:
         for table in tables:
@@ -31,7 +31,7 @@ def write_pieces(uri: str, tables: Iterable[pa.Table]) -> None:
 
 
 def read_piece(uri: str, number: int) -> pa.Table:
-    """Read one table of `write_pieces`; ValueError names a file that is not as it was written."""
+    """Read one table of a file by `write_pieces`; ValueError names a corrupt file."""
     filesystem, path = open_filesystem(uri)
     with filesystem.open_input_file(path) as file:
         start, stop = _bounds(file, uri, number)
@@ -48,6 +48,6 @@ def _bounds(file: pa.NativeFile, uri: str, number: int) -> tuple[int, int]:
         tail = file.read_at(listed + SHA256_BYTES, size - listed - SHA256_BYTES)
     ends, seal = tail[-listed - SHA256_BYTES : -SHA256_BYTES], tail[-SHA256_BYTES:]
     if count < 0 or hashlib.sha256(ends).digest() != seal:
-        raise ValueError(f"file {uri!r} cannot be read (it is not as it was written: its sha256 differs); {MAKE_ANEW}")
+        raise ValueError(f"file {uri!r} is corrupt (its sha256 differs); {MAKE_ANEW}")
     bounds = np.frombuffer(b"\0" * NUMBER.itemsize + ends, NUMBER)[:-1]
     return int(bounds[number]), int(bounds[number + 1])
