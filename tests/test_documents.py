@@ -132,14 +132,16 @@ def test_a_file_without_rows_yields_none(tmp_path, name):
 
 
 def test_a_missing_column_of_a_parquet_file_without_rows_is_found(tmp_path):
-    with pytest.raises(ValueError, match="has no column 'body', only text"):
+    with pytest.raises(ValueError, match="has no column 'body'; its columns are text"):
         read(write(tmp_path, "none.parquet", NO_ROWS), ["body"])
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_column_is_named_with_those_that_are_there(tmp_path, name):
     uri = write(tmp_path, name, FILES[name])
-    with pytest.raises(ValueError, match="has no column 'body', only text, label; name the right one") as caught:
+    with pytest.raises(
+        ValueError, match="has no column 'body'; its columns are text, label; choose one of them"
+    ) as caught:
         read(uri, ["text", "body"])
     assert uri in str(caught.value)
 
@@ -178,23 +180,23 @@ BAD = {
     "latin.jsonl": ('{"text": "é"}\n'.encode("latin-1"), "cannot be read"),
     "surrogate.jsonl": (b'{"text": "\\ud800"}\n', "column 'text'"),
     "mixed.jsonl": (b'{"text": "a"}\n{"text": 1}\n', "column 'text'"),
-    "wide.csv": (b"text,label\na,1\nb,2,3\n", "row 2: Expected 2 columns, got 3.*in quotes"),
+    "wide.csv": (b"text,label\na,1\nb,2,3\n", "row 2: Expected 2 columns, got 3.*quote values"),
     "undefined.csv": (b"text\na\n\xe9 \x81\n", "cannot be read"),
     "empty.csv": (b"", "Empty CSV"),
     "no.csv.gz": (b"text\na\n", "cannot be read"),
     "cut.jsonl.gz": (FILES["rows.jsonl.gz"][:-20], "cannot be read"),
     "cut.parquet": (FILES["rows.parquet"][:-20], "cannot be read"),
     "torn.parquet": (FILES["rows.parquet"][:4] + b"\x00" * 60 + FILES["rows.parquet"][64:], "cannot be read"),
-    "rows.docx": (b"PK", "its ending is none of .parquet, .jsonl"),
-    "README": (b"text", "its ending is none of"),
+    "rows.docx": (b"PK", "its extension is none of .parquet, .jsonl"),
+    "README": (b"text", "its extension is none of"),
     "deep.jsonl": (b'{"text": "a"}\n{"text": ' + DEEP + b"}\n", "line 2: not JSON .*recursion"),
     "unasked.jsonl": (b'{"text": "a", "meta": ' + DEEP + b"}\n", "line 1: not JSON .*recursion"),
     "digits.jsonl": (b'{"text": ' + b"9" * 6000 + b"}\n", "line 1: not JSON .*digits"),
     "wide.jsonl": (b'{"text": ' + b"9" * 30 + b"}\n", "column 'text'"),
-    "twice.csv": (b"text,label,text\na,1,b\n", "has 2 columns of the name 'text'; rename one"),
-    "twice.parquet": (TWICE, "has 2 columns of the name 'text'; rename one"),
-    "none.warc.gz": (gzip.compress(b"no crawl at all\n"), "record 1: is none of a WARC file"),
-    "cut.wet": (RECORDS[2][:-12], "record 1: is none of a WARC file .it has 11 bytes instead of 19"),
+    "twice.csv": (b"text,label,text\na,1,b\n", "has 2 columns named 'text'; rename one"),
+    "twice.parquet": (TWICE, "has 2 columns named 'text'; rename one"),
+    "none.warc.gz": (gzip.compress(b"no crawl at all\n"), "record 1: is not a WARC record"),
+    "cut.wet": (RECORDS[2][:-12], "record 1: is not a WARC record .it has 11 bytes instead of 19"),
     "flipped.warc.gz": (gzip.compress(RECORDS[2]) + b"\x1f\x8bx" + gzip.compress(RECORDS[3])[3:], "record 2"),
 }
 
@@ -203,7 +205,7 @@ BAD = {
 def test_of_two_columns_of_a_name_the_others_can_be_read(tmp_path, name):
     uri = write(tmp_path, name, BAD[name][0])
     assert read(uri, ["label"]) == [{"label": "1"}]
-    with pytest.raises(ValueError, match="has 2 columns of the name 'text'; rename one"):
+    with pytest.raises(ValueError, match="has 2 columns named 'text'; rename one"):
         read(uri)
 
 

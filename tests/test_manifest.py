@@ -151,7 +151,7 @@ def test_a_file_that_went_away_is_named(tmp_path):
 
 
 def test_a_missing_column_is_named_before_anything_is_hashed(tmp_path, counted):
-    with pytest.raises(ValueError, match=r"a\.jsonl' has no column 'body', only text; .*--column") as caught:
+    with pytest.raises(ValueError, match=r"a\.jsonl' has no column 'body'; its columns are text; .*--column") as caught:
         open_corpus(write_corpus(tmp_path), column="body")
     assert str(tmp_path) in str(caught.value)
     assert counted == []
@@ -172,7 +172,7 @@ def test_a_corpus_of_empty_files_is_refused(tmp_path):
 
 
 def test_a_location_without_files_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"location '{tmp_path}': no file there"):
+    with pytest.raises(FileNotFoundError, match=f"location '{tmp_path}': no such file"):
         open_corpus(str(tmp_path), column="text")
 
 
@@ -263,5 +263,5 @@ def test_what_is_about_a_corpus_is_none_of_it_and_said(tmp_path):
 def test_a_file_whose_name_is_no_utf8_is_named(tmp_path):
     with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "w") as stream:
         stream.write("one two")
-    with pytest.raises(ValueError, match=r"caf\\xe9.txt': its name is no UTF-8; rename it"):
+    with pytest.raises(ValueError, match=r"caf\\xe9.txt': its name is not UTF-8; rename it"):
         open_corpus(str(tmp_path), column="text")

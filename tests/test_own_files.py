@@ -155,7 +155,7 @@ def test_texts_that_begin_with_a_quote_are_rows_where_nobody_quotes(tmp_path, na
     rows = UNQUOTED[name].splitlines()[1:]
     task = read_task(str(tmp_path / name))
     assert sum(len(table) for table in task.splits.values()) == len(rows)
-    assert any("its quotes are part of its texts" in note for note in task.notes)
+    assert any("quotes taken as ordinary characters" in note for note in task.notes)
     found = {f"{row['text']}" for table in task.splits.values() for row in table.to_pylist()}
     assert all(any(text in row for row in rows) for text in found) and any(text.startswith('"') for text in found)
 
@@ -163,9 +163,7 @@ def test_texts_that_begin_with_a_quote_are_rows_where_nobody_quotes(tmp_path, na
 def test_a_quote_that_runs_over_rows_of_many_commas_is_named(tmp_path):
     lines = [f"a,text {i}" for i in range(9)] + ['a,"One, two', 'b,"three, four, five', "b,six"]
     (tmp_path / "f.csv").write_text("\n".join(["label,text", *lines, ""]))
-    with pytest.raises(
-        ValueError, match=r"f.csv', line 12: a quote does not close as it should .* values run over lines; write"
-    ):
+    with pytest.raises(ValueError, match=r"f.csv', line 12: unbalanced quote .* multi-line values; double a quote"):
         read_task(str(tmp_path / "f.csv"))
 
 
@@ -173,7 +171,7 @@ def test_a_damaged_byte_does_not_make_a_file_another_code_page(tmp_path):
     data = b"text,label\n" + b"".join(f"Sch\u00f6ne Gr\u00fc\u00dfe {i},{i % 2}\n".encode() for i in range(60))
     (tmp_path / "f.csv").write_bytes(data[:700] + b"\xff" + data[701:])
     with pytest.raises(
-        ValueError, match=r"line 35: byte 700, b'\\xff', is no UTF-8, which the file else is; mend that line"
+        ValueError, match=r"line 35: byte 700, b'\\xff', is not UTF-8, but the rest of the file is; fix that line"
     ):
         read_task(str(tmp_path / "f.csv"))
 
@@ -185,7 +183,9 @@ HALF_NAMED = ["validation_matched.csv", "my_test.csv", "eval-2.csv"]
 def test_a_file_that_may_be_a_missing_split_is_asked_about(tmp_path, name):
     for file in ("train.csv", name):
         (tmp_path / file).write_text(as_csv())
-    with pytest.raises(ValueError, match=f"but '{name}': name the one that it is (dev|test).csv, or take it out"):
+    with pytest.raises(
+        ValueError, match=f"but '{name}'; if that is (dev|test), rename it (dev|test).csv, else remove it"
+    ):
         read_task(str(tmp_path))
 
 
@@ -247,7 +247,7 @@ def test_cut_splits_share_no_text_and_each_class_is_in_all(tmp_path):
 
 WRONG = {
     "three.csv": (as_csv([("a", "b", "c")], header=("x", "y", "z")), r"no column 'text', only x, y, z; .*--text"),
-    "unquoted.csv": ("text,label\na, b,x\nc,y\n", r"row 1: Expected 2 columns, got 3.* in quotes"),
+    "unquoted.csv": ("text,label\na, b,x\nc,y\n", r"row 1: Expected 2 columns, got 3.* quote values"),
     "one_class.csv": (as_csv([("a", "x"), ("b", "x")]), "one class only, 'x'; classification needs two or more"),
     "empty.csv": ("", "Empty CSV file"),
     "header.csv": ("text,label\n", "has no rows"),

@@ -180,7 +180,7 @@ def test_a_given_file_is_identified_by_its_bytes_and_what_is_wrong_with_it_is_na
         methods.append(Given(location=write_selected(tmp_path / f"{name}.csv", rows)))
     prints = [laid_out(flow, method=method).neighbours.fingerprint for method in methods]
     assert prints[0] == prints[1] != prints[2], "wherever it lies"
-    with pytest.raises(FileNotFoundError, match=r"location '.*nosuch\.csv': no file there"):
+    with pytest.raises(FileNotFoundError, match=r"location '.*nosuch\.csv': no such file"):
         laid_out(flow, method=Given(location=f"{tmp_path}/nosuch.csv"))
     for rows, message in (
         ([{"text": "x", "rank": "best"}], r"row 1: rank is 'best'; give whole numbers"),

@@ -110,6 +110,6 @@ def test_a_line_without_an_end_is_refused_by_its_range_and_skipped_by_the_others
     monkeypatch.setattr(files, "LONGEST_BYTES", 4_000)
     (tmp_path / "a.jsonl").write_text('{"text": "' + "a" * 100_000)
     uri = str(tmp_path / "a.jsonl")
-    with pytest.raises(ValueError, match=r"a\.jsonl', byte 0: a line of over 1,000 characters"):
+    with pytest.raises(ValueError, match=r"a\.jsonl', byte 0: a line has more than 1,000 characters"):
         list(read_columns(uri, ["text"], (0, 50_000)))
     assert list(read_columns(uri, ["text"], (50_000, 100_010))) == []

@@ -169,7 +169,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, case):
 
 def test_a_missing_train_file_is_named_with_the_folder(tmp_path):
     folder = write_folder(tmp_path / "part", train=None)
-    with pytest.raises(FileNotFoundError, match="has no train file; it needs train, and perhaps") as caught:
+    with pytest.raises(FileNotFoundError, match="has no train file; give train, and optionally") as caught:
         read_task(folder)
     assert repr(folder) in str(caught.value)
 
@@ -241,7 +241,7 @@ def test_one_shard_a_split_in_the_naming_of_the_hub_is_a_split(tmp_path, dev):
 
 def test_a_shard_without_its_others_is_refused(tmp_path):
     folder = write_folder(tmp_path / "mine", names=("train-00000-of-00002", "dev", "test"))
-    with pytest.raises(ValueError, match=r"train-00000-of-00002.jsonl' is one of 2 shards, of which 1") as caught:
+    with pytest.raises(ValueError, match=r"train-00000-of-00002.jsonl' is one of 2 shards, but 1") as caught:
         read_task(folder)
     assert repr(folder) in str(caught.value)
 

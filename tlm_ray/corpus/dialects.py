@@ -1,4 +1,4 @@
-"""How a CSV file is written: its delimiter, its encoding and what a quote means, found in its first megabytes."""
+"""Detect a CSV file's delimiter, encoding and quoting from its first megabytes."""
 
 import codecs
 import csv
@@ -10,9 +10,9 @@ from itertools import islice
 from tlm_ray import storage
 
 SAMPLE_BYTES = 4 << 20
-ROWS = 100  # that a delimiter is tried on
+ROWS = 100  # used to detect the delimiter
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-# Windows' code page has a letter for nearly every byte, so it comes last; bytes 0x80 to 0x9f apart it is Latin-1.
+# Windows' code page decodes nearly every byte, so it comes last; except for bytes 0x80 to 0x9f it is Latin-1.
 MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 UTF8, WESTERN = "utf-8", "cp1252"
 
@@ -22,27 +22,29 @@ class Dialect:
     """How a CSV file is written."""
 
     delimiter: str
-    """what stands between two values"""
+    """separator of values"""
     encoding: str
-    """how characters are bytes, by Python's name"""
+    """encoding, by Python's name"""
     quoted: bool = True
-    """quotes hold a value together; else they are characters like others"""
+    """whether quotes enclose values; else they are ordinary characters"""
 
     @property
     def words(self) -> str:
-        """What is not as one would expect, in words; "" for commas and UTF-8."""
+        """What deviates from comma-separated UTF-8, in words; "" if nothing does."""
         separated = f"separated by {DELIMITERS[self.delimiter]}" if self.delimiter != "," else ""
         encoded = f"encoded in {self.encoding}" if self.encoding != UTF8 else ""
-        return ", ".join(filter(None, (separated, encoded, "" if self.quoted else "its quotes are part of its texts")))
+        return ", ".join(
+            filter(None, (separated, encoded, "" if self.quoted else "quotes taken as ordinary characters"))
+        )
 
 
 def dialect_of(uri: str) -> Dialect:
-    """Find how a CSV file is written.
+    """Detect the dialect of a CSV file.
 
-    Its delimiter is the one that gives all rows the same number of values, two or more; where several do, or none, the
-    one that its ending says. Its encoding is UTF-16 or UTF-8 where the bytes are, else Windows' western code page.
-    Quotes are characters like others where they do not close as they should and each line is a row without them.
-    ValueError names the line of a quote that runs on over lines, and the byte that is no UTF-8 in a file that else is.
+    The delimiter is the one that gives all rows the same number of values, two or more; if several or none do, the
+    extension decides. The encoding is UTF-16 or UTF-8 if the bytes are valid, else Windows' western code page. Quotes
+    are ordinary characters if they are unbalanced and each line is a row without them. ValueError names the line of an
+    unclosed quote in a file with multi-line values, or the single invalid byte of a UTF-8 file.
     """
     own = "\t" if ".tsv" in storage.without_query(uri).lower() else ","
     with storage.open_text(uri) as stream:
@@ -58,7 +60,7 @@ def dialect_of(uri: str) -> Dialect:
 
 
 def is_utf8(value: bytes) -> bool:
-    """Say whether bytes are UTF-8."""
+    """Return whether bytes are UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -67,9 +69,9 @@ def is_utf8(value: bytes) -> bool:
 
 
 def _is_quoted(text: str, delimiter: str, *, whole: bool, uri: str) -> bool:
-    """Say whether quotes hold values together; ValueError names the line of one that nobody can tell of."""
+    """Return whether quotes enclose values; ValueError names the line of an ambiguous quote."""
     if not text.startswith('"') and f'{delimiter}"' not in text and '\n"' not in text:
-        return True  # no value begins with one
+        return True  # no value begins with a quote
     lines = [line for line in text.splitlines() if line]
     widths = {line.count(delimiter) + 1 for line in (lines if whole else lines[:-1])}
     even = len(widths) == 1 and widths != {1}
@@ -82,16 +84,16 @@ def _is_quoted(text: str, delimiter: str, *, whole: bool, uri: str) -> bool:
             return False
         if not text_of_megabytes:
             _check_lines(text, delimiter, uri, reader.line_num, error)
-    # a value of several lines, each with its tabs as a row has, is many rows whose quotes nobody closed
+    # a multi-line value whose lines each have a row's number of tabs is many rows with unclosed quotes
     return not (even and delimiter == "\t" and rows < len(lines))
 
 
 def _check_lines(text: str, delimiter: str, uri: str, line: int, error: csv.Error) -> None:
-    """ValueError if values run over lines: then nobody can tell where one with an unclosed quote ends."""
+    """Raise ValueError if values span lines, because then the end of a value with an unclosed quote is ambiguous."""
     if any("\n" in value for row in _values(text, delimiter) for value in row):
         raise ValueError(
-            f"file {uri!r}, line {line}: a quote does not close as it should ({error}), and values run over lines; "
-            'write a quote within a value twice (""), or all values without quotes'
+            f"file {uri!r}, line {line}: unbalanced quote ({error}) in a file with multi-line values; "
+            'double a quote within a value (""), or write all values without quotes'
         ) from error
 
 
@@ -100,22 +102,22 @@ def _encoding(sample: bytes, uri: str) -> str:
     if marked:
         return marked
     try:
-        codecs.getincrementaldecoder(UTF8)().decode(sample)  # the sample's last character may be cut
+        codecs.getincrementaldecoder(UTF8)().decode(sample)  # the sample's last character may be truncated
     except UnicodeDecodeError as error:
         text = sample.decode(UTF8, errors="surrogateescape")
         wrong = sum("\udc80" <= character <= "\udcff" for character in text)
         if sum(character > "\x7f" for character in text) - wrong > wrong:
             line = sample.count(b"\n", 0, error.start) + 1
             raise ValueError(
-                f"file {uri!r}, line {line}: byte {error.start}, {sample[error.start : error.start + 1]!r}, is no "
-                "UTF-8, which the file else is; mend that line"
+                f"file {uri!r}, line {line}: byte {error.start}, {sample[error.start : error.start + 1]!r}, is not "
+                "UTF-8, but the rest of the file is; fix that line"
             ) from error
         return WESTERN
     return UTF8
 
 
 def _widths(text: str, delimiter: str, *, whole: bool) -> list[int]:
-    """Return the number of values of each of the first rows, without the last one, where the text goes on after it."""
+    """Return the number of values of each of the first rows, without the last one if the sample may truncate it."""
     found = list(islice(_rows(text, delimiter), ROWS + 1))
     return found[:ROWS] if whole or len(found) > ROWS else found[:-1]
 
@@ -127,5 +129,5 @@ def _rows(text: str, delimiter: str) -> Iterator[int]:
 def _values(text: str, delimiter: str) -> Iterator[list[str]]:
     try:
         yield from filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    except csv.Error:  # a value too long for this reader, pyarrow's has other limits
+    except csv.Error:  # a value too long for the csv module; pyarrow has other limits
         return

@@ -1,4 +1,4 @@
-"""Readers of raw text: Parquet, JSONL, CSV, plain text and crawled pages, from any location, as batches of columns."""
+"""Read raw text (Parquet, JSONL, CSV, plain text, crawled pages) from any location, as batches of columns."""
 
 import csv
 import json
@@ -28,29 +28,29 @@ FORMATS = {
 }
 PACKED = (".gz", ".zst", ".bz2")
 BATCH_ROWS = 8192
-PAGES = 256  # crawled ones in a batch, some of which are megabytes
-SHOWN = 40  # characters of a text in a message
-CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's own 1 MB is less than a book
+PAGES = 256  # crawled pages per batch; some are megabytes
+SHOWN = 40  # characters of a text to show in an error
+CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's default of 1 MB is less than a book
 
 
 def file_format(uri: str) -> str:
-    """Return parquet, jsonl, csv, text or warc by the file's ending (`.gz`, `.zst` and `.bz2` are looked through)."""
+    """Return parquet, jsonl, csv, text or warc by the file's extension, ignoring `.gz`, `.zst` and `.bz2`."""
     name = storage.without_query(uri).lower()
     for packed in PACKED:
         name = name.removesuffix(packed)
     for ending, found in FORMATS.items():
         if name.endswith(ending):
             return found
-    raise ValueError(f"file {uri!r}: its ending is none of {', '.join(FORMATS)}; rename or convert it")
+    raise ValueError(f"file {uri!r}: its extension is none of {', '.join(FORMATS)}; rename or convert it")
 
 
 def can_be_cut(uri: str) -> bool:
-    """Say whether a file's rows can be read from any byte on: each is a line, and nothing is packed."""
+    """Return whether a file can be read from any byte on: one row per line, not compressed."""
     return file_format(uri) == "jsonl" and not is_packed(uri)
 
 
 def is_packed(uri: str) -> bool:
-    """Say whether a file may hold many times the text that its size tells."""
+    """Return whether a file is compressed, so that its text may be many times its size."""
     return file_format(uri) == "parquet" or storage.without_query(uri).lower().endswith(PACKED)
 
 
@@ -59,21 +59,21 @@ def read_columns(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order as record batches of the named columns (all if None).
 
-    bounds: of a file that can be cut, only rows that begin within these bytes. ValueError names the file and the column
-    that is missing or there twice, or the line that cannot be read.
+    bounds: yield only rows that begin within these bytes; the file must be one that `can_be_cut`. ValueError names the
+    file and the missing or duplicate column, or the invalid line.
     """
     reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text, "warc": _warc}[file_format(uri)]
     try:
         for batch in reader(uri, columns) if bounds is None else _jsonl(uri, columns, bounds):
             yield _select(batch, columns, uri)
     except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
-        raise ValueError(f"file {uri!r} cannot be read ({_counted(str(error))}); repair it or take it away") from error
+        raise ValueError(f"file {uri!r} cannot be read ({_counted(str(error))}); repair or remove it") from error
 
 
 def _counted(message: str) -> str:
-    """Count the rows of pyarrow's message from the first below the header, as all messages here do."""
+    """Renumber the row in pyarrow's message so that row 1 is the first below the header, as in all errors here."""
     counted = re.sub(r"Row #(\d+)", lambda match: f"row {int(match[1]) - 1}", message)
-    return f"{counted}; a value that holds the delimiter stands in quotes" if "Expected" in counted else counted
+    return f"{counted}; quote values that contain the delimiter" if "Expected" in counted else counted
 
 
 def _select(batch: pa.RecordBatch, columns: list[str] | None, uri: str) -> pa.RecordBatch:
@@ -81,28 +81,28 @@ def _select(batch: pa.RecordBatch, columns: list[str] | None, uri: str) -> pa.Re
     for column in columns or names:
         if column not in names:
             raise ValueError(
-                f"file {uri!r} has no column {column!r}, only {', '.join(names)}; "
-                "name the right one (--column for a corpus)"
+                f"file {uri!r} has no column {column!r}; its columns are {', '.join(names)}; "
+                "choose one of them (--column for a corpus)"
             )
         if names.count(column) > 1:
-            raise ValueError(f"file {uri!r} has {names.count(column)} columns of the name {column!r}; rename one")
+            raise ValueError(f"file {uri!r} has {names.count(column)} columns named {column!r}; rename one")
     return batch.select(columns) if columns else batch
 
 
 def as_strings(values: pa.Array | pa.ChunkedArray, column: str, uri: str) -> pa.Array | pa.ChunkedArray:
-    """Return a column's values as strings; ValueError names the file and the column if they are not text or numbers."""
+    """Return a column as strings; ValueError names the file and column if the values are not text or numbers."""
     try:
         strings = values.cast(pa.string())
     except pa.ArrowException as error:
         raise ValueError(
-            f"file {uri!r}, column {column!r}: is no text ({error}); name or make a text column"
+            f"file {uri!r}, column {column!r}: is not text ({error}); choose or make a text column"
         ) from error
     try:
-        strings.validate(full=True)  # a Parquet file may call any bytes a string
+        strings.validate(full=True)  # a Parquet file may declare any bytes as a string
     except pa.ArrowInvalid as error:
         wrong = next(value for value in strings.cast(pa.binary()).to_pylist() if not is_utf8(value or b""))
         raise ValueError(
-            f"file {uri!r}, column {column!r}: {wrong[:SHOWN]!r} is not UTF-8; write the file again"
+            f"file {uri!r}, column {column!r}: {wrong[:SHOWN]!r} is not UTF-8; write the file again as UTF-8"
         ) from error
     return strings
 
@@ -118,7 +118,7 @@ def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     dialect = dialect_of(uri)
-    read = pacsv.ReadOptions(  # in one thread errors have a row number
+    read = pacsv.ReadOptions(  # single-threaded, because only then errors have a row number
         use_threads=False, block_size=CSV_BLOCK_BYTES, encoding=dialect.encoding
     )
     options = pacsv.ParseOptions(
@@ -133,7 +133,7 @@ def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
     rows: list[dict] = []
-    known = set(columns or ()) if bounds else set[str]()  # columns that rows may lack: other rows of the file have them
+    known = set(columns or ()) if bounds else set[str]()  # columns seen in other rows of the file, which a row may lack
     for number, line in enumerate(storage.read_lines(uri, bounds), 1):
         where = f"file {uri!r}, line {number}" + (f" from byte {bounds[0]:,} on" if bounds and bounds[0] else "")
         if not line.strip():
@@ -141,9 +141,9 @@ def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None =
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:  # ValueError also of a number of more than 4,300 digits
-            raise ValueError(f"{where}: not JSON ({error}); mend the line") from error
+            raise ValueError(f"{where}: not JSON ({error}); fix the line") from error
         if not isinstance(row, dict):
-            raise ValueError(f"{where}: {line[:SHOWN]!r} is not an object; write one per line")
+            raise ValueError(f"{where}: {line[:SHOWN]!r} is not an object; write one object per line")
         rows.append(row)
         if len(rows) == BATCH_ROWS:
             yield _batch(rows, columns, uri, known)
@@ -153,9 +153,9 @@ def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None =
 
 
 def _batch(rows: list[dict], columns: list[str] | None, uri: str, known: set[str]) -> pa.RecordBatch:
-    """Put rows into columns, those that are known even if no row has them; unasked ones stay empty, whatever they hold.
+    """Turn rows into columns, including known columns that no row has; columns that were not requested stay empty.
 
-    known: gets the names that are met here.
+    known: extended by the names in these rows.
     """
     made = {}
     names = dict.fromkeys(name for row in rows for name in row)
@@ -165,12 +165,12 @@ def _batch(rows: list[dict], columns: list[str] | None, uri: str, known: set[str
         try:
             made[name] = pa.array([row.get(name) for row in rows]) if wanted else pa.nulls(len(rows))
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
-            raise ValueError(f"file {uri!r}, column {name!r}: {error}; make its values of one type") from error
+            raise ValueError(f"file {uri!r}, column {name!r}: {error}; give all its values one type") from error
     return pa.RecordBatch.from_pydict(made)
 
 
 def _text(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """Documents of a plain text file are separated by blank lines."""
+    """Yield the documents of a plain text file, which blank lines separate."""
     documents: list[str] = []
     lines: list[str] = []
     for line in storage.read_lines(uri):

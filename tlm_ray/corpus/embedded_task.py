@@ -1,4 +1,4 @@
-"""The embedded corpus and task: which library does a paragraph come from, its names masked?"""
+"""Build the embedded corpus and task: which library is a paragraph from, with names masked?"""
 
 import hashlib
 import re
@@ -10,9 +10,9 @@ import pyarrow as pa
 from tlm_ray.corpus.packages import LIBRARIES
 from tlm_ray.corpus.prose import letters
 
-SPLIT_ROWS = {"train": 84, "dev": 50, "test": 200}  # of each library: 504, 300 and 1,200 rows
+SPLIT_ROWS = {"train": 84, "dev": 50, "test": 200}  # per library; in all 504, 300 and 1,200 rows
 TASK_WORDS = (18, 80)  # least and most
-RUN_WORDS = 8  # a run of this many words is in one task text only: boilerplate is not knowledge
+RUN_WORDS = 8  # a run of so many words occurs in one task text only, which excludes boilerplate
 MASK = "the library"
 NAME = re.compile(
     r"[\w.-]*(?:numpy|scipy|sympy|networkx|matplotlib|pylab|pyplot|pandas|sklearn|scikit|torch|"
@@ -45,7 +45,7 @@ def docstring_corpus_and_task(tables: dict[str, pa.Table], *, seed: int = 0) -> 
 
 
 def _choose_task(texts: dict[str, list[str]], seed: int) -> dict[str, list[tuple[str, str]]]:
-    """Choose each split's (text still unmasked, library) from what no other package has too."""
+    """Choose each split's rows (unmasked text, library) from paragraphs that no other package has."""
     owners = Counter(key for own in texts.values() for key in set(map(letters, own)))
     candidates = {
         (hashlib.sha256(f"{seed}\n{text}".encode()).digest(), text, name)
@@ -66,13 +66,13 @@ def _choose_task(texts: dict[str, list[str]], seed: int) -> dict[str, list[tuple
     if small := [f"{name} ({len(left)} short)" for name, left in slots.items() if left]:
         raise ValueError(
             f"tables: the task needs {len(places)} paragraphs of each library; "
-            f"{', '.join(small)}. Pass read_package's of complete installs"
+            f"{', '.join(small)}. Pass `read_package` tables of complete installs"
         )
     return chosen
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    """Return the runs of words by which texts are compared, at least one."""
+    """Return a text's runs of words, at least one, to compare texts by."""
     words = re.findall(r"[a-z]+", text.lower())
     return {tuple(words[i : i + RUN_WORDS]) for i in range(max(1, len(words) - RUN_WORDS + 1))}
 

@@ -1,4 +1,4 @@
-"""What a corpus has in common with one that it has grown from: the passages of whole files, in the same order."""
+"""Map the passages of a corpus to those of a larger one that contains all its files in the same order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,19 @@ from tlm_ray.corpus.passages import RANGES
 
 @dataclass(frozen=True)
 class Growth:
-    """Where the passages of a corpus lie in a larger one that has all of its files, or ranges of files."""
+    """The positions of a corpus' passages in a larger corpus that has all its files, or ranges of files."""
 
     starts: np.ndarray
-    """int64 (ranges + 1,): the first id of each range of the smaller corpus, and how many passages it has"""
+    """int64 (ranges + 1,): the first id of each range in the smaller corpus, then its number of passages"""
     places: np.ndarray
     """int64 (ranges,): the first id of the same ranges in the larger one"""
     passages: int
-    """of the larger one"""
+    """passages of the larger corpus"""
 
     @classmethod
     def between(cls, small: pa.Table, large: pa.Table) -> "Growth | None":
-        """Compare two corpora by their lists of ranges; None if the larger lacks one, or has it in another order."""
+        """Compare two corpora by their lists of ranges; None if the larger one lacks a range or orders them
+        differently."""
         starts, firsts = (np.append(0, np.cumsum(ranges["passages"].to_numpy())) for ranges in (small, large))
         found = pc.index_in(small["key"], value_set=large["key"].combine_chunks()).fill_null(-1).to_numpy()
         if (found < 0).any() or (np.diff(found) < 0).any():
@@ -32,27 +33,27 @@ class Growth:
         return cls(starts, firsts[:-1][found], int(firsts[-1]))
 
     def moved(self, ids: np.ndarray) -> np.ndarray:
-        """Return the ids in the larger corpus of passages of the smaller one, int64."""
+        """Map ids of the smaller corpus to ids of the larger one, int64."""
         part = np.searchsorted(self.starts, ids, "right") - 1
         return ids - self.starts[part] + self.places[part]
 
     @property
     def old(self) -> np.ndarray:
-        """The ids that the smaller corpus' passages have in the larger: int64 (ranges, 2), from and to, in order."""
+        """The id ranges of the smaller corpus' passages in the larger one: int64 (ranges, 2), start and stop, in
+        order."""
         return np.stack([self.places, self.places + np.diff(self.starts)], axis=1)
 
     @property
     def new(self) -> np.ndarray:
-        """The ranges of ids that no passage of the smaller corpus has: int64 (ranges, 2), in order, none empty."""
+        """The id ranges of passages that the smaller corpus lacks: int64 (ranges, 2), in order, none empty."""
         between = np.stack([np.append(0, self.old[:, 1]), np.append(self.places, self.passages)], axis=1)
         return between[between[:, 0] < between[:, 1]]
 
 
 def largest_within(passages: str, earlier: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], Growth] | None:
-    """Return which of some results is of the largest corpus that a corpus has grown from; None if none is.
+    """Return the earlier result whose corpus is the largest that this corpus has grown from; None if there is none.
 
-    passages: the folder of the corpus' passages. earlier: of each result the folders that it was made of, of which
-    `passages` is one.
+    passages: the folder of the corpus' passages. earlier: the input folders of each result, `passages` among them.
     """
     large = _ranges(passages)
     grown = [(each, Growth.between(_ranges(each["passages"]), large)) for each in earlier]

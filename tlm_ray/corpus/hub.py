@@ -1,4 +1,4 @@
-"""Named tasks: where the tasks of the paper and of GLUE lie on the Hugging Face hub, and what they are called."""
+"""Named tasks of the paper and of GLUE: their names and their locations on the Hugging Face hub."""
 
 import re
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from tlm_ray import storage
 from tlm_ray.corpus.task_columns import Columns
 
 USUAL = Columns(text="text", label="label")
-TABLE_ENDING = re.compile(r"\.(parquet|csv|tsv|jsonl|ndjson|json)(\.\w+)?$")  # of a task that is one file
+TABLE_ENDING = re.compile(r"\.(parquet|csv|tsv|jsonl|ndjson|json)(\.\w+)?$")  # for a task that is one file
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubTask:
-    """A task's folder, and what its columns and files are called there."""
+    """A task's folder, and the names of its columns and files."""
 
     uri: str
-    """the folder; "" where nothing is known of it"""
+    """the folder; "" if unknown"""
     metric: str = "macro_f1"
     """a name of `scores.METRICS`"""
     columns: Columns = USUAL
-    """what text, label and a pair's second text are called"""
+    """column names of text, label and a pair's second text"""
     files: tuple[str, str, str] = ("train.csv", "dev.csv", "test.csv")
     """the files of train, dev and test"""
 
@@ -36,8 +36,8 @@ def _glue(name: str, metric: str, text: str, text_pair: str = "", dev: str = "va
     return HubTask(uri=uri, metric=metric, columns=columns, files=files)
 
 
-# The authors' published files (paper.md: README of the released code) and GLUE, whose test labels are secret: there the
-# dev set stands in for the test set, as in the paper's table 10.
+# The authors' published files (README of the released code) and GLUE. GLUE's test labels are secret, so its
+# dev set serves as the test set, as in the paper's table 10.
 HUB_TASKS = {
     "ag": _paper("ag"),
     "hyp": _paper("hyp"),
@@ -60,7 +60,7 @@ HUB_TASKS = {
     "stsb": _glue("stsb", "pearson_spearman", "sentence1", "sentence2"),
 }
 
-OTHER_TEST_OF = {"mnli-mm": "mnli"}  # tasks that differ from another in their test set alone
+OTHER_TEST_OF = {"mnli-mm": "mnli"}  # tasks that differ from another only in their test set
 
 ALIASES = {
     "agnews": "ag",
@@ -76,11 +76,11 @@ ALIASES = {
 
 
 def known_name(task: str) -> str:
-    """Return the key of HUB_TASKS that a task's name or alias means, in any case; an unknown name in lower case."""
+    """Return the key of HUB_TASKS for a task's name or alias, ignoring case; an unknown name in lower case."""
     return ALIASES.get(task.lower(), task.lower())
 
 
 def short_name(task: str) -> str:
-    """Return a task's name: the last part of its location, without slashes, query string or a file's ending."""
+    """Return a task's name: the last part of its location, without slashes, query string or file extension."""
     name = storage.without_query(task).rstrip("/").rpartition("/")[2]
     return TABLE_ENDING.sub("", name)

@@ -1,7 +1,7 @@
-"""The packages whose docstrings are the embedded corpus, and their prose.
+"""Read the docstrings of installed packages, which are the embedded corpus.
 
-They are the project's own dependencies, so no network is needed. Files are parsed, never imported: 300 MB of source
-take 30 s of one core, half of that in `ast`.
+They are the project's own dependencies, so no download is needed. Files are parsed, never imported: 300 MB of source
+take 30 s on one core, half of it in `ast`.
 """
 
 import importlib.metadata
@@ -13,7 +13,7 @@ import pyarrow as pa
 from tlm_ray import storage
 from tlm_ray.corpus.prose import find_docstrings, letters, split_docstring
 
-# A narrow task in a broad corpus: 23 % of it is of these libraries, but 72 % of what BM25 finds at K = 5, 62 % at 20.
+# A narrow task in a broad corpus: these libraries are 23 % of it, but 72 % of what BM25 retrieves at K = 5, 62 % at 20.
 LIBRARIES = ("matplotlib", "networkx", "numpy", "pandas", "scikit-learn", "sqlalchemy")
 OTHERS = """
 aiohttp alembic anyio click databricks-sdk docker fastapi filelock flask fonttools fsspec gitpython
@@ -21,15 +21,15 @@ google-api-core google-auth graphql-core grpcio gunicorn huggingface-hub jinja2 
 narwhals numba packaging pillow protobuf pyarrow pydantic pygments pyparsing ray requests rich scipy
 sympy torch transformers tyro urllib3 werkzeug
 """
-PACKAGES = (*LIBRARIES, *OTHERS.split())  # fixed, so that an unrelated package beside them changes nothing
-LARGE = ("transformers", "torch", "ray", "sympy", "mlflow", "scipy")  # two thirds of the source
+PACKAGES = (*LIBRARIES, *OTHERS.split())  # fixed, so that installing an unrelated package changes nothing
+LARGE = ("transformers", "torch", "ray", "sympy", "mlflow", "scipy")  # they hold two thirds of the source
 NOT_PROSE = re.compile(r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|third_?party\w*)/|^\.\.")
 
 
 def installed_packages() -> dict[str, str]:
-    """Return name -> version of the distributions that make the corpus, sorted: its identity.
+    """Return name -> version of the corpus' distributions, sorted; it identifies the corpus.
 
-    A package of `PACKAGES` that is absent is left out; ImportError if one of `LIBRARIES` is.
+    An uninstalled package of `PACKAGES` is skipped; ImportError for one of `LIBRARIES`.
     """
     found = {}
     for name in sorted(PACKAGES):
@@ -37,17 +37,16 @@ def installed_packages() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
     if missing := [name for name in LIBRARIES if name not in found]:
         raise ImportError(
-            f"the embedded task asks for libraries that are not installed; run: pip install {' '.join(missing)}"
+            f"the embedded task needs libraries that are not installed; run: pip install {' '.join(missing)}"
         )
     return found
 
 
 def read_package(name: str) -> pa.Table:
-    """Return the prose of one distribution's docstrings: columns text and source (the name).
+    """Return the prose in one distribution's docstrings: columns text and source (its name).
 
-    Texts have 8 to 250 words, near copies once, ordered by file and place in it. The schema's
-    metadata counts files that are not Python as `skipped_files`. ImportError if the distribution
-    is not installed or lists no Python file.
+    Texts have 8 to 250 words, without near duplicates, ordered by file and position. The schema's metadata counts files
+    that do not parse as `skipped_files`. ImportError if the distribution is not installed or lists no Python file.
     """
     passages: dict[bytes, str] = {}
     skipped = 0
@@ -65,7 +64,7 @@ def read_package(name: str) -> pa.Table:
 
 
 def _python_files(name: str) -> list[str]:
-    """List what the distribution's own record names, so that stray files never count."""
+    """List the files in the distribution's own record, so that stray files never count."""
     distribution = importlib.metadata.distribution(name)
     files = {file.as_posix() for file in distribution.files or [] if file.suffix == ".py"}
     if not files:

@@ -1,9 +1,8 @@
-"""The passages stage: every document of a corpus cut into passages, one Parquet part per portion of the corpus.
+"""The passages stage: cut every document of a corpus into passages, one Parquet part per portion of the corpus.
 
-A passage's id is its place in the corpus: files in order of name, rows in order, passages in order. The list of parts
-holds a digest of each column of each row group, as it is when it was read, so that no damage is believed, and of each
-part the key of its portion, so that a corpus that has grown takes over the parts of what it was. Another list says how
-many passages each file, or range of it, has.
+A passage's id is its position in the corpus: files by name, then rows, then passages. The list of parts holds a digest
+per column and row group, to detect corruption on reading. It also holds the key of each part's portion, so that a grown
+corpus reuses existing parts. Another list holds the number of passages per file, or range of a file.
 """
 
 import hashlib
@@ -24,24 +23,23 @@ from tlm_ray.corpus.portions import KEY_BYTES, Range, key_of, portions_of
 from tlm_ray.corpus.splitting import split_document
 from tlm_ray.listing import base_of, list_files, name_below
 
-PASSAGES_VERSION = 5  # since 5 parts have keys
+PASSAGES_VERSION = 5  # parts have keys since version 5
 PARTS = "parts.json"
 RANGES = "ranges.arrow"
-WORK = "work"  # below a stage's folder, what only making it needs: its `scratch`
+WORK = "work"  # the stage's `scratch`, a subfolder needed only while it is made
 COUNTS = ("documents", "empty_rows", "text_bytes")  # of a part
-READERS = 8  # small files that a worker fetches side by side
+READERS = 8  # small files that a worker fetches in parallel
 SCHEMA = pa.schema({"text": pa.string(), "source": pa.string()})
-ROW_GROUP = 8192  # passages; what is read to get at one of them
+ROW_GROUP = 8192  # passages per row group, the unit of reading
 
 
 def cut_passages(
     folder: str, corpus: Corpus, *, passage_tokens: int, workers: int, share: float = 1.0, beside: str = ""
 ) -> dict[str, Any]:
-    """Cut a corpus into passages of about `passage_tokens` word pieces; returns the record's facts.
+    """Cut a corpus into passages of about `passage_tokens` word pieces; return facts for the stage's record.
 
-    share: of the documents that are kept, drawn by a hash of their text. beside: where the passages of other corpora
-    lie, from which the parts of equal portions are taken over. Rows without text are left out and counted. ValueError
-    if nothing is left.
+    share: share of documents to keep, sampled by a hash of their text. beside: folder of other corpora's passages,
+    whose parts of equal portions are reused. Rows without text are skipped and counted. ValueError if no text is left.
     """
     options = {
         "version": PASSAGES_VERSION,
@@ -61,7 +59,7 @@ def cut_passages(
     parts = [row["made"] for row in sorted(made, key=lambda row: row["part"])]
     if not sum(part["passages"] for part in parts):
         raise ValueError(
-            f"corpus {corpus.uri!r}: column {corpus.column!r} holds no text in any row; name the right column"
+            f"corpus {corpus.uri!r}: column {corpus.column!r} has no text in any row; choose another (--column)"
         )
     sizes = [size for part in parts for size in part["sizes"]]
     ranges = pa.table({"key": pa.array(keys, pa.binary(KEY_BYTES)), "passages": pa.array(sizes, pa.int64())})
@@ -73,7 +71,7 @@ def cut_passages(
 
 
 def _parts_below(folder: str) -> dict[str, dict[str, Any]]:
-    """Return the parts of all corpora that were cut, by the keys of their portions."""
+    """Return the existing parts of all corpora, by the keys of their portions."""
     found: dict[str, dict[str, Any]] = {}
     base = base_of(folder)
     for file in list_files(folder, f"/{PARTS}", missing_ok=True):
@@ -85,7 +83,7 @@ def _parts_below(folder: str) -> dict[str, dict[str, Any]]:
 
 
 class _Cutter:
-    """Cuts one portion of a corpus into one part."""
+    """A worker that cuts one portion of a corpus into one part."""
 
     def __init__(self, folder: str, column: str, passage_tokens: int, share: float):
         self.folder, self.column = folder, column
@@ -94,7 +92,7 @@ class _Cutter:
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         name = f"part-{item['part']:05d}"
         done = storage.join(self.folder, WORK, f"{name}-{item['key'][:16]}.json")
-        if not storage.exists(done):  # a run before this one was not interrupted after it
+        if not storage.exists(done):  # an interrupted run may have left it
             uri = storage.join(self.folder, f"{name}.parquet")
             taken = _take_over(item["there"], uri)
             part = taken or self._cut_part(uri, item["portion"])
@@ -107,7 +105,7 @@ class _Cutter:
         return write_part(uri, self._passages(portion, counts, sizes)) | counts | {"sizes": sizes}
 
     def _passages(self, portion: list[Range], counts: dict[str, int], sizes: list[int]) -> Iterator[pa.Table]:
-        """Yield the passages of a portion, of which small files are fetched side by side; count those of each range."""
+        """Yield the passages of a portion and count them per range; small files are fetched in parallel."""
         with ThreadPoolExecutor(READERS) as readers:
             is_one = len(portion) == 1
             fetched = map(self._read, portion) if is_one else readers.map(lambda one: list(self._read(one)), portion)
@@ -134,12 +132,12 @@ class _Cutter:
 
 
 def _take_over(there: dict[str, Any] | None, uri: str) -> dict[str, Any] | None:
-    """Copy a part that another corpus has; None if there is none, or it is not as it was written."""
+    """Copy an existing part of another corpus; None if there is none or it is corrupt."""
     if there is None:
         return None
     try:
         data = storage.read_bytes(there["uri"])
-    except OSError:  # taken away since it was listed
+    except OSError:  # deleted since it was listed
         return None
     if hashlib.sha256(data).hexdigest() != there["sha256"]:
         return None
@@ -148,9 +146,9 @@ def _take_over(there: dict[str, Any] | None, uri: str) -> dict[str, Any] | None:
 
 
 def write_part(uri: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
-    """Write passages, tables of text and source, as one part; return what the list of parts says of it.
+    """Write passages (tables of text and source) as one part; return its entry for the list of parts.
 
-    That is its sha256, how many passages it and each of its row groups have, and the digests of these groups' columns.
+    The entry has the part's sha256, the numbers of passages of the part and of its row groups, and the column digests.
     """
     digests: dict[str, list[str]] = {name: [] for name in SCHEMA.names}
     groups: list[int] = []
@@ -169,7 +167,7 @@ def write_part(uri: str, tables: Iterable[pa.Table]) -> dict[str, Any]:
 
 
 def _digest(strings: pa.ChunkedArray) -> str:
-    """Return 64 bits of a hash of strings, however they lie in memory."""
+    """Return a 64-bit hash of strings, independent of their memory layout."""
     found = hashlib.blake2b(pc.binary_length(strings).to_numpy().tobytes(), digest_size=8)
     for chunk in strings.chunks:
         _, offsets, data = chunk.buffers()
@@ -180,13 +178,13 @@ def _digest(strings: pa.ChunkedArray) -> str:
 
 
 def _is_drawn(text: str, share: float) -> bool:
-    """Say whether a document is of the share, the same whatever else the corpus holds."""
+    """Return whether a document is in the share, which depends on its text alone."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) < share * 2**64
 
 
 @dataclass(frozen=True)
 class PassageStore:
-    """The passages of a finished stage, read by range of ids."""
+    """The passages of a finished stage, readable by range of ids."""
 
     folder: str
     parts: Sequence[dict[str, Any]]
@@ -200,7 +198,7 @@ class PassageStore:
         return sum(part["passages"] for part in self.parts)
 
     def read(self, start: int, stop: int, columns: Sequence[str] = ("text",)) -> pa.Table:
-        """Return the passages with ids from start to below stop, in order."""
+        """Return the passages with ids in [start, stop), in order."""
         tables, first = [SCHEMA.empty_table().select(list(columns))], 0
         for part in self.parts:
             low, high = max(start, first) - first, min(stop, first + part["passages"]) - first
@@ -210,7 +208,7 @@ class PassageStore:
         return pa.concat_tables(tables)
 
     def _read_part(self, part: dict[str, Any], low: int, high: int, columns: list[str]) -> pa.Table:
-        """Read the row groups of a part that hold rows low to high, and cut them to these rows."""
+        """Read rows [low, high) of a part, from the row groups that hold them."""
         uri, starts = storage.join(self.folder, part["file"]), np.cumsum([0, *part["groups"]])
         groups = [group for group, first in enumerate(starts[:-1]) if first < high and starts[group + 1] > low]
         filesystem, path = storage.open_filesystem(uri)
@@ -221,5 +219,5 @@ class PassageStore:
             raise ValueError(f"file {uri!r} cannot be read ({error}); {storage.MAKE_ANEW}") from error
         for name in columns:
             if [part["digests"][name][group] for group in groups] != [_digest(table[name]) for table in tables]:
-                raise ValueError(f"file {uri!r} cannot be read (its {name} is not as written); {storage.MAKE_ANEW}")
+                raise ValueError(f"file {uri!r} is corrupt (its {name} has changed); {storage.MAKE_ANEW}")
         return pa.concat_tables(tables).slice(low - starts[groups[0]], high - low)

@@ -1,8 +1,8 @@
-"""A corpus in portions, one a task: some small files, a large one or a range of its lines.
+"""Divide a corpus into portions, one per Ray task: some small files, a large file or a range of its lines.
 
-Portions follow from the files alone, so that the passages' parts and ids are the same for any number of workers. Small
-files that lie together are divided where their names say so, at a file in `MARK_BYTES`: where a file is added or taken
-away, only the portion changes that it is in, and maybe the next (as in content-defined chunking).
+Portions depend on the files alone, so parts and ids are the same for any number of workers. A hash of the name decides
+whether a new portion starts at a small file, about once in `MARK_BYTES`. So an added or removed file changes only its
+own portion and maybe the next (content-defined chunking).
 """
 
 import hashlib
@@ -14,24 +14,24 @@ from itertools import pairwise
 from tlm_ray.corpus.documents import can_be_cut, is_packed
 from tlm_ray.corpus.manifest import CorpusFile
 
-TOGETHER_BYTES = 8_000_000  # of small files in one portion, which are in memory together
-MARK_BYTES = 4_000_000  # of small files, at one of which a portion begins whatever lies before it
+TOGETHER_BYTES = 8_000_000  # of small files per portion; they are in memory together
+MARK_BYTES = 4_000_000  # mean bytes of small files between two forced starts of a portion
 KEY_BYTES = 16
-PACKED_BYTES = 10  # that a byte of a packed file may stand for
-CUT_BYTES = 32_000_000  # of a large file's lines in one
+PACKED_BYTES = 10  # bytes of text assumed per byte of a compressed file
+CUT_BYTES = 32_000_000  # of a large file's lines per portion
 
 
 @dataclass(frozen=True)
 class Range:
-    """A file, or the rows of it that begin within some of its bytes."""
+    """A file, or its rows that begin within a range of bytes."""
 
     file: CorpusFile
     bounds: tuple[int, int] | None = None
-    """the first byte and the one behind the last; None for all"""
+    """first byte and end (exclusive); None for the whole file"""
 
 
 def portions_of(files: Sequence[CorpusFile]) -> list[list[Range]]:
-    """Put files together or cut them, in their order."""
+    """Group small files and cut large ones, in order."""
     portions: list[list[Range]] = []
     room = 0
     for file in files:
@@ -46,13 +46,13 @@ def portions_of(files: Sequence[CorpusFile]) -> list[list[Range]]:
 
 
 def key_of(one: Range, options: Mapping[str, object]) -> bytes:
-    """Return 16 bytes of the sha256 of all that decides a range's passages: the file and how it is cut."""
+    """Return 16 bytes of a sha256 that identifies a range's passages: of the file and how it is cut."""
     decides = [one.file.name, one.file.digest, one.bounds, dict(options)]
     return hashlib.sha256(json.dumps(decides).encode()).digest()[:KEY_BYTES]
 
 
 def _is_marked(file: CorpusFile, size: int) -> bool:
-    """Say whether a portion begins at a file, by its name: the likelier, the larger it is."""
+    """Return whether a portion starts at a file, by a hash of its name; the larger the file, the likelier."""
     drawn = int.from_bytes(hashlib.blake2b(file.name.encode(), digest_size=8).digest()) / 2**64
     return drawn * MARK_BYTES < size
 

@@ -1,4 +1,4 @@
-"""Predictions of labelled rows, as scores stages keep them."""
+"""Write and read predictions of labelled rows, as scores stages store them."""
 
 from typing import NamedTuple
 
@@ -9,33 +9,33 @@ from tlm_ray import storage
 
 
 class Predicted(NamedTuple):
-    """What was predicted of a split."""
+    """The predictions of a split."""
 
     gold: np.ndarray
     """(rows,) class ids or numbers"""
     predicted: np.ndarray
     """(rows,) likewise"""
     logits: np.ndarray
-    """(rows, classes), of a regression (rows, 1)"""
+    """(rows, classes); (rows, 1) for a regression"""
 
 
 def check_finite(logits: np.ndarray, model: str) -> None:
-    """ValueError names a model that gives no finite number; else NaN would count as the first class."""
+    """Raise ValueError if a model gives NaN or infinity; else NaN would count as the first class."""
     wrong = np.flatnonzero(~np.isfinite(logits).all(axis=tuple(range(1, logits.ndim))))
     if len(wrong):
         raise ValueError(
-            f"model {model!r}: gives {len(wrong):,} of {len(logits):,} texts no finite number; its weights are damaged "
+            f"model {model!r}: {len(wrong):,} of {len(logits):,} scores are not finite; its weights are corrupt "
             "or too large for bf16 (give precision fp32)"
         )
 
 
 def decide(logits: np.ndarray) -> np.ndarray:
-    """Return what is predicted, (rows,): the best class, or with one column, a regression's, the number."""
+    """Return predictions, (rows,): the best class, or the number if there is one column (regression)."""
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 
 def shares(logits: np.ndarray) -> np.ndarray:
-    """Return the probabilities of logits, (..., classes); a regression's numbers, (..., 1), as they are."""
+    """Return the probabilities of logits, (..., classes); a regression's numbers, (..., 1), stay unchanged."""
     if logits.shape[-1] == 1:
         return logits
     odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -43,7 +43,7 @@ def shares(logits: np.ndarray) -> np.ndarray:
 
 
 def write_predictions(folder: str, split: str, gold: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Keep a split's gold labels, predictions and logits (rows, classes) in a folder; return the predictions."""
+    """Write a split's gold labels, predictions and logits (rows, classes) to a folder; return the predictions."""
     predicted = decide(logits)
     table = pa.table({"gold": gold, "predicted": predicted, "logits": pa.array(list(logits))})
     storage.write_table(_file(folder, split), table)
@@ -51,7 +51,7 @@ def write_predictions(folder: str, split: str, gold: np.ndarray, logits: np.ndar
 
 
 def read_predictions(folder: str, split: str) -> Predicted:
-    """Read what `write_predictions` kept."""
+    """Read predictions by `write_predictions`."""
     table = storage.read_table(_file(folder, split))
     gold, predicted = (table[name].to_numpy() for name in ("gold", "predicted"))
     logits = table["logits"].combine_chunks().flatten().to_numpy()

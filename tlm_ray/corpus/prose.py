@@ -1,4 +1,4 @@
-"""English prose in the docstrings of Python source: paragraphs and items, without code, markup or types."""
+"""Extract English prose from docstrings of Python source: paragraphs and items, without code, markup or types."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ NOT_LETTERS = bytes(byte for byte in range(256) if not bytes([byte]).isalpha()) 
 
 
 def find_docstrings(source: bytes) -> list[str]:
-    """Return a source's cleaned docstrings in order; SyntaxError or ValueError if not Python."""
+    """Return a source's cleaned docstrings, in order; SyntaxError or ValueError if it is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         module = ast.parse(source)
@@ -38,7 +38,7 @@ def find_docstrings(source: bytes) -> list[str]:
 
 
 def _documented(node: ast.AST) -> Iterator[DOCUMENTED]:
-    """Yield what can have a docstring; expressions, most of the nodes, are not visited."""
+    """Yield the nodes that can have a docstring, without visiting expressions, which are most of the nodes."""
     if isinstance(node, DOCUMENTED):
         yield node
     for field in ("body", "handlers", "cases", "orelse", "finalbody"):
@@ -48,7 +48,7 @@ def _documented(node: ast.AST) -> Iterator[DOCUMENTED]:
 
 
 def split_docstring(docstring: str) -> list[str]:
-    """Return the docstring's passages of prose: paragraphs, and items such as a parameter's text.
+    """Split a docstring into passages of prose: paragraphs, and items such as a parameter's description.
 
     No code, headings, types or inline markup, nothing under 8 words; over 250 words it is cut.
     """
@@ -62,8 +62,8 @@ def split_docstring(docstring: str) -> list[str]:
 
 
 def _without_code(lines: list[str]) -> Iterator[str]:
-    """Yield the lines, empty where they are of a doctest, a fence or a literal block."""
-    fence, doctest, block = False, False, -1  # block: the indent over which a literal block stands
+    """Yield the lines; those of a doctest, a fence or a literal block are empty."""
+    fence, doctest, block = False, False, -1  # block: indentation beyond which lines are a literal block
     for line in lines:
         stripped = line.lstrip()
         doctest = bool(stripped) and (doctest or stripped.startswith(">>>"))
@@ -85,7 +85,7 @@ def _indent(line: str) -> int:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
-    """Yield runs of lines that belong together; an item of a section starts a new one."""
+    """Yield groups of lines that belong together; each item of a section starts a new group."""
     current: list[str] = []
     last = 0
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
@@ -95,13 +95,13 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
             current = []
         current.append(BULLET.sub("", line).strip() if item is None else item)
         if RULE.fullmatch(line):
-            current = []  # and the heading or the table's row over it
+            current = []  # and the heading or the table row above it
         last = indent
     yield " ".join(current)
 
 
 def _item(line: str, after: str) -> str | None:
-    """Return how a passage opens at this line ("name: description", no type), None if not here."""
+    """Return the first line of a passage that starts here ("name: description", without type); None if none does."""
     if ":" not in line or SECTION.fullmatch(line):
         return "" if ":" in line else None
     if match := SPHINX_ITEM.fullmatch(line):
@@ -123,12 +123,12 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(words: list[str]) -> bool:
-    """Say if the words are English: enough of them, two function words, 70 % letters."""
+    """Return whether words are English: enough of them, two function words, 70 % letters."""
     if len(words) < PASSAGE_WORDS[0] or len(FUNCTION_WORDS.intersection(words)) < 2:
         return False
     return len(letters("".join(words))) >= 0.7 * len("".join(words))
 
 
 def letters(text: str) -> bytes:
-    """Return a text's ASCII letters in lower case; texts with equal letters count as near copies."""
+    """Return a text's ASCII letters in lower case; texts with equal letters count as near duplicates."""
     return text.lower().encode().translate(None, NOT_LETTERS)

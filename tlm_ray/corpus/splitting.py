@@ -1,8 +1,8 @@
-"""Documents cut into passages at sentence ends, the unit of retrieval.
+"""Cut documents into passages, the unit of retrieval, at sentence ends.
 
-The paper's sample of its general corpus holds whole sentences packed to about 128 word pieces (mean 509 characters).
-Word pieces are counted as UTF-8 bytes / 4: no tokenizer exists yet when passages are cut, and bytes serve scripts
-without spaces too (a CJK character is 3 bytes and about one piece).
+The paper's general corpus has whole sentences packed to about 128 word pieces (mean 509 characters).
+Word pieces are estimated as UTF-8 bytes / 4, because no tokenizer exists yet. This also suits scripts without spaces: a
+CJK character is 3 bytes and about one piece.
 """
 
 import re
@@ -14,8 +14,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|(?<=[。！？
 def split_document(text: str, *, passage_tokens: int) -> list[str]:
     """Cut a document into passages of whole sentences, each about `passage_tokens` word pieces at most.
 
-    A short document is one passage. A sentence longer than the limit is cut between words, a word longer than the
-    limit between characters.
+    A short document is one passage. A sentence over the limit is cut between words, a word over the limit between
+    characters.
     """
     text = text.strip()
     limit = passage_tokens * BYTES_PER_TOKEN
@@ -38,7 +38,7 @@ def _sentences(text: str):
 
 
 def _short_enough(sentence: str, limit: int):
-    """Yield the sentence whole, or in runs of words of at most `limit` bytes."""
+    """Yield a sentence whole, or in runs of words of at most `limit` bytes."""
     if _size(sentence) <= limit:
         yield sentence
         return
@@ -51,7 +51,7 @@ def _parts(word: bytes, limit: int):
     start = 0
     while start + limit < len(word):
         end = start + limit
-        while word[end] & 0xC0 == 0x80:  # inside a character
+        while word[end] & 0xC0 == 0x80:  # not inside a character
             end -= 1
         yield word[start:end].decode()
         start = end
@@ -59,7 +59,7 @@ def _parts(word: bytes, limit: int):
 
 
 def _pack(pieces, limit: int) -> list[str]:
-    """Join neighbouring pieces with spaces as long as a passage stays within `limit` bytes."""
+    """Join neighbouring pieces with spaces into passages of at most `limit` bytes."""
     passages: list[list[str]] = []
     size = 0
     for piece in pieces:

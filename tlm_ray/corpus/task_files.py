@@ -1,4 +1,4 @@
-"""Which files hold a task's train, dev and test rows: a folder's, by their names, or one file that holds them all."""
+"""Find the files of a task's train, dev and test rows: in a folder, by their names, or one file for all."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ SPLIT_NAMES = {
     "dev": ("dev", "validation", "valid", "val", "eval", "evaluation", "development"),
     "test": ("test", "testing"),
 }
-SHARD = re.compile(r"(\w+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?")  # a data set's files as the hub writes them
-NEEDED = "it needs train, and perhaps dev and test, each .parquet, .csv or .jsonl"
+SHARD = re.compile(r"(\w+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?")  # file names as the hub writes them
+NEEDED = "give train, and optionally dev and test, each as .parquet, .csv or .jsonl"
 
-Files = Mapping[str, Sequence[str]]  # of a split: its files, in their order
+Files = Mapping[str, Sequence[str]]  # files per split, in order
 
 
 def split_files(source: HubTask) -> Files:
-    """Find the files of each split that is there; a hub task says its own.
+    """Find the files of each split; a hub task names its own.
 
-    A file is of the split that it is named after (`train.csv`, `train-00000-of-00002.parquet`), or its folder
-    (`train/0.parquet`). A location that is a file, or a folder with one file of data, is all of train.
-    FileNotFoundError or ValueError names what is missing or there twice.
+    A file's split is given by its name (`train.csv`, `train-00000-of-00002.parquet`) or its folder (`train/0.parquet`).
+    A single file, or a folder with one data file, is all train. FileNotFoundError or ValueError names what is missing
+    or ambiguous.
     """
     if source in HUB_TASKS.values():
         return {s: [storage.join(source.uri, f)] for s, f in zip(SPLITS, source.files, strict=True)}
@@ -49,7 +49,7 @@ def split_files(source: HubTask) -> Files:
 
 
 def is_table(name: str) -> bool:
-    """Say whether a file's ending is one of a task's formats."""
+    """Return whether a file's extension is one of a task's formats."""
     try:
         return file_format(name) in ("parquet", "jsonl", "csv")
     except ValueError:
@@ -57,7 +57,7 @@ def is_table(name: str) -> bool:
 
 
 def split_of(name: str) -> str:
-    """Return the split that a file below a task's folder is of, "" for any other file."""
+    """Return the split of a file below a task's folder; "" for any other file."""
     *folders, file = PurePosixPath(name).parts
     stem = file.partition(".")[0]
     shard = SHARD.fullmatch(stem)
@@ -70,18 +70,18 @@ def _split_named(word: str) -> str:
 
 
 def _refuse_half_named(others: Sequence[str], found: Mapping[str, object], folder: str) -> None:
-    """ValueError if a split is missing that other files may be: nobody wants dev rows cut from train beside them."""
+    """Raise ValueError if a split is missing but another file may be it, rather than cut dev rows from train."""
     for name in others:
         words = re.split(r"[^a-z]+", name.lower())
         if split := next((split for split in SPLITS if split not in found and set(words) & {*SPLIT_NAMES[split]}), ""):
             raise ValueError(
-                f"task folder {folder!r} has no {split} file, but {name!r}: name the one that it is {split}"
-                f"{PurePosixPath(name).suffix}, or take it out"
+                f"task folder {folder!r} has no {split} file, but {name!r}; if that is {split}, rename it {split}"
+                f"{PurePosixPath(name).suffix}, else remove it"
             )
 
 
 def _check_one(split: str, files: Sequence[str], names: Mapping[str, str], folder: str) -> None:
-    """ValueError if a split's files are not one file, all shards of one, or one folder of parts."""
+    """Raise ValueError unless a split is one file, all shards of one, or one folder of parts."""
     paths = [PurePosixPath(names[uri]) for uri in files]
     series = {(path.parent, path.suffix, _series(path)) for path in paths}
     if len(series) > 1 or (len(paths) > 1 and _series(paths[0]) == paths[0].name):
@@ -89,13 +89,13 @@ def _check_one(split: str, files: Sequence[str], names: Mapping[str, str], folde
     shard = SHARD.fullmatch(paths[0].name.partition(".")[0])
     if shard and int(shard[3]) != len(paths):
         raise ValueError(
-            f"task folder {folder!r}: file {files[0]!r} is one of {int(shard[3])} shards, of which {len(paths)} are "
-            "there; fetch the others"
+            f"task folder {folder!r}: file {files[0]!r} is one of {int(shard[3])} shards, but {len(paths)} are there; "
+            "fetch the others"
         )
 
 
 def _series(path: PurePosixPath) -> str:
-    """Return what a split's files have in common: the name of a shard without its number, or their folder."""
+    """Return what files of one split share: a shard's name without its number, or their folder."""
     shard = SHARD.fullmatch(path.name.partition(".")[0])
     if shard:
         return f"{shard[1]} of {shard[3]}"
@@ -113,11 +113,11 @@ def tasks_below(root: str) -> list[str]:
 def located(root: str, name: str) -> str:
     """Return the location of a task below a root: a folder, or a file with or without its ending.
 
-    FileNotFoundError lists the tasks that are there.
+    FileNotFoundError lists the existing tasks.
     """
     endings = ("", *(ending for ending in FORMATS if is_table(f"a{ending}")))
     for uri in (storage.join(root, f"{name}{ending}") for ending in endings):
         if list_files(uri, missing_ok=True):
             return uri
     there = ", ".join(tasks_below(root)) or "no task"
-    raise FileNotFoundError(f"task {name!r}: no file there; --task-root {root!r} has {there}")
+    raise FileNotFoundError(f"task {name!r}: not found; --task-root {root!r} has {there}")

@@ -1,4 +1,5 @@
-"""Dev and test rows for a task that comes without them: a tenth of its training rows each, drawn by their texts."""
+"""Split off dev and test rows for a task without them: a tenth of its training rows each, chosen by a hash of the
+text."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,17 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-SHARE = 0.1  # of the rows, for each split that is missing
-RULE = 1  # its version; part of the identity of a task that it cuts
-LEAST = 3  # different texts of a class that is shared out at all
+SHARE = 0.1  # share of the rows per missing split
+RULE = 1  # version of the splitting; part of the identity of a task that it splits
+LEAST = 3  # distinct texts that a class needs to be split
 
 
 def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, pa.Table]:
-    """Cut splits off a training table of text, text_pair and label; returns train and the splits, rows in their order.
+    """Cut splits off a training table (text, text_pair, label); return train and the splits, rows in order.
 
-    Rows of one text stay together, whatever their number; which texts a split gets is decided by a hash of each, so the
-    order of the rows is nothing to it. by_label: each class gives a tenth of its texts, and one at least if it has
-    three; else all rows are one class.
+    Rows of the same text stay together. A hash of the text decides its split, so the order of rows has no effect.
+    by_label: each class gives a tenth of its texts, at least one if it has three; else all rows count as one class.
     """
     texts = [f"{row['text']}\0{row['text_pair']}" for row in table.select(["text", "text_pair"]).to_pylist()]
     labels = table["label"].to_pylist() if by_label else [""] * len(texts)
@@ -26,14 +26,14 @@ def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, 
     goes = {text: split for found in classes.values() for text, split in _shared_out(list(found), splits).items()}
     kept = {label for text, label in zip(texts, labels, strict=True) if text not in goes}
     for text, label in zip(texts, labels, strict=True):
-        if label not in kept:  # all its texts have another label too, by which they went
+        if label not in kept:  # all its texts also have another label, which decided their split
             goes.pop(text, None)
     where = np.array([goes.get(text, "train") for text in texts])
     return {split: table.filter(pa.array(where == split)) for split in ("train", *splits)}
 
 
 def _shared_out(texts: Sequence[str], splits: Sequence[str]) -> dict[str, str]:
-    """Return the split of each text of a class that does not stay in train."""
+    """Return the split of each text of a class that leaves train."""
     if len(texts) < LEAST:
         return {}
     drawn = sorted(texts, key=lambda text: hashlib.sha256(f"{RULE}\0{text}".encode()).digest())

@@ -1,4 +1,4 @@
-"""Crawled pages: the records of WARC files, and of Common Crawl's WET files, which hold the text of pages alone."""
+"""Read crawled pages from WARC files and Common Crawl's WET files, which hold extracted text."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -7,14 +7,14 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.corpus.dialects import is_utf8
 
-KINDS = ("response", "conversion")  # of records that hold a page, or its text
+KINDS = ("response", "conversion")  # types of records that hold a page or its text
 
 
 def read_pages(uri: str) -> Iterator[dict[str, str]]:
-    """Yield text and url of each page of a WARC or WET file, packed or not, in order.
+    """Yield text and url of each page of a WARC or WET file, compressed or not, in order.
 
-    Of a page in HTML its main content, as resiliparse finds it (Bevendorff et al. 2018); other kinds than HTML and
-    plain text are left out. ValueError names a file that is none, or a record that is cut.
+    For HTML this is the main content, extracted by resiliparse (Bevendorff et al. 2018). Types other than HTML and
+    plain text are skipped. ValueError names an invalid file or a truncated record.
     """
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
@@ -29,19 +29,19 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
                     yield {"text": text, "url": record.rec_headers.get_header("WARC-Target-URI") or ""}
         except (ArchiveLoadFailed, EOFError) as error:
             why = str(error).encode("ascii", "replace").decode()[:200]
-            number += not isinstance(error, EOFError)  # the next one has no head, or this one is cut
+            number += not isinstance(error, EOFError)  # the next record has no header, or this one is truncated
             raise ValueError(
-                f"file {uri!r}, record {number}: is none of a WARC file ({why}); fetch it anew, or take it away"
+                f"file {uri!r}, record {number}: is not a WARC record ({why}); download the file again, or remove it"
             ) from error
 
 
 def reader_version() -> dict[str, str]:
-    """Return what decides which text a page in HTML has."""
+    """Return the settings of text extraction from HTML."""
     return {"resiliparse": version("resiliparse")}
 
 
 def _text_of(record: Any) -> str | None:
-    """Return a page's text, None if it is neither HTML nor plain text."""
+    """Return a page's text; None if it is neither HTML nor plain text."""
     body = record.content_stream().read()
     headers = record.http_headers or record.rec_headers
     kind, _, options = (headers.get_header("Content-Type") or "").lower().partition(";")
@@ -53,7 +53,7 @@ def _text_of(record: Any) -> str | None:
 
 
 def _main_content(page: bytes, options: str) -> str:
-    """Return the text of a page in HTML without its menus and the like; options: of its content type."""
+    """Return the text of an HTML page without menus and other boilerplate; options: those of its content type."""
     from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.encoding import detect_encoding
     from resiliparse.parse.html import HTMLTree
