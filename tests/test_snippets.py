@@ -9,11 +9,9 @@ Looked up: targets of make, files of tests, extras of pip. Not run: `ray job`, `
 """
 
 import json
-import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +25,6 @@ import ray
 import tyro
 from cluster_files import PROJECT
 from test_cluster_pages import Read
-from test_jobs import environment
 from test_pages import DOCS, README, ROOT
 from tracked import empty_store
 
@@ -116,47 +113,45 @@ def test_the_engine_finds_what_the_page_says(capsys):
     assert capsys.readouterr().out == "['BM25 ranks passages by their words.', 'Ray runs tasks on a cluster.']\n"
 
 
-def in_folder(folder: Path, *command: str) -> str:
-    """Run Python as a reader would in a folder of his own, and return what it printed."""
-    plain = {name: value for name, value in environment().items() if name != "RAY_AUTH_MODE"}
-    plain |= {"PYTHONPATH": os.pathsep.join([str(ROOT), plain.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=plain, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def called(alone, tmp_path, monkeypatch, capsys):
+    """Run a script as a reader would in a folder of his own, but in this process, and return what it printed."""
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.chdir(tmp_path)
+
+    def run(script: str | Path, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(script), *words])
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.mark.slow
-def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path):
+def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path, called, capsys):
     rows = pq.read_table(data / "tasks" / "topics" / "train.parquet")
     pyarrow.csv.write_csv(rows, tmp_path / "reviews.csv")
     pyarrow.csv.write_csv(rows.select(["text"]).rename_columns(["review"]).slice(0, 7), tmp_path / "new.csv")
     (tmp_path / "texts").symlink_to(data / "corpus")
     less = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--precision", "fp32"]
-    script, *words = shlex.split(TRAIN)
-    in_folder(tmp_path, str(ROOT / script), *words, *less, "--tracking-uri", empty_store(tmp_path))
-    script, *words = shlex.split(PREDICT)
-    in_folder(tmp_path, str(ROOT / script), *words)
+    called(*shlex.split(TRAIN), *less, "--tracking-uri", empty_store(tmp_path))
+    called(*shlex.split(PREDICT), "--workers", "1")
     (parquet,) = (tmp_path / "predictions").glob("*.parquet")
     assert pq.read_table(parquet).column_names == ["review", "predicted", "probabilities"]
     (snippet,) = PYTHON["README.md"]
-    printed = in_folder(tmp_path, "-c", snippet)
-    assert re.fullmatch(r"\['(sea|sky|kitchen)', '(sea|sky|kitchen)'\]\n", printed)
+    exec(snippet, {})
+    assert re.fullmatch(r"\['(sea|sky|kitchen)', '(sea|sky|kitchen)'\]\n", capsys.readouterr().out)
     said = {"status": "train", "clean": "nothing was deleted"}
     calls = re.findall(r"^    python (experiments/(\w+)\.py --root \.tlm) +#", PAGES["stages.md"], re.M)
     assert [name for _, name in calls] == list(said)
     for call, name in calls:
-        script, *words = shlex.split(call)
-        assert said[name] in in_folder(tmp_path, str(ROOT / script), *words)
+        assert said[name] in called(*shlex.split(call))
 
 
-@pytest.mark.usefixtures("alone")
-def test_an_experiment_and_a_method_of_ones_own_make_a_table(data, tmp_path, monkeypatch):
+def test_an_experiment_and_a_method_of_ones_own_make_a_table(data, tmp_path, called):
     own, method = PYTHON["extending.md"]
-    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
-    monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
-    monkeypatch.setattr(ray, "init", lambda **options: None)
     rows = "for size in self.entries}"
     more = 'for size in self.entries} | {"shared words": replace(recipe, method=SharedWords())}'
     assert rows in own
@@ -166,8 +161,7 @@ def test_an_experiment_and_a_method_of_ones_own_make_a_table(data, tmp_path, mon
     words = [word for flag, name in places.items() for word in (flag, f"{tmp_path}/{name}")]
     words += ["--tasks", "topics", "--task-root", f"{data}/tasks", "--corpus", f"{data}/corpus", "--k", "3"]
     words += ["--steps", "2", "--steps-two", "2", "--seeds", "1", "--precision", "fp32", "--entries", "300", "500"]
-    monkeypatch.setattr(sys, "argv", ["own.py", *words, "--tracking-uri", empty_store(tmp_path)])
-    runpy.run_path(str(tmp_path / "own.py"), run_name="__main__")
+    called(tmp_path / "own.py", *words, "--tracking-uri", empty_store(tmp_path))
     cells = json.loads((tmp_path / "out" / "vocabulary.json").read_text())["cells"]
     found = {cell["row"]: cell["x"] for cell in cells if cell["row"] not in [one.name for one in PLAIN]}
     assert found.keys() == {"300 entries", "500 entries", "shared words"}
