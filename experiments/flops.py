@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Flow, Recipe, Table, baseline, parse, plain_errors, present, ray_options
+from tlm_ray import Flow, Recipe, Table, parse, plain_errors, present, ray_options
 from tlm_ray.runs.scaling import recipe_tokens, scaled
 
 
@@ -46,7 +46,7 @@ class Flops(Table):
             own = replace(self, changes=replace(self.changes, scale=scale))
             found |= own.vary(own.recipe(task, flow, self.mixture))
         tuned = own.recipe(task, flow, self.mixture)
-        return found | {start: baseline(tuned, start) for start in self.baseline}
+        return found | {start: self.fine_tuned(tuned, start, "plain", task, flow) for start in self.baseline}
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Cut the recipe."""

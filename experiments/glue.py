@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import ray
 
-from tlm_ray import Data, Recipe, Table, TfIdf, baseline, parse, plain_errors, present, ray_options
+from tlm_ray import Data, Flow, Recipe, Table, TfIdf, parse, plain_errors, present, ray_options
 from tlm_ray.report.paper import TABLE_10
 
 TLM = "TLM"
@@ -31,8 +31,14 @@ class Glue(Table):
     """pretrained encoders to fine-tune as further rows: hub names or local folders"""
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """One recipe, beside pretrained encoders."""
-        return {TLM: recipe} | {start: baseline(recipe, start) for start in self.baseline}
+        """One recipe."""
+        return {TLM: recipe}
+
+    def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
+        """Put pretrained encoders beside it."""
+        recipe = self.recipe(task, flow, self.mixture)
+        tuned = {start: self.fine_tuned(recipe, start, "plain", task, flow) for start in self.baseline}
+        return self.vary(recipe) | tuned
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """What a table can show: of being within a point of another row it says no more than the difference."""

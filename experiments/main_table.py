@@ -18,7 +18,6 @@ from tlm_ray import (
     Table,
     TfIdf,
     Training,
-    baseline,
     parse,
     plain_errors,
     present,
@@ -76,9 +75,15 @@ class MainTable(Table):
         }
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Train on other text, or from a pretrained encoder."""
-        own = {row: change(recipe) for row, change in ROWS.items()}
-        return own | {row: baseline(recipe, start, kind) for row, (start, kind) in self.baselines.items()}
+        """Train on other text."""
+        return {row: change(recipe) for row, change in ROWS.items()}
+
+    def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
+        """Train from pretrained encoders, too."""
+        recipe = self.recipe(task, flow, self.mixture)
+        return self.vary(recipe) | {
+            row: self.fine_tuned(recipe, start, kind, task, flow) for row, (start, kind) in self.baselines.items()
+        }
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Leave out the rows that are not wanted, and add students."""

@@ -59,15 +59,18 @@ class PretrainedTable(Table):
             raise ValueError("--gururangan: their settings adapt a pretrained encoder; give --start too")
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        """Adapt the encoder as others did, if that is wanted."""
-        found = dict(super().recipes(task, flow))
-        if not self.gururangan:
-            return found
-        rows = sizes_of(flow, found[OURS], task).queries
-        return {
-            row: recipe if row == OURS else with_gururangans_settings(recipe, train_rows=rows)
-            for row, recipe in found.items()
-        }
+        """Adapt the encoder in each way, as others did if that is wanted; then TLM from scratch."""
+        recipe = self.recipe(task, flow, self.mixture)
+        found = {NAMES[kind]: self._adapted(recipe, kind, task, flow) for kind in self.kinds}
+        if self.gururangan:
+            rows = sizes_of(flow, recipe, task).queries
+            found = {row: with_gururangans_settings(own, train_rows=rows) for row, own in found.items()}
+        return found | self.vary(recipe)
+
+    def _adapted(self, recipe: Recipe, kind: str, task: str, flow: Flow) -> Recipe:
+        if self.start:
+            return self.fine_tuned(recipe, self.start, kind, task, flow)
+        return baseline(recipe, pretraining(recipe), kind)
 
     def view(self, trainings: Sequence[Training]) -> View:
         """Beneath adaptive pretraining stands the paper's table of it."""
@@ -75,9 +78,8 @@ class PretrainedTable(Table):
         return replace(super().view(trainings), paper=TABLE_A2 if adaptive else TABLE_8)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Adapt the encoder in each way; then TLM from scratch."""
-        start = self.start or pretraining(recipe)
-        return {NAMES[kind]: baseline(recipe, start, kind) for kind in self.kinds} | {OURS: recipe}
+        """TLM, beside which the encoder stands."""
+        return {OURS: recipe}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """TLM is the best, and adapting helps."""

@@ -27,7 +27,6 @@ from tlm_ray import (
     TfIdf,
     Training,
     TrainingOptions,
-    baseline,
     open_flow,
     parse,
     plain_errors,
@@ -84,7 +83,7 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
     """One training per seed, perhaps their student, then the plain classifiers."""
     task = options.data.task
     recipe = options.recipe(task, flow, options.mixture)
-    recipe = baseline(recipe, options.start, options.before) if options.start else recipe
+    recipe = options.fine_tuned(recipe, options.start, options.before, task, flow) if options.start else recipe
     plain = [Training(row=classifier.name, task=task, recipe=classifier) for classifier in PLAIN]
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
     teachers = tuple(one.seed for one in trained) if options.student else ()

@@ -107,8 +107,10 @@ CASES = {
 }
 CASES |= {f"method {method}": _topics(**selected(method)) for method in ("rake", "dense", "dsir", "random")}
 for kind in BASELINES:
-    CASES[f"baseline hub {kind}"] = Case(recipe=partial(lambda encoder, kind: baseline(MINE, HUB, kind), kind=kind))
-    CASES[f"baseline local {kind}"] = Case(recipe=partial(baseline, MINE, kind=kind))
+    CASES[f"baseline hub {kind}"] = Case(
+        recipe=partial(lambda encoder, kind: baseline(MINE, HUB, kind, train_rows=8), kind=kind)
+    )
+    CASES[f"baseline local {kind}"] = Case(recipe=partial(baseline, MINE, kind=kind, train_rows=8))
 for scale in ("tiny", "mini"):
     CASES[f"embedded {scale}"] = _embedded(scale)
     CASES[f"embedded {scale} seed 1"] = _embedded(scale, seed=1)

@@ -29,6 +29,7 @@ SCRIPTS = {
     "retrieval": "Retrieval",
     "rho1": "Rho1",
     "rho2": "Rho2",
+    "rivals_pretrained": "Rivals",
     "stage_two": "StageTwo",
     "sweep": "Sweep",
     "train": "Train",
@@ -101,6 +102,7 @@ ABSENT = {
     "k": "encoder baseline methods",
     "stage_two": "rho2s baseline",
     "sweep": "k rho1 rho2 external-only",
+    "rivals_pretrained": "corpus column scale k steps tokens minutes methods",
     "retrieved_cases": "seeds dry-run steps tokens minutes train-workers precision rho1 tracking-uri side-by-side",
 }
 

@@ -311,5 +311,5 @@ def test_a_correlation_is_its_definition():
 
 
 def test_a_pretrained_row_has_its_own_architecture():
-    made = baseline(replace(TINY_RECIPE, counts=None, start=Architecture("modernbert")), "bert", "tlm")
+    made = baseline(replace(TINY_RECIPE, counts=None, start=Architecture("modernbert")), "bert", "tlm", train_rows=9)
     assert made.start == Pretrained("bert")

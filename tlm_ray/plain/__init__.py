@@ -1,9 +1,10 @@
 """Plain classifiers: what a user would pick instead of training an encoder, as rows of every table."""
 
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
+from tlm_ray.plain.frozen import FrozenEncoder
 from tlm_ray.plain.linear import TfIdf
 from tlm_ray.plain.neighbours import Bm25Neighbours
 
 PLAIN: tuple[PlainClassifier, ...] = (TfIdf(), Bm25Neighbours())
 
-__all__ = ["PLAIN", "Bm25Neighbours", "PlainClassifier", "Predicted", "TfIdf"]
+__all__ = ["PLAIN", "Bm25Neighbours", "FrozenEncoder", "PlainClassifier", "Predicted", "TfIdf"]

@@ -47,6 +47,11 @@ class PlainClassifier(ABC):
     """within the names of rows that it is a part of; "" for one whose logits are no log odds, which cannot be"""
     version: ClassVar[int] = 1
 
+    @property
+    def identity(self) -> Any:
+        """What names its result besides the task: its settings, all of them unless you say otherwise."""
+        return self
+
     @abstractmethod
     def predict(self, task: Task, metric: str | Metric) -> Predicted:
         """Learn the training rows, choose settings by `metric` on dev, predict dev and test."""

@@ -11,7 +11,7 @@ import numpy as np
 from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.corpus.scores import OF_PAIRS, Metric, score
-from tlm_ray.plain import PlainClassifier
+from tlm_ray.plain import FrozenEncoder, PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.training.starts import Pretrained
@@ -63,6 +63,8 @@ class Group:
     @property
     def _pretrained(self) -> str:
         """The pretrained encoder that they began with, "" for none."""
+        if isinstance(self.recipe, FrozenEncoder):
+            return self.recipe.source
         start = self.recipe.start if isinstance(self.recipe, Recipe) else None
         return start.source if isinstance(start, Pretrained) else ""
 

@@ -133,10 +133,14 @@ class Outcome:
             notes=self.notes,
         )
 
-    def show(self, view: View, out: str) -> Results:
-        """Print the table and what it shows, publish all of it under `out`, print where the page is; return it."""
+    def show(self, view: View, out: str, notes: Sequence[str] = ()) -> Results:
+        """Print the table and what it shows, publish all of it under `out`, print where the page is; return it.
+
+        notes: further ones, which are printed too.
+        """
         results, console = self.results(view), Console()
-        print_table(replace(results, notes=self.warnings), console)
+        results = replace(results, notes=[*notes, *results.notes])
+        print_table(replace(results, notes=[*notes, *self.warnings]), console)
         files = self.publish(results, out)
         page = f"{self.name}.html"
         others = ", ".join(name.removeprefix(self.name) for name in files if name != page)

@@ -25,7 +25,7 @@ def plain_stages(flow: Flow, classifier: PlainClassifier, task_name: str) -> Pla
     metrics = Stage(
         name="metrics",
         version=classifier.version,
-        parameters={"classifier": classifier} | flow.scoring,
+        parameters={"classifier": classifier.identity} | flow.scoring,
         inputs={"task": task},
         make=lambda folder, inputs: parallel.on_worker(
             write_scores, folder, inputs["task"], classifier, metric=flow.metric

@@ -15,8 +15,9 @@ from tlm_ray.runs.options import Cluster, Data, Place, settle
 from tlm_ray.runs.paces import start_seconds
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.recipes import recipe_for
+from tlm_ray.runs.recipes import baseline, recipe_for
 from tlm_ray.runs.scaling import least_tokens, recipe_parameters, recipe_tokens, scaled
+from tlm_ray.runs.sizes import sizes_of
 from tlm_ray.training.starts import Architecture
 
 
@@ -218,6 +219,17 @@ class TrainingOptions:
         changes = self.budget.at_best_scale(self.changes, task, flow)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
         return self.budget.cut(recipe, task, flow)
+
+    def fine_tuned(self, recipe: Recipe, start: str, kind: str, task: str, flow: Flow) -> Recipe:
+        """Return the recipe of a pretrained encoder (`recipes.baseline`), with the same changes and the same budget."""
+        if self.budget.minutes is not None:
+            raise ValueError(
+                f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is not known; give --tokens"
+            )
+        made = baseline(recipe, start, kind, train_rows=sizes_of(flow, recipe, task).queries)
+        if self.changes.steps_two is not None:
+            made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
+        return self.budget.cut(made, task, flow)
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:

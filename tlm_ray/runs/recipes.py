@@ -7,6 +7,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.hub import known_name
 from tlm_ray.retrieval.methods import method_named
 from tlm_ray.runs.cpu_recipes import OWN_RECIPES, fitted
+from tlm_ray.runs.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.schedules import Schedule
@@ -114,20 +115,26 @@ BASELINES: dict[str, dict[str, Any]] = {
 }
 
 
-def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain") -> Recipe:
-    """Return the recipe of a pretrained encoder with the same stage two: a baseline row.
+def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain", *, train_rows: int = 0) -> Recipe:
+    """Return the recipe of a pretrained encoder on the same task: a baseline row.
 
     start: a hub name or a local folder that holds an encoder and its tokenizer, or a recipe whose stage one is the
     pretraining. kind: what comes before stage two: "plain": nothing. "mlm": stage one on the task alone (PLM + MLM,
     table 8). "tapt": MLM on the task's training text, labels unseen; "dapt": MLM on passages drawn at random, from a
     corpus that is of the task's domain (Gururangan et al. 2020); "dapt+tapt": the one, then the other. "tlm": the
     recipe's own stage one.
+
+    At our own scales an encoder of others is fine-tuned with a schedule of its own (`with_fine_tuning`), for which
+    train_rows, the task's training rows, must be given. At the paper's scales it has the paper's stage two, as there.
+    An encoder that a recipe pretrains keeps that of the recipe: it is as small as TLM's and differs in its text alone.
     """
     *earlier, last = kind.split("+") if kind == "dapt+tapt" else [kind]
     if last not in BASELINES:
         raise ValueError(f"baseline {kind!r}: allowed are {', '.join([*BASELINES, 'dapt+tapt'])}")
     if earlier:
-        start = baseline(recipe, start, *earlier)
+        start = baseline(recipe, start, *earlier, train_rows=train_rows)
+    if recipe.scale in OWN_RECIPES and (isinstance(start, str) or start.begins_trained):
+        recipe = with_fine_tuning(recipe, train_rows=train_rows)
     if isinstance(start, Recipe):
         return replace(
             recipe, start=start.start, tokenizer=start.tokenizer, after=start, counts=None, **BASELINES[last]

@@ -1,0 +1,210 @@
+"""What most people would take instead: a pretrained encoder, frozen and fine-tuned, with settings chosen on dev.
+
+    python experiments/rivals_pretrained.py --encoder FOLDER --tasks sciie chemprot --task-root data/tasks
+    python experiments/rivals_pretrained.py --encoder FOLDER --called all-MiniLM-L6-v2 --passes 5 ...
+    python experiments/rivals_pretrained.py --encoder FOLDER --dry-run
+
+Two rows: logistic regression on the frozen encoder's embeddings, and the encoder fine-tuned. The rate is chosen for
+each task by dev scores of seed 0 after a third of the passes; then all seeds take all passes at that rate.
+Expected before running: fine-tuned above frozen, and above TF-IDF.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any
+
+import ray
+import tyro
+
+from tlm_ray import (
+    PLAIN,
+    Cluster,
+    Data,
+    Flow,
+    Place,
+    Recipe,
+    Scale,
+    Stage,
+    Stages,
+    TfIdf,
+    Training,
+    View,
+    baseline,
+    make,
+    parse,
+    plain_errors,
+    ray_options,
+    run,
+    short_name,
+    show_plan,
+    show_reasons,
+    storage,
+)  # fmt: skip
+from tlm_ray.digests import identity_of
+from tlm_ray.plain import FrozenEncoder
+from tlm_ray.runs.fine_tuning import usual_passes, with_fine_tuning
+from tlm_ray.runs.options import settle
+from tlm_ray.runs.plain_rows import PlainStages
+from tlm_ray.runs.preflight import fitted
+from tlm_ray.runs.sizes import sizes_of
+
+NAME = "rivals_pretrained"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks(Data):
+    """Which tasks; no general text is read."""
+
+    corpus: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
+    column: Annotated[str, tyro.conf.Suppress] = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rivals:
+    """Options of the table of pretrained rivals."""
+
+    data: Tasks = field(default_factory=Tasks)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
+    encoder: str
+    """hub name or local folder of the encoder, with its tokenizer and safetensors weights"""
+    called: str = ""
+    """what the rows call it, instead of the last part of its location"""
+    seeds: int = 2
+    """fine-tunings per task at the chosen rate, seeds 0, 1, ..."""
+    passes: list[int] = field(default_factory=list)
+    """passes over the training rows: one number, or one per task; the default is 10, or 3 over more than 5,000 rows"""
+    rates: list[float] = field(default_factory=lambda: [5e-5, 1e-4, 3e-4])
+    """learning rates to choose from"""
+    dry_run: bool = False
+    """list every stage as found or to make, with its cost, and stop"""
+    price: float | None = None
+    """price of an hour of a GPU, or of a CPU where there is none, for --dry-run"""
+    why: bool = False
+    """list every stage to make and how it differs from the nearest result, and stop"""
+
+    def __post_init__(self) -> None:
+        settle(self, storage.absolute_if_there, "encoder")
+        if self.seeds < 1:
+            raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+        if len(self.passes) not in (0, 1, len(self.data.tasks)) or any(each < 1 for each in self.passes):
+            given, tasks = " ".join(map(str, self.passes)), len(self.data.tasks)
+            raise ValueError(f"--passes {given}: give one number of 1 or more, or one for each of {tasks} tasks")
+        if not self.rates or not all(0 < rate < 1 for rate in self.rates):
+            raise ValueError(f"--rates {' '.join(map(str, self.rates))}: give one or more, each between 0 and 1")
+
+    @property
+    def rows(self) -> tuple[str, str]:
+        """The names of the two rows: frozen, fine-tuned."""
+        name = self.called or short_name(self.encoder)
+        return f"{name} frozen + logistic regression", f"{name} fine-tuned"
+
+    def passes_of(self, task: str, flow: Flow) -> int:
+        """Return the passes of fine-tuning on a task."""
+        if self.passes:
+            return (self.passes * len(self.data.tasks))[self.data.tasks.index(task)]
+        return usual_passes(sizes_of(flow, Scale().recipe(task, flow), task).queries)
+
+    def recipe(self, task: str, flow: Flow, *, passes: int, rate: float) -> Recipe:
+        """Return how the encoder is fine-tuned on a task."""
+        recipe = Scale().recipe(task, flow)
+        rows = sizes_of(flow, recipe, task).queries
+        made = baseline(recipe, self.encoder, train_rows=rows)
+        return with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
+
+    def without_training(self) -> list[Training]:
+        """The rows that train no encoder."""
+        frozen = FrozenEncoder(source=self.encoder)
+        rows = {frozen: self.rows[0]} | {one: one.name for one in PLAIN}
+        return [Training(row=row, task=task, recipe=one) for one, row in rows.items() for task in self.data.tasks]
+
+    def tried(self, task: str, flow: Flow) -> dict[float, Training]:
+        """Return the trainings by which the rate of a task is chosen: a third of the passes, by their own schedule."""
+        passes = max(1, round(self.passes_of(task, flow) / 3))
+        recipes = {rate: self.recipe(task, flow, passes=passes, rate=rate) for rate in self.rates}
+        return {rate: Training(row=f"rate {rate:g}", task=task, recipe=recipe) for rate, recipe in recipes.items()}
+
+    def dev_scores(self, task: str, flow: Flow) -> dict[float, float]:
+        """Return the dev scores of the rates that are tried, of those that are trained."""
+        records = {rate: one.stages(flow).last.record(self.place.root) for rate, one in self.tried(task, flow).items()}
+        return {rate: record["facts"]["dev"] for rate, record in records.items() if record}
+
+    def fine_tuned(self, task: str, flow: Flow) -> list[Training]:
+        """Return a task's trainings at the rate that is best on dev; of equal rates, and of none trained, the first."""
+        found = self.dev_scores(task, flow)
+        rate = max(found, key=found.__getitem__) if len(found) == len(self.rates) else self.rates[0]
+        recipe = self.recipe(task, flow, passes=self.passes_of(task, flow), rate=rate)
+        return [Training(row=self.rows[1], task=task, recipe=recipe, seed=seed) for seed in range(self.seeds)]
+
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Return those of the table."""
+        return self.without_training() + [one for task in self.data.tasks for one in self.fine_tuned(task, flow)]
+
+    def notes(self, flow: Flow) -> list[str]:
+        """Say what the encoder is, and how its rates were chosen."""
+        return [described(self.encoder), *(self._choice(task, flow) for task in self.data.tasks)]
+
+    def _choice(self, task: str, flow: Flow) -> str:
+        found, (first, *_) = self.dev_scores(task, flow), self.fine_tuned(task, flow)
+        assert isinstance(first.recipe, Recipe)
+        scores = ", ".join(f"{score:.1f} at {rate:g}" for rate, score in found.items())
+        return (
+            f"{short_name(task)}: fine-tuned in {self.passes_of(task, flow)} passes at a rate of "
+            f"{first.recipe.stage_two.learning_rate:g}; dev scores after a third of them: {scores}"
+        )
+
+
+def described(encoder: str) -> str:
+    """Return a line about an encoder: kind, size, and what its weights are; ValueError if it does not open."""
+    from tlm_ray.retrieval.methods.embedding import Encoder
+
+    model, files = Encoder(encoder).model, identity_of(encoder).get("files", {})
+    digest = f", {WEIGHTS} of sha256 {files[WEIGHTS]}" if WEIGHTS in files else ""
+    size = f"{model.num_parameters() / 1e6:.1f} M weights"
+    return f"{encoder}: {model.config.model_type} of {size}{digest}; what it was trained on counts in no cost here"
+
+
+def main() -> None:
+    options = parse(Rivals, __doc__)
+    flow = Flow(
+        execution=options.cluster.execution(options.place),
+        task_root=options.data.task_root,
+        metric=options.data.metric,
+        columns=options.data.columns,
+    )
+    tried = [one for task in options.data.tasks for one in options.tried(task, flow).values()]
+    if options.dry_run or options.why:
+        wanted = [*tried, *options.trainings(flow)]
+        own: dict[str, Any] = {"last": partial(last_of, tried={one.stages(flow).last.fingerprint for one in tried})}
+        show_plan(wanted, flow, price=options.price, **own) if options.dry_run else show_reasons(wanted, flow, **own)
+        return
+    print(described(options.encoder))
+    ray.init(**ray_options())
+    uri = options.place.tracking_uri
+    run(options.without_training(), flow, name=NAME, tracking_uri=uri)
+    try_rates(tried, flow)
+    outcome = run(options.trainings(flow), flow, name=NAME, tracking_uri=uri)
+    frozen, tuned = options.rows
+    view = View(against=tuned, expected=[(tuned, frozen), (tuned, TfIdf.name)])
+    outcome.show(view, options.place.out, options.notes(flow))
+
+
+def last_of(stages: Stages | PlainStages, tried: set[str]) -> Stage:
+    """Return the stage that is asked for: of what is tried the training alone."""
+    is_tried = isinstance(stages, Stages) and stages.last.fingerprint in tried
+    return stages.trained[-1] if is_tried else stages.metrics
+
+
+def try_rates(tried: Sequence[Training], flow: Flow) -> None:
+    """Make the trainings by which rates are chosen, which are scored on dev alone."""
+    execution = fitted(flow.execution)
+    flow = replace(flow, execution=execution)
+    lasts = [one.stages(flow).last for one in tried]
+    make(lasts, execution.root, side_by_side=execution.side_by_side, overlap=execution.compute.apart)
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

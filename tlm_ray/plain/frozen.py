@@ -1,0 +1,87 @@
+"""Logistic regression, by scikit-learn, on the embeddings of an encoder that is not trained further."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tlm_ray.corpus.predictions import decide
+from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.corpus.tasks import Task
+from tlm_ray.digests import identity_of
+from tlm_ray.plain.classifier import PlainClassifier, Predicted
+
+ITERATIONS = 10_000  # of L-BFGS
+TOLERANCE = 1e-6  # with 1e-4, where a fit goes on from the one before it, it ended at once and C = 100 was C = 30
+WEIGHTS = (None, "balanced")  # whether classes count by their rows or alike
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenEncoder(PlainClassifier):
+    """Logistic regression (of a regression: ridge) on mean-pooled embeddings, its settings chosen on dev.
+
+    Both sides of a pair are one text. Of settings that are equal on dev the first counts, the most regularised.
+    """
+
+    name: ClassVar[str] = "frozen encoder + logistic regression"
+    source: str
+    """hub name or local folder of the encoder, with safetensors weights"""
+    strengths: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+    """values of C to try, the inverse of the regularisation"""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The encoder by its files' digests where it is a local folder, so that it may lie anywhere."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"type": type(self).__name__, **own, "source": identity_of(self.source)}
+
+    def predict(self, task: Task, metric: str | Metric) -> Predicted:
+        """Embed all texts, fit every combination of settings on the training rows, predict with the best on dev."""
+        vectors = dict(zip(("train", "dev", "test"), self._embedded(task), strict=True))
+        train, dev = (task.splits[split]["label"].to_numpy() for split in ("train", "dev"))
+        best, predicted = -np.inf, None
+        for chosen, model in self._fitted(vectors["train"], train, is_regression=not task.labels):
+            found = score(metric, dev, decide(_logits(model, vectors["dev"])))
+            if found > best:
+                logits = {split: _logits(model, vectors[split]) for split in ("dev", "test")}
+                best, predicted = found, Predicted(logits, chosen)
+        if predicted is None:
+            raise ValueError("FrozenEncoder: give strengths to try, and a metric that is a number")
+        return predicted
+
+    def _embedded(self, task: Task) -> Iterator[np.ndarray]:
+        """Yield the embeddings of each split, float32 (rows, width)."""
+        from tlm_ray.retrieval.methods.embedding import Encoder
+
+        encoder = Encoder(self.source)
+        for split in ("train", "dev", "test"):
+            yield _embed(encoder, task.texts(split))
+
+    def _fitted(self, rows: np.ndarray, labels: np.ndarray, *, is_regression: bool) -> Iterator[tuple[dict, Any]]:
+        """Yield each setting and its model, which goes on from the one before it."""
+        from sklearn.linear_model import LogisticRegression, Ridge
+
+        if is_regression:
+            for strength in self.strengths:
+                yield {"C": strength}, Ridge(alpha=1 / strength).fit(rows, labels)
+            return
+        for weights in WEIGHTS:
+            model = LogisticRegression(max_iter=ITERATIONS, tol=TOLERANCE, warm_start=True, class_weight=weights)
+            for strength in self.strengths:
+                yield {"C": strength, "weights": weights or "none"}, model.set_params(C=strength).fit(rows, labels)
+
+
+def _embed(encoder: Any, texts: Sequence[str]) -> np.ndarray:
+    """Return the embeddings of texts in their order; texts of like length share a batch, which has little padding."""
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    found = np.concatenate([some.cpu().numpy() for some in encoder.embed([texts[place] for place in order])])
+    return found[np.argsort(order)]
+
+
+def _logits(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Return a model's scores, (rows, classes); scikit-learn has one column for two classes."""
+    if not hasattr(model, "decision_function"):
+        return model.predict(rows)[:, None]
+    found = model.decision_function(rows)
+    return found if found.ndim == 2 else np.stack([np.zeros_like(found), found], axis=1)
