@@ -78,6 +78,8 @@ class Rivals:
     """passes over the training rows: one number, or one per task; the default is 10, or 3 over more than 5,000 rows"""
     rates: list[float] = field(default_factory=lambda: [5e-5, 1e-4, 3e-4])
     """learning rates to choose from"""
+    task_tokens: int | None = None
+    """tokens of a row when fine-tuning, instead of 128, or as many as three in four texts need; the rest is cut off"""
     dry_run: bool = False
     """list every stage as found or to make, with its cost, and stop"""
     price: float | None = None
@@ -92,6 +94,8 @@ class Rivals:
         if len(self.passes) not in (0, 1, len(self.data.tasks)) or any(each < 1 for each in self.passes):
             given, tasks = " ".join(map(str, self.passes)), len(self.data.tasks)
             raise ValueError(f"--passes {given}: give one number of 1 or more, or one for each of {tasks} tasks")
+        if self.task_tokens is not None and self.task_tokens < 3:
+            raise ValueError(f"--task-tokens {self.task_tokens}: must be 3 or more, two of which begin and end a row")
         if not self.rates or not all(0 < rate < 1 for rate in self.rates):
             raise ValueError(f"--rates {' '.join(map(str, self.rates))}: give one or more, each between 0 and 1")
 
@@ -112,7 +116,8 @@ class Rivals:
         recipe = Scale().recipe(task, flow)
         rows = sizes_of(flow, recipe, task).queries
         made = baseline(recipe, self.encoder, train_rows=rows)
-        return with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
+        made = with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
+        return made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)
 
     def without_training(self) -> list[Training]:
         """The rows that train no encoder."""
