@@ -163,8 +163,12 @@ class Rivals:
 
 def described(encoder: str) -> str:
     """Return a line about an encoder: kind, size, and what its weights are; ValueError if it does not open."""
+    import transformers
+
     from tlm_ray.retrieval.methods.embedding import Encoder
 
+    transformers.utils.logging.set_verbosity_error()  # a head that is not needed is not missing
+    transformers.utils.logging.disable_progress_bar()
     model, files = Encoder(encoder).model, identity_of(encoder).get("files", {})
     digest = f", {WEIGHTS} of sha256 {files[WEIGHTS]}" if WEIGHTS in files else ""
     size = f"{model.num_parameters() / 1e6:.1f} M weights"

@@ -190,8 +190,9 @@ def test_pretrained_rivals_from_a_command_to_a_table(encoder, data, tmp_path):
     assert by_steps.keys() == {4, 12}, "two and six passes of 60 rows, 32 a step"
     best = max(by_steps[4], key=by_steps[4].__getitem__)
     assert len(by_steps[4]) == 2 and list(by_steps[12]) == [best] == [1e-2]
-    assert "fine-tuned in 6 passes at a rate of 0.01; dev scores after a third of them" in made.stdout
-    assert "bert of 0.0 M weights, model.safetensors of sha256" in made.stdout
+    printed = " ".join(made.stdout.split())  # a terminal breaks lines
+    assert "fine-tuned in 6 passes at a rate of 0.01; dev scores after a third of them" in printed
+    assert "bert of 0.0 M weights, model.safetensors of sha256" in printed
     own = next(file for file in (tmp_path / "tlm" / "metrics").glob("*/record.json") if "Frozen" in file.read_text())
     said = storage.read_table(str(own.parent / "test_predictions.arrow")).to_pydict()
     expected = 100 * f1_score(said["gold"], said["predicted"], average="macro")
