@@ -55,7 +55,7 @@ def main() -> None:
         gpus=options.gpus,
         precision=options.precision,
     )
-    print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {options.out}")
+    print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {tlm_ray.storage.shown(options.out)}")
 
 
 if __name__ == "__main__":

@@ -131,9 +131,10 @@ def main() -> None:
         storage.copy_folder(outcome.model(chosen), model)
         if options.register:
             outcome.log_model(chosen, register=options.register)
-    print(*kept, sep="\n")
+    print(*map(storage.shown, kept), sep="\n")
     if options.data.task != EMBEDDED or flow.task_root:
-        print(f"\n{predict_command(flow.read(options.data.task), kept if options.ensemble else [model])}")
+        command = predict_command(flow.read(options.data.task), kept if options.ensemble else [model])
+        print(f"\n{storage.shown(command)}")
 
 
 def predict_command(task: Task, models: list[str]) -> str:

@@ -54,6 +54,15 @@ def test_the_checkpoint_before_a_damaged_one_is_found_then_none(trained, tmp_pat
     assert checkpoints.newest_whole() == (None, [*damaged, f"{before}/optimizer.safetensors is missing"])
 
 
+def test_what_is_damaged_is_told_without_the_credentials_of_its_location(trained, tmp_path, s3_query):
+    save_steps(tmp_path, trained, 5)
+    change(tmp_path / "checkpoint_000000005", "model.safetensors", "truncated")
+    there = f"s3://KEY:SECRET@checkpoints/run{s3_query}"
+    storage.copy_folder(str(tmp_path), there)
+    _, (damage,) = Checkpoints(there).newest_whole()  # which comes to stand in the stage's record
+    assert "checkpoints/run" in damage and "SECRET" not in damage
+
+
 def test_a_damaged_checkpoint_is_written_anew(trained, tmp_path):
     checkpoints = save_steps(tmp_path, trained, 5, 10)
     change(tmp_path / "checkpoint_000000010", "model.safetensors", "one bit")

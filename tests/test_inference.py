@@ -12,6 +12,7 @@ import torch
 from test_jobs import alone
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from tlm_ray import storage
 from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import shares
 from tlm_ray.plain.linear_model import LinearModel
@@ -280,3 +281,17 @@ def test_models_of_other_precisions_need_one_that_is_given(model, tmp_path):
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
     with pytest.raises(ValueError, match=r"was trained in bf16, but .* in fp32; give precision fp32 or bf16"):
         predict_texts([model, other], texts, str(tmp_path / "out"), columns=["text"], workers=1)
+
+
+@pytest.mark.usefixtures("alone")
+def test_predictions_go_on_with_other_credentials_and_no_file_holds_any(model, tmp_path, s3_query):
+    there, out = f"bucket-of-rows/in{s3_query}", tmp_path / "out"
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
+    storage.copy_folder(texts, f"s3://KEY:SECRET@{there}")
+    for key in ("KEY:SECRET", "NEW:ROTATED"):
+        predict_texts(model, f"s3://{key}@{there}", str(out), columns=["text"], workers=1)
+    assert not any(b"SECRET" in file.read_bytes() or b"ROTATED" in file.read_bytes() for file in out.iterdir())
+    note = out / inference.RECORD
+    note.write_text(note.read_text().replace("s3://", "s3://KEY:SECRET@"))  # as versions before this one did
+    predict_texts(model, f"s3://NEW:ROTATED@{there}", str(out), columns=["text"], workers=1)
+    assert "SECRET" not in note.read_text()

@@ -1,5 +1,6 @@
 """Locks: one job a stage, however long each sleeps between its steps; a lock falls with its owner, and only with it."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -192,6 +193,74 @@ def test_a_job_that_lost_its_claim_is_told_and_leaves_the_new_owners_alone(root,
             with pytest.raises(StageLocked, match="gave no sign of life for 60 s, and another took over"):
                 lock.check()
     assert not claims(root)
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time of this process, in a list."""
+    found = [0.0]
+    monkeypatch.setattr(locks, "clock", lambda: found[0])
+    return found
+
+
+def holds(lock):
+    try:
+        lock.check()
+    except StageLocked:
+        return False
+    return True
+
+
+def arrive(lock, monkeypatch):
+    """Have a beat arrive that hung since its claim was seen: 51 s of a store's retries, after a rest of 10 s."""
+    monkeypatch.setattr(locks, "list_files", list_files)  # the claim is young again
+    with monkeypatch.context() as patch:
+        patch.setattr(locks.storage, "exists", lambda uri: True)
+        lock.beat()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_beat_that_arrives_after_its_claim_fell_lets_no_two_in(root, monkeypatch, aged, now, place):
+    """It arrives before each step of the job that takes over, or after the last."""
+    with locked(root, STAGE) as first:
+        aged(first.uri, locks.STALE_S + 1)
+        now[0] = locks.STALE_S + 1
+        with taking_over(monkeypatch, {place: lambda: arrive(first, monkeypatch)}):
+            try:
+                with locked(root, STAGE) as second:
+                    if place == 3:
+                        arrive(first, monkeypatch)
+                    assert [holds(first), holds(second)] == [False, True]
+            except StageLocked:
+                assert place < 2 and holds(first), "it arrived before the claims were listed"
+    assert not claims(root)
+
+
+@contextlib.contextmanager
+def taking_over(monkeypatch, before):
+    """Do something before steps that follow: a claim is written, all are listed, one that fell is deleted."""
+    steps = itertools.count()
+
+    def step(function):
+        def taken(*arguments, **options):
+            before.pop(next(steps), lambda: None)()
+            return function(*arguments, **options)
+
+        return taken
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((locks, "_beat"), (locks, "list_files"), (locks.storage, "delete")):
+            patch.setattr(owner, name, step(getattr(owner, name)))
+        yield
+
+
+def test_a_job_whose_store_was_away_for_long_goes_on_if_no_other_came(root, now):
+    with locked(root, STAGE) as lock:
+        now[0] = 3 * locks.STALE_S
+        assert holds(lock)
+        now[0] = 6 * locks.STALE_S
+        lock.beat()
+        assert holds(lock) and len(claims(root)) == 1
 
 
 STEPS = ("list_files", "_beat", "delete")

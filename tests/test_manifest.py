@@ -265,3 +265,26 @@ def test_a_file_whose_name_is_no_utf8_is_named(tmp_path):
         stream.write("one two")
     with pytest.raises(ValueError, match=r"caf\\xe9.txt': its name is not UTF-8; rename it"):
         open_corpus(str(tmp_path), column="text")
+
+
+def test_a_corpus_is_known_whatever_the_credentials_and_no_file_holds_them(tmp_path, s3_query, counted):
+    there, kept = f"bucket-of-text/in{s3_query}", str(tmp_path / "corpora.json")
+    storage.copy_folder(write_corpus(tmp_path / "in"), f"s3://KEY:SECRET@{there}")
+    before = open_corpus(f"s3://KEY:SECRET@{there}", column="text", digests=kept)
+    assert "SECRET" not in Path(kept).read_text()
+    counted.clear()
+    assert open_corpus(f"s3://NEW:ROTATED@{there}", column="text", digests=kept).digest == before.digest
+    assert not counted
+    with pytest.raises(ValueError, match="is in two of the corpora"):
+        united([before, open_corpus(f"s3://NEW:ROTATED@{there}", column="text")])
+
+
+def test_credentials_that_an_older_version_kept_go_when_the_digests_are_read(tmp_path, s3_query, counted):
+    uri, kept = f"s3://KEY:SECRET@bucket-of-text/in{s3_query}", str(tmp_path / "corpora.json")
+    storage.copy_folder(write_corpus(tmp_path / "in"), uri)
+    files = open_corpus(uri, column="text").files
+    storage.write_record(kept, {file.uri: [f"{file.size} {file.modified_ns}", file.digest] for file in files})
+    assert "SECRET" in Path(kept).read_text()
+    counted.clear()
+    open_corpus(uri, column="text", digests=kept)
+    assert not counted and "SECRET" not in Path(kept).read_text()

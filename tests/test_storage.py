@@ -289,3 +289,30 @@ def test_tables_are_joined_to_the_file_that_their_rows_make_at_once(root):
 def test_no_table_joined_is_an_empty_one(tmp_path):
     storage.write_joined(str(tmp_path / "a.arrow"), LISTS, [])
     assert storage.read_table(str(tmp_path / "a.arrow")).equals(LISTS.empty_table())
+
+
+ROTATED = [
+    ("s3://KEY:p@ss@bucket/a b/c?region=eu", "s3://NEW:other@bucket/a b/c?region=eu", "s3://bucket/a b/c?region=eu"),
+    ("s3://bucket/a?secret_key=x&region=eu", "s3://bucket/a?secret_key=y&region=eu", "s3://bucket/a?region=eu"),
+    ("abfs://me:pass@host/a?Sig=x", "abfs://me:more@host/a?Sig=y", "abfs://host/a"),
+]
+
+
+@pytest.mark.parametrize(("uri", "later", "written"), ROTATED)
+def test_a_location_is_written_without_its_credentials(uri, later, written):
+    assert storage.without_credentials(uri) == storage.without_credentials(later) == written
+    assert storage.without_credentials(written) == written
+
+
+@pytest.mark.parametrize("uri", ["/data/me@home/why?token=1", "a:b@c", "hf://datasets/a/b@main/c", "file:///a%20b/c#d"])
+def test_a_location_that_has_no_credentials_is_written_as_it_is(uri):
+    assert storage.without_credentials(uri) == uri
+
+
+def test_a_password_may_hold_the_sign_that_ends_it(s3_query):
+    root = f"s3://key:p@ss@at-sign/a{s3_query}"
+    assert storage.sibling(root, "at-sign/a/b") == f"s3://key:p@ss@at-sign/a/b{s3_query}"
+    storage.open_filesystem(root)[0].create_dir("at-sign")
+    storage.write_bytes(storage.join(root, "b", "c.txt"), b"text")
+    (file,) = list_files(root)
+    assert file.uri.startswith("s3://key:p@ss@at-sign/") and storage.read_bytes(file.uri) == b"text"

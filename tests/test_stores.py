@@ -12,6 +12,7 @@ from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.listing import base_of, list_files, name_below
 from tlm_ray.runs.execution import Execution, make
 from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.registry import note
 
 pytestmark = pytest.mark.usefixtures("alone")
 RECORD = "record.json"  # which tells times and hosts
@@ -41,9 +42,9 @@ def made_of(flow: Flow) -> dict[str, bytes]:
     return {name: storage.read_bytes(uri) for name, uri in found.items() if not name.endswith(RECORD)}
 
 
-def on_store(data: Path, query: str, name: str, port: int) -> Flow:
+def on_store(data: Path, query: str, name: str, port: int, *, keys: str = "key:secret") -> Flow:
     """Return the flow over the small data, all of it in a bucket of its own."""
-    bucket = f"s3://key:secret@{name}"
+    bucket = f"s3://{keys}@{name}"
     storage.copy_folder(str(data), f"{bucket}/data{query_of(port)}")
     corpus = open_corpus(f"{bucket}/data/corpus{query}", column="text")
     root = f"{bucket}/root{query}"
@@ -65,6 +66,18 @@ def test_a_store_that_goes_away_and_comes_back_gives_the_bytes_of_a_local_disk(d
         away.start()
         assert made_of(flow) == files
         away.join()
+
+
+def test_no_file_of_a_training_holds_the_credentials_of_its_locations(data, port):
+    query, keys = query_of(port), "AKIAKEY:TOP@SECRET"
+    flow = on_store(data, query, "kept-secret", port, keys=keys)
+    kept = f"s3://{keys}@kept-secret/root/corpora.json{query}"
+    open_corpus(f"s3://{keys}@kept-secret/data/corpus{query}", column="text", digests=kept)
+    note(flow.execution.root, "table", [laid_out(flow).metrics])
+    made_of(flow)
+    contents = {file.uri: storage.read_bytes(file.uri) for file in list_files(flow.execution.root)}
+    assert len(contents) > 30
+    assert not [uri for uri, content in contents.items() if b"SECRET" in content or b"AKIAKEY" in content]
 
 
 def fill(uri: str) -> None:

@@ -6,16 +6,19 @@ import pytest
 from page_reading import Page
 from small import small_flow, small_recipe
 
-from tlm_ray import storage
+from tlm_ray import Data, Place, storage
 from tlm_ray.plain import TfIdf
 from tlm_ray.report import View
 from tlm_ray.retrieval.methods import Given
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.provenance import describe_run, shown_command
 from tlm_ray.runs.rows import Training
+from tlm_ray.runs.spaces import Space
 from tlm_ray.runs.stages import RECORD
+from tlm_ray.runs.table import Table
 from tlm_ray.runs.telling import Teller, settings_of
 from tlm_ray.training.settings import Compute
+from tlm_ray.training.starts import Pretrained
 
 FACTS = {
     "task": {"train_bytes": 1000, "train_rows": 40, "dev_rows": 8, "test_rows": 9, "test_in_train": 2},
@@ -128,3 +131,29 @@ def test_settings_are_told_without_the_credentials_of_a_given_file():
     recipe = small_recipe(method=Given(location="s3://KEY:secret@bucket/x.csv?secret_key=abc"))
     told = str(settings_of(recipe))
     assert "bucket/x.csv" in told and "secret@" not in told and "abc" not in told
+
+
+@pytest.mark.parametrize("path", ["start", "tokenizer"])
+def test_points_of_a_sweep_are_kept_without_credentials(path):
+    locations = [f"s3://KEY:secret@bucket/{name}?secret_key=abc" for name in ("one", "two")]
+    space = Space(values={path: [Pretrained(uri) if path == "start" else uri for uri in locations]})
+    labels = [space.labels(point) for point in space.points()]
+    assert "bucket/one" in str(labels) and "secret@" not in str(labels) and "abc" not in str(labels)
+    assert [space.point(each) for each in labels] == list(space.points())
+
+
+class Rivals(Table):
+    """One encoder, by its location."""
+
+    name = "rivals"
+
+    def vary(self, recipe):
+        return {"s3://KEY:secret@bucket/model": recipe}
+
+    def expected(self, rows):
+        return []
+
+
+def test_rows_are_named_without_credentials(data, tmp_path):
+    table = Rivals(data=Data(tasks=["topics"], task_root=str(data / "tasks")), place=Place(root=str(tmp_path)), seeds=1)
+    assert [one.row for one in table.trainings(small_flow(data, tmp_path))][-1] == "s3://***@bucket/model"

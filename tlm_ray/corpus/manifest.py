@@ -108,10 +108,12 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
 def _digests_of(files: Sequence[File], *, kept: str) -> dict[str, str]:
     """Return the digests of files by location; those that changed since the digests were kept are read, side by side.
 
-    What was read is kept even if reading another file fails.
+    What was read is kept even if reading another file fails, and by locations without credentials.
     """
-    known = _kept(kept) if kept and storage.exists(kept) else {}
-    new = [file for file in files if known.get(file.uri, [""])[0] != _stamp(file)]
+    before = _kept(kept) if kept and storage.exists(kept) else {}
+    known = {storage.without_credentials(uri): noted for uri, noted in before.items()}
+    names = {file.uri: storage.without_credentials(file.uri) for file in files}
+    new = [file for file in files if known.get(names[file.uri], [""])[0] != _stamp(file)]
     size = sum(file.size for file in new)
     if size > TOLD_BYTES:
         console.print(f"corpus: reads {size / 1e9:.1f} GB once, to know it by its bytes")
@@ -120,14 +122,14 @@ def _digests_of(files: Sequence[File], *, kept: str) -> dict[str, str]:
     try:
         with ThreadPoolExecutor(READERS) as readers:
             for file, digest in zip(new, readers.map(content_digest, new), strict=True):
-                known[file.uri], done = [_stamp(file), digest], done + file.size
+                known[names[file.uri]], done = [_stamp(file), digest], done + file.size
                 if (now := time.monotonic()) - told > TELL_EVERY_S:
                     left, told = (now - started) * (size - done) / done, now
                     console.print(f"  corpus: {done / size:.0%} read, about {left:.0f} s left", style="dim")
     finally:
-        if kept and new:
+        if kept and known != before:
             storage.write_record(kept, known)
-    return {file.uri: known[file.uri][1] for file in files}
+    return {uri: known[name][1] for uri, name in names.items()}
 
 
 def _stamp(file: File) -> str:
@@ -139,7 +141,8 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
     if len(corpora) == 1:
         return corpora[0]
     files = [replace(file, name=f"{i}/{file.name}") for i, corpus in enumerate(corpora) for file in corpus.files]
-    twice = [uri for uri, count in Counter(file.uri for file in files).items() if count > 1]
+    counts = Counter(storage.without_credentials(file.uri) for file in files)
+    twice = [uri for uri, count in counts.items() if count > 1]
     if twice:
         raise ValueError(f"corpus file {twice[0]!r}: is in two of the corpora; name it once")
     locations, left_out = (
@@ -154,7 +157,10 @@ def _name(uri: str) -> str:
 
 
 def _kept(uri: str) -> dict[str, list[str]]:
-    """Return the digests of earlier runs: location -> what identified the file then, and its digest."""
+    """Return the digests of earlier runs: location -> what identified the file then, and its digest.
+
+    Versions before this one kept locations with their credentials.
+    """
     return storage.read_record(uri, fix="delete this file: it only saves reading the corpus again")
 
 

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from tlm_ray import events, storage
 from tlm_ray.listing import File, base_of, list_files, name_below
 
+clock = time.monotonic
 LOCKS = "locks"  # below the root: the claims of what is being made
 BEAT_S = 10.0
 STALE_S = 60.0  # a claim whose owner has not beaten for this long counts no more
@@ -57,11 +58,30 @@ class Claim:
 class Lock:
     """A stage's lock, held."""
 
-    def __init__(self, uri: str, stage: str):
-        self.uri, self.stage = uri, stage
+    def __init__(self, uri: str, folder: str, stage: str, taken: float):
+        self.uri, self.folder, self.stage = uri, folder, stage
+        self.beaten = taken  # by `clock`: when the last beat began that others saw in time
+
+    def beat(self) -> None:
+        """Give a sign of life; one that came too late makes a new claim, which holds if there is no other."""
+        began = clock()
+        if not storage.exists(self.uri):  # one that slept past its time has lost its claim, and leaves it so
+            return
+        _beat(self.uri)
+        if self._is_late and _others(self.uri, self.folder):
+            storage.delete(self.uri)
+        else:
+            self.beaten = began
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether another may have declared the claim void, which a beat that hung would have written again."""
+        return clock() - self.beaten > STALE_S
 
     def check(self) -> None:
         """StageLocked if the claim fell, because this job gave no sign of life for a minute."""
+        if self._is_late:
+            self.beat()
         if not storage.exists(self.uri):
             events.warn("lock lost", **_words(self.stage))
             raise StageLocked(
@@ -79,13 +99,13 @@ def locked(root: str, stage: str) -> Iterator[Lock]:
     name, _, fingerprint = stage.rpartition("/")
     folder = storage.join(root, LOCKS, name)
     uri = storage.join(folder, f"{fingerprint}-{uuid.uuid4().hex}.json")
-    _take(uri, folder, stage)
+    lock = Lock(uri, folder, stage, _take(uri, folder, stage))
     events.tell("lock taken", **_words(stage))
     done = threading.Event()
-    beating = threading.Thread(target=_keep_beating, args=(uri, done), daemon=True)
+    beating = threading.Thread(target=_keep_beating, args=(lock, done), daemon=True)
     beating.start()
     try:
-        yield Lock(uri, stage)
+        yield lock
     finally:
         done.set()
         beating.join()
@@ -101,9 +121,10 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
     return {_stage_of(name_below(base, file.uri)): (file, claim) for file, claim in read.items() if claim is not None}
 
 
-def _take(uri: str, folder: str, stage: str) -> None:
-    """Claim a stage; StageLocked if others claim it still after some pauses."""
+def _take(uri: str, folder: str, stage: str) -> float:
+    """Claim a stage; return when. StageLocked if others claim it still after some pauses."""
     for pause in (*PAUSES_S, None):
+        began = clock()
         _beat(uri)
         try:
             others = _others(uri, folder)
@@ -111,7 +132,7 @@ def _take(uri: str, folder: str, stage: str) -> None:
             storage.delete(uri)
             raise
         if not others:
-            return
+            return began
         storage.delete(uri)
         if pause is None:
             raise StageLocked(_held(stage, *others[0]))
@@ -162,11 +183,10 @@ def _stage_of(claim: str) -> str:
     return claim.rpartition("-")[0]
 
 
-def _keep_beating(uri: str, done: threading.Event) -> None:
+def _keep_beating(lock: Lock, done: threading.Event) -> None:
     while not done.wait(BEAT_S):
         with contextlib.suppress(OSError):  # a store that is away for a beat is asked again at the next
-            if storage.exists(uri):  # one that slept past its time has lost its claim, and leaves it so
-                _beat(uri)
+            lock.beat()
 
 
 def _beat(uri: str) -> None:

@@ -208,7 +208,8 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
         console.print("corpus: the docstrings of installed packages; text of your tasks' own kind (--corpus) is better")
     for each in (corpus, *named.values()):
         if each and each.left_out:
-            console.print(f"corpus {escape(each.uri)}: without {escape(', '.join(each.left_out))}, which are about it")
+            name, about = escape(storage.shown(each.uri)), escape(", ".join(each.left_out))
+            console.print(f"corpus {name}: without {about}, which are about it")
     return Flow(
         execution=workers.execution(place),
         corpus=corpus,

@@ -10,6 +10,7 @@ import numpy as np
 
 from tlm_ray.retrieval.methods import Method, method_named
 from tlm_ray.runs.recipe import Recipe
+from tlm_ray.storage import shown
 from tlm_ray.training.schedules import Schedule
 
 Point = Mapping[str, Any]  # a value for each path
@@ -115,7 +116,7 @@ class Space:
             return value
         short = [label_of(each) for each in values]
         own = label_of(value)
-        return own if short.count(own) == 1 else repr(value)  # two settings of one method, say
+        return own if short.count(own) == 1 else shown(repr(value))  # two settings of one method, say
 
     def point(self, labels: Mapping[str, Any]) -> Point | None:
         """Return the point of some labels, None if it is not in the space."""
@@ -133,16 +134,21 @@ class Space:
 
 
 def label_of(value: Any) -> Any:
-    """Return a value as a table shows it: a number or a word; of an object its name, if that says all."""
+    """Return a value as a table shows it: a number or a word; of an object its name, if that says all.
+
+    A location that it holds is told without credentials: labels are kept in files.
+    """
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str | int | float):
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, int | float):
         return value
     if isinstance(value, list | tuple):
         return "+".join(str(label_of(each)) for each in value)
     name = getattr(value, "name", "")
     plain = isinstance(value, Method) or not is_dataclass(value) or value == _default(type(value))
-    return name if name and plain else repr(value)
+    return name if name and plain else shown(repr(value))
 
 
 def _turn(path: str) -> tuple[int, bool]:

@@ -13,6 +13,7 @@ from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipe_options import Mixture, TrainingOptions
 from tlm_ray.runs.rows import Training
+from tlm_ray.storage import shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Table(TrainingOptions, ABC):
         names = dict.fromkeys(name for own in rows.values() for name in own)
         plain = [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in tasks]
         return plain + [
-            Training(row=name, task=task, recipe=rows[task][name], seed=seed)
+            Training(row=shown(name), task=task, recipe=rows[task][name], seed=seed)
             for name in names
             for task in tasks
             if name in rows[task]

@@ -27,6 +27,7 @@ from tlm_ray.storage.locations import (
     open_filesystem,
     shown,
     sibling,
+    without_credentials,
     without_query,
 )
 from tlm_ray.storage.pieces import read_piece, write_pieces
@@ -67,6 +68,7 @@ __all__ = [
     "sibling",
     "table_from_bytes",
     "table_to_bytes",
+    "without_credentials",
     "without_query",
     "write_bytes",
     "write_joined",

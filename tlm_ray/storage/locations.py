@@ -109,9 +109,19 @@ def sibling(uri: str, path: str) -> str:
         path = quote(path)
     if split.scheme == "file":
         return urlunsplit(split._replace(path=path))
-    netloc = split.netloc.split("@")[0] + "@" if "@" in split.netloc else ""
+    credentials, at, _ = split.netloc.rpartition("@")  # the last one: a password may hold others
     bucket, _, key = path.partition("/")
-    return urlunsplit(split._replace(netloc=netloc + bucket, path="/" + key))
+    return urlunsplit(split._replace(netloc=credentials + at + bucket, path="/" + key))
+
+
+def without_credentials(uri: str) -> str:
+    """Return a location as files keep it: the same for any user, password and options that hold credentials."""
+    split = urlsplit(str(uri))
+    if len(split.scheme) < 2:
+        return str(uri)
+    names = re.compile(SECRETS, re.IGNORECASE)
+    options = [option for option in split.query.split("&") if not names.fullmatch(option.partition("=")[0])]
+    return urlunsplit(split._replace(netloc=split.netloc.rpartition("@")[2], query="&".join(options)))
 
 
 def shown(text: str) -> str:

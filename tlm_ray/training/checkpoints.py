@@ -162,7 +162,7 @@ class Checkpoints:
             try:
                 read_checkpoint(folder)
             except DamagedCheckpoint as error:
-                damaged.append(str(error))
+                damaged.append(storage.shown(str(error)))  # it comes to stand in the record
             else:
                 return folder, damaged
         return None, damaged

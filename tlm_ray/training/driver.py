@@ -32,7 +32,8 @@ def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, An
         train = _alone if workers_of(job) == 1 else _together
         facts = train(job)
         while MOVES in facts:  # to a node that stays; no failure, so that it may happen any number of times
-            console.print(f"  {job.folder}: leaves a node that is about to go, at step {facts[MOVES]:,}", style="dim")
+            folder = storage.shown(job.folder)
+            console.print(f"  {folder}: leaves a node that is about to go, at step {facts[MOVES]:,}", style="dim")
             facts = train(job)
     if STOPPED in facts:
         raise TrainingStopped(facts[STOPPED])

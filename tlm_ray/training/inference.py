@@ -64,7 +64,7 @@ def predict_texts(
     made_of = {
         "model": files_of if len(models) > 1 else files_of[0],
         "columns": list(columns),
-        "texts": [[file.uri, file.size, file.modified_ns] for file in files],
+        "texts": [[storage.without_credentials(file.uri), file.size, file.modified_ns] for file in files],
         "precision": precision,
     }
     _claim(out, made_of)
@@ -260,12 +260,21 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
     """Note what the predictions are made of, or hold it against the note of before."""
     uri = storage.join(out, RECORD)
     if storage.exists(uri):
-        if storage.read_json(uri) != made_of:
+        before = storage.read_json(uri)
+        if _as_written_now(before) != made_of:
             raise ValueError(
                 f"out {out!r}: holds predictions of another model, other texts or another precision; give another "
                 "folder"
             )
+        if before != made_of:
+            storage.write_json(uri, made_of)
     elif storage.exists(out) and list_files(out, missing_ok=True):
         raise ValueError(f"out {out!r}: holds other files; give another folder")
     else:
         storage.write_json(uri, made_of)
+
+
+def _as_written_now(made_of: dict[str, Any]) -> dict[str, Any]:
+    """Return a note of a version that kept locations with their credentials as it is written since."""
+    texts = [[storage.without_credentials(uri), *stamp] for uri, *stamp in made_of.get("texts", [])]
+    return made_of | {"texts": texts}
