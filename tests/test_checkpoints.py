@@ -126,7 +126,7 @@ DAMAGES = [
     for name in ("model.safetensors", "optimizer.safetensors", "best.safetensors")
     for damage, said in (
         ("truncated", r"has [\d,]+ bytes instead of [\d,]+"),
-        ("one bit", "is not as it was written"),
+        ("one bit", "is corrupt"),
         ("missing", "is missing"),
     )
 ]

@@ -77,7 +77,7 @@ def test_a_small_vocabulary_fills_some_columns_and_none_is_refused():
     rows = Blocks(np.array([2, 3, 4, 2, 4, 3, 3, 2], np.int32), np.array([0, 3, 6, 8]))
     found = count([rows], Counts(least=1), **SIZE).embeddings
     assert found[2:5].any(axis=1).all() and found[:, :3].any() and not found[:, 3:].any()
-    with pytest.raises(ValueError, match="no two tokens of the text stand beside each other"):
+    with pytest.raises(ValueError, match="the text has no two adjacent tokens"):
         count([Blocks(np.array([2, 3], np.int32), np.arange(3))], Counts(), **SIZE)
 
 

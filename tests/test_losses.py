@@ -64,7 +64,7 @@ def test_weightings_of_a_task_batch(weighting, labels):
 def test_general_text_has_no_labels_to_learn():
     blocks = Blocks(np.arange(5, 13, dtype=np.int32), np.array([0, 4, 8]))
     stream = Stream(name="general", number=0, blocks=blocks, loss=text_loss((Labels(),)), batch_rows=1, seed=0)
-    with pytest.raises(ValueError, match="labels: these rows have none"):
+    with pytest.raises(ValueError, match="labels: these rows have no labels"):
         Batches(streams=(stream,), mixer=Cycle(None), vocabulary=WORDS, seed=0).batch(0)
 
 

@@ -129,11 +129,11 @@ def test_another_share_and_other_fates_are_kept(share):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"share": 0.0}, "masking share 0.0: must lie above 0 and be at most 1"),
+        ({"share": 0.0}, "masking share 0.0: must be above 0 and at most 1"),
         ({"share": 1.1}, "masking share 1.1: must lie"),
         ({"share": float("nan")}, "masking share nan: must lie"),
-        ({"masked": -0.1}, "masked -0.1 and random 0.1: two shares, together at most 1"),
-        ({"masked": 0.9, "random": 0.2}, "masked 0.9 and random 0.2: two shares"),
+        ({"masked": -0.1}, "masked -0.1 and random 0.1: must be 0 or more and sum to at most 1"),
+        ({"masked": 0.9, "random": 0.2}, "masked 0.9 and random 0.2: must be 0 or more and sum"),
     ],
 )
 def test_shares_that_cannot_be_are_named(wrong, message):

@@ -127,5 +127,5 @@ def test_an_encoder_that_adds_a_bias_by_position_is_refused(packed):
     cpu.register()
     packing.register()
     encoder.set_attn_implementation(packing.ATTENTION if packed else cpu.ATTENTION)
-    with pytest.raises(ValueError, match="adds a bias by position"):
+    with pytest.raises(ValueError, match="adds a position bias"):
         encoder(torch.arange(6)[None])

@@ -260,7 +260,7 @@ def test_an_index_of_the_queries_terms_alone_finds_the_same(real):
 def test_merge_refuses_what_it_cannot_merge(real):
     part = search(real, ["generator"], k=2)
     for parts, offsets in (([], []), ([part], [0, 5])):
-        with pytest.raises(ValueError, match="give one offset for each of one or more parts"):
+        with pytest.raises(ValueError, match="give one or more parts, and one offset per part"):
             merge(parts, offsets=offsets, k=2)
     with pytest.raises(ValueError, match="k 0: must be a whole number of 1 or more"):
         merge([part], offsets=[0], k=0)

@@ -61,20 +61,20 @@ def test_damage_is_named(folder, name, damage):
     file.unlink()
     if damage != "remove":
         file.write_bytes(data)
-    with pytest.raises(ValueError, match=f"{re.escape(str(file))}' is damaged.*build the index again"):
+    with pytest.raises(ValueError, match=f"{re.escape(str(file))}' is corrupt.*build the index again"):
         read_index(str(folder))
 
 
 def test_a_folder_without_a_record_holds_no_index(folder):
     (folder / "record.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no index at .*record.json is not there"):
+    with pytest.raises(FileNotFoundError, match=r"no index at .*record.json is missing"):
         read_index(str(folder))
 
 
 @pytest.mark.parametrize("record", [{}, {"format": 99}])
 def test_another_format_is_refused(folder, record):
     storage.write_record(str(folder / "record.json"), record)
-    with pytest.raises(ValueError, match="not the record of an index of format 3"):
+    with pytest.raises(ValueError, match="not an index record of format 3"):
         read_index(str(folder))
 
 

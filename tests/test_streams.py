@@ -58,9 +58,9 @@ def test_tasks_take_turns_behind_the_general_batches():
 @pytest.mark.parametrize(
     ("streams", "message"),
     [
-        ([{"name": "a", "number": 1}, {"name": "a", "number": 2}], r"streams: names \['a', 'a'\]; give each its own"),
-        ([{"name": "a", "number": 1}, {"name": "b", "number": 1}], r"streams: numbers \[1, 1\]; give each its own"),
-        ([{"name": "a", "lengths": []}], "stream 'a': it has no rows to train on"),
+        ([{"name": "a", "number": 1}, {"name": "a", "number": 2}], r"streams: names \['a', 'a'\]: must be unique"),
+        ([{"name": "a", "number": 1}, {"name": "b", "number": 1}], r"streams: numbers \[1, 1\]: must be unique"),
+        ([{"name": "a", "lengths": []}], "stream 'a': it has no rows; give it at least one"),
     ],
 )
 def test_streams_that_cannot_be_told_apart_or_are_empty_are_refused(streams, message):

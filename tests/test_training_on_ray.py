@@ -123,8 +123,8 @@ def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are
     for file in (before, newest):
         os.truncate(file, 1000)
     message = (
-        rf"{folder}/checkpoints: no checkpoint is whole \({newest} has 1,000 bytes instead of {len(whole):,}; {before} "
-        rf"has 1,000 bytes instead of {len(whole):,}\); delete this folder to train anew"
+        rf"{folder}/checkpoints: all are corrupt \({newest} has 1,000 bytes instead of {len(whole):,}; {before} "
+        rf"has 1,000 bytes instead of {len(whole):,}\); delete this folder to start over"
     )
     with pytest.raises(TrainingStopped, match=message):
         train(data, root, long_recipe())
@@ -180,7 +180,7 @@ def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
     tracker.attach([f"{tmp_path}/absent"])
     tracker.finish({})
     assert facts["steps"] == STAGE_ONE.steps
-    assert capsys.readouterr().out.count("going on without it") == 1
+    assert capsys.readouterr().out.count("continuing without it") == 1
 
 
 def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data, tmp_path):

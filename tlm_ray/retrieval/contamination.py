@@ -1,7 +1,7 @@
-"""Passages that would leak a dev or test text: equal to one, or sharing a run of 13 words with one.
+"""Detect passages that leak a dev or test text: equal to one, or sharing a run of 13 words with one.
 
-The run length is the one that GPT-3's and later contamination studies use. Words are compared by hash: 64 bits make a
-false alarm among 10^9 windows against 10^7 evaluation windows about a one in 2,000 event, and its cost is one passage.
+GPT-3's and later contamination studies use this run length. Runs are compared by 64-bit hashes: a false positive among
+10^9 windows against 10^7 evaluation windows has a probability of 1 in 2,000, and costs one passage.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
 
 RUN_WORDS = 13
-# Odd multipliers of a polynomial hash, one per place in the window; fixed, so that results do not depend on a process.
+# Odd multipliers of a polynomial hash, one per position in the window; fixed, so that all processes agree.
 PLACES = np.random.Generator(np.random.Philox(13)).integers(0, 2**63, RUN_WORDS, dtype=np.uint64) * 2 + 1
-SIEVE_BITS = 24  # 16 MB of flags by a hash's high bits turn most windows away before they are looked up
+SIEVE_BITS = 24  # 16 MB of flags by a hash's high bits exclude most windows before the lookup
 
 
 class Contamination:
-    """The runs of words that passages must not share: built from dev and test texts, then asked shard by shard."""
+    """The runs of words that passages must not share, from dev and test texts; applied shard by shard."""
 
     def __init__(self, texts: Sequence[str]):
         lexicon = Lexicon()
@@ -32,7 +32,7 @@ class Contamination:
         self.runs, self.whole = np.unique(hashes[:runs]), np.unique(hashes[len(hashes) - whole :])
 
     def find(self, texts: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """Return bool (len(texts),): True where a passage equals an evaluation text or shares a run with one."""
+        """Return bool (len(texts),): True if a passage equals an evaluation text or shares a run with one."""
         texts, lexicon = as_strings(texts), Lexicon()
         numbers, lengths = lexicon.read(texts)
         known = pc.index_in(lexicon.words(), value_set=self.words).fill_null(-1).to_numpy()
@@ -56,9 +56,9 @@ def _hash(numbers, start, stop):
 
 @compiled
 def _hash_texts(numbers, starts, ends, hashes):
-    """Write the hashes of all runs from the front and those of texts shorter than a run from the back; count both.
+    """Write hashes of all runs from the front, and of texts shorter than a run from the back; return both numbers.
 
-    numbers: int32 (tokens,), words' numbers. starts, ends: int64 (texts,), each text's tokens. hashes: uint64
+    numbers: int32 (tokens,), words' numbers. starts, ends: int64 (texts,), bounds of each text's tokens. hashes: uint64
     (tokens,), out.
     """
     runs = whole = 0
@@ -75,10 +75,10 @@ def _hash_texts(numbers, starts, ends, hashes):
 
 @compiled
 def _find(numbers, starts, ends, sieve, runs, whole, leaks):
-    """Mark the texts that hold one of the runs or are one of the whole texts.
+    """Mark the texts that contain one of the runs or equal one of the whole texts.
 
-    numbers: int32 (tokens,), words' numbers among the evaluation texts' words, -1 for none of them. starts, ends: int64
-    (texts,), each text's tokens. sieve: bool (2^SIEVE_BITS,), True at the high bits of a run's hash. runs, whole:
+    numbers: int32 (tokens,), word numbers among the evaluation texts' words, or -1. starts, ends: int64 (texts,),
+    bounds of each text's tokens. sieve: bool (2^SIEVE_BITS,), True at the high bits of a run's hash. runs, whole:
     uint64, sorted hashes of runs and of shorter texts. leaks: bool (texts,), out.
     """
     for text in range(len(starts)):
@@ -97,6 +97,6 @@ def _find(numbers, starts, ends, sieve, runs, whole, leaks):
 
 @compiled
 def _holds(keys, key):
-    """Say whether sorted keys, uint64, hold a key."""
+    """Return whether sorted keys, uint64, contain a key."""
     place = np.searchsorted(keys, key)
     return place < len(keys) and keys[place] == key

@@ -1,8 +1,8 @@
-"""The passages of a corpus with the largest keys, as many as another method chose: sorted in tasks of bounded memory.
+"""Select the passages with the largest keys, as many as another method chose, in tasks of bounded memory.
 
-    keys of each shard -> (deal, by ranges of keys) -> (sort, a task a range of keys) -> (unite) -> selection
+    keys of each shard -> (deal, by ranges of keys) -> (sort, a task per range of keys) -> (unite) -> selection
 
-Where the ranges of keys lie is told by a few keys of each shard, so the number of shards does not show.
+A sample of keys of each shard decides the ranges, and the number of shards never changes the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from tlm_ray.retrieval.selection import read_dropped, read_rank_counts, write_ch
 from tlm_ray.retrieval.shards import Shards
 from tlm_ray.retrieval.union_job import ranges_of, unite_ranges, write_span
 
-PROBES = 48  # keys, or more, that a shard tells of twice its share of the drawn ones, and a third as many of the rest
+PROBES = 48  # minimum sample of keys per shard, from twice its share of the drawn ones; a third as many from the rest
 
 Keys = Callable[..., np.ndarray]
 
@@ -30,11 +30,11 @@ Keys = Callable[..., np.ndarray]
 def draw_largest(
     folder: str, passages: str, like: str, run: Search, *, keys: Keys, arguments: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Write the clean passages with the largest keys, as many as another selection has, as a selection; return facts.
+    """Write a selection of the uncontaminated passages with the largest keys, as many as `like` has; return facts.
 
-    like: the folder of that selection, whose ranks are handed out from the largest key on (at equal keys from the lower
-    id on), and whose contaminated passages are left out. keys: `keys(store, start, stop, *arguments)` returns the keys
-    of a range of passages, float64, which are the scores; `ray.put` references among the arguments arrive as values.
+    like: folder of another selection, whose contaminated passages are excluded. Its ranks are assigned in order of
+    descending keys (at equal keys, ascending ids). keys: `keys(store, start, stop, *arguments)` returns the keys of a
+    range of passages, float64, which become the scores. `ray.put` references among the arguments arrive as values.
     """
     store, ranks = PassageStore.open(passages), read_rank_counts(like)
     drawn = int(ranks.sum())
@@ -53,9 +53,9 @@ def draw_largest(
 
 
 def cut_points(told: Sequence[tuple[np.ndarray, np.ndarray]], drawn: int) -> np.ndarray:
-    """Return keys in descending order, float64, between which about a million lie; `drawn` or more reach the last one.
+    """Return bounds of key ranges, float64 descending, with about a million keys each and `drawn` or more in all.
 
-    told: of each shard some keys in descending order, float64, and how many of its keys reach each, int64.
+    told: per shard, a sample of keys in descending order, float64, and the number of its keys that reach each, int64.
     """
     keys = np.concatenate([some for some, _ in told])
     more = np.concatenate([np.diff(reach, prepend=0) for _, reach in told])
@@ -77,20 +77,20 @@ def _write_keys(
     keys: Keys,
     *arguments: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write a shard's ids and keys, the largest first, and no more than are drawn; tell a few of the keys."""
+    """Write a shard's ids and keys, largest first, at most as many as are drawn; return a sample of the keys."""
     ids, found = np.arange(item["start"], item["stop"]), keys(store, item["start"], item["stop"], *arguments)
     clean = ~np.isin(ids, dropped)
     ids, found = ids[clean], found[clean]
     order = np.lexsort((ids, -found))[:drawn]
     storage.write_table(_keys_file(work, item["shard"]), pa.table({"id": ids[order], "key": found[order]}))
-    many = max(PROBES, 5 * drawn // places)  # so that ranges of keys may end where they should
+    many = max(PROBES, 5 * drawn // places)  # so that ranges of keys get good bounds
     return probes(found[order], share=drawn * (item["stop"] - item["start"]) / len(store), many=many)
 
 
 def probes(keys: np.ndarray, *, share: float, many: int = PROBES) -> tuple[np.ndarray, np.ndarray]:
-    """Return some of a shard's keys, which are in descending order, and how many reach each, the last one included.
+    """Return a sample of a shard's keys, which must be descending, and the number of keys that reach each.
 
-    share: how many of them are drawn if all shards are alike. many: keys to tell of twice as many.
+    share: the number of keys drawn if all shards are alike. many: sample size among twice as many keys.
     """
     if not len(keys):
         return keys, np.zeros(0, np.int64)
@@ -101,7 +101,7 @@ def probes(keys: np.ndarray, *, share: float, many: int = PROBES) -> tuple[np.nd
 
 
 def _deal(item: dict[str, int], work: str, cuts: np.ndarray) -> list[int]:
-    """Leave a shard's keys for each range of keys; return how many these are."""
+    """Write a shard's keys, a piece per range of keys; return their numbers."""
     table = storage.read_table(_keys_file(work, item["shard"]))
     bounds = [0, *np.searchsorted(-table["key"].to_numpy(), -cuts, side="right").tolist()]
     tables = [table.slice(a, b - a) for a, b in pairwise(bounds)]
@@ -110,7 +110,7 @@ def _deal(item: dict[str, int], work: str, cuts: np.ndarray) -> list[int]:
 
 
 def _sort(item: dict[str, int], work: str, shards: int, ranks: np.ndarray, ranges: Shards) -> None:
-    """Hand out the ranks in a range of keys, and leave what was drawn of each range of passages."""
+    """Assign the ranks in a range of keys, and write the drawn passages, a piece per range of passages."""
     table = pa.concat_tables(storage.read_piece(_dealt_file(work, shard), item["span"]) for shard in range(shards))
     ids, keys = table["id"].to_numpy(), table["key"].to_numpy()
     order = np.lexsort((ids, -keys))[: max(0, int(ranks.sum()) - item["first"])]

@@ -1,7 +1,7 @@
-"""The selection: each retrieved passage once, with its text, its best rank and the query that gave it.
+"""Write and read selections: each retrieved passage once, with its text, best rank and query.
 
-It lies in parts of equally many passages, sorted by rank, then passage id, over all of them; tasks of bounded memory
-write them, whatever the selection's size:
+A selection has parts of equally many passages, globally sorted by rank, then passage id. Tasks of bounded memory write
+it, whatever its size:
 
     chosen passages of a range of ids -> (gather their texts) -> (arrange each part)
 """
@@ -26,18 +26,18 @@ from tlm_ray.retrieval.union_job import chosen_file, cut, ranges_of
 PARTS = "selection.json"
 DROPPED = "dropped.arrow"
 COLUMNS = ["passage", "text", "rank", "score", "query", "source"]
-PART_ROWS = 1 << 16  # passages of a part: 40 MB of text at 600 characters each
+PART_ROWS = 1 << 16  # passages per part: 40 MB of text at 600 characters each
 PIECE_BYTES = 1 << 28  # of text taken at once
-SOURCES = 20  # whose passages a record counts: those with most
+SOURCES = 20  # sources to list in a record: those with most passages
 
 
 @dataclass(frozen=True)
 class SelectionStore:
-    """The selection of a finished stage, read part by part."""
+    """The selection of a finished stage, readable part by part."""
 
     folder: str
     rows: Sequence[int]
-    """passages of each part"""
+    """number of passages per part"""
 
     @classmethod
     def open(cls, folder: str) -> "SelectionStore":
@@ -49,20 +49,20 @@ class SelectionStore:
 
     @property
     def files(self) -> list[str]:
-        """Where the parts lie: tables of passage, text, rank, score, query and source."""
+        """The locations of the parts: tables of passage, text, rank, score, query and source."""
         return [_part_file(self.folder, part) for part in range(len(self.rows))]
 
     def read(self) -> pa.Table:
-        """Return all passages; memory-mapped where they are local, else in memory."""
+        """Return all passages; memory-mapped if local, else in memory."""
         return pa.concat_tables(map(storage.read_table, self.files))
 
 
 def write_chosen(
     folder: str, work: str, store: PassageStore, ranges: Shards, counts: Sequence[np.ndarray], run: Search
 ) -> dict[str, Any]:
-    """Write the selection of what the `chosen_file` of each range holds; return facts.
+    """Write the selection of the passages in each range's `chosen_file`; return facts.
 
-    work: where these lie, within the folder's WORK. counts: of each range, int64, by rank.
+    work: folder of these files, within the selection's WORK. counts: passages per range and rank, int64.
     """
     first, rows = _first_rows(counts)
     parts = [{"part": part} for part in range(max(1, -(-rows // PART_ROWS)))]
@@ -75,13 +75,13 @@ def write_chosen(
 
 
 def write_selection(folder: str, store: PassageStore, selection: Selection, run: Search) -> dict[str, Any]:
-    """Write passages, each once, with their texts as a selection; return facts.
+    """Write distinct passages with their texts as a selection; return facts.
 
-    ValueError names an id that is no passage's.
+    ValueError names an unknown passage id.
     """
     outside = selection.passages[(selection.passages < 0) | (selection.passages >= len(store))]
     if len(outside):
-        raise ValueError(f"passage {outside[0]}: the corpus has the passages 0 to {len(store) - 1:,}; give their ids")
+        raise ValueError(f"passage {outside[0]}: unknown id; the corpus has passages 0 to {len(store) - 1:,}")
     work, ranges = storage.join(folder, WORK), ranges_of(len(store), places=len(selection.ranks), workers=run.workers)
     parts = [part.sorted() for part in cut(selection, ranges)]
     for number, part in enumerate(parts):
@@ -90,7 +90,7 @@ def write_selection(folder: str, store: PassageStore, selection: Selection, run:
 
 
 def write_texts(folder: str, table: pa.Table) -> dict[str, Any]:
-    """Write texts that somebody else chose (passage, text, rank, source), in their order; return facts."""
+    """Write externally retrieved texts (passage, text, rank, source), in order; return facts."""
     nobody, unknown = np.full(len(table), -1, np.int64), np.zeros(len(table), np.float32)
     table = table.append_column("score", pa.array(unknown)).append_column("query", pa.array(nobody))
     starts = range(0, max(1, len(table)), PART_ROWS)
@@ -101,28 +101,28 @@ def write_texts(folder: str, table: pa.Table) -> dict[str, Any]:
 def write_drawn(
     folder: str, store: PassageStore, drawn: np.ndarray, ranks: np.ndarray, scores: np.ndarray, run: Search
 ) -> dict[str, Any]:
-    """Write passages that no single query chose as a selection; return facts.
+    """Write passages without a query as a selection; return facts.
 
-    drawn: int64, passage ids. ranks: int32, and scores: float, one for each of them.
+    drawn: int64, passage ids. ranks: int32, and scores: float, one per passage.
     """
     nobody = np.full(len(drawn), -1, np.int64)
     return write_selection(folder, store, Selection(drawn, ranks, scores.astype(np.float32), nobody), run)
 
 
 def read_rank_counts(folder: str) -> np.ndarray:
-    """Return how many passages of a method's selection have each rank, int64."""
+    """Return the number of passages per rank in a method's selection, int64."""
     return np.array(storage.read_record(storage.join(folder, PARTS))["ranks"], np.int64)
 
 
 def read_dropped(folder: str) -> np.ndarray:
-    """Return the ids of the passages that a method left out as contaminated, int64."""
+    """Return the ids of the passages that a method excluded as contaminated, int64."""
     return storage.read_table(storage.join(folder, DROPPED))["passage"].to_numpy()
 
 
 def _first_rows(counts: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return the selection's row of the first passage of each rank in each range, int64 (ranges, ranks), and its rows.
+    """Return the first row of each rank of each range, int64 (ranges, ranks), and the number of rows.
 
-    The selection goes rank by rank, in each from range to range.
+    Rows of a selection are ordered by rank, then range.
     """
     by_rank = np.zeros((max(map(len, counts)), len(counts)), np.int64)
     for number, count in enumerate(counts):
@@ -132,13 +132,15 @@ def _first_rows(counts: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
 
 
 def _gather(item: dict[str, Any], store: PassageStore, work: str, part_rows: int, parts: int) -> None:
-    """Read the texts of one range's chosen passages, and leave what belongs to each part of the selection."""
+    """Read the texts of one range's chosen passages, and write a piece for each part of the selection."""
     chosen = Selection.from_table(storage.read_table(chosen_file(work, item["shard"])))
     ordered = np.sort(chosen.passages)
     table = take_rows(_texts(store, item, ordered), np.searchsorted(ordered, chosen.passages))
     for name, values in (("passage", "passages"), ("rank", "ranks"), ("score", "scores"), ("query", "queries")):
         table = table.append_column(name, pa.array(getattr(chosen, values)))
-    place = np.arange(len(chosen.ranks)) - np.searchsorted(chosen.ranks, chosen.ranks)  # among those of its rank
+    place = np.arange(len(chosen.ranks)) - np.searchsorted(
+        chosen.ranks, chosen.ranks
+    )  # position among passages of the same rank
     part = (item["first"][chosen.ranks] + place) // part_rows
     bounds = np.searchsorted(part, np.arange(parts + 1))
     tables = (table.slice(a, b - a) for a, b in pairwise(bounds.tolist()))
@@ -146,7 +148,7 @@ def _gather(item: dict[str, Any], store: PassageStore, work: str, part_rows: int
 
 
 def _texts(store: PassageStore, item: dict[str, Any], passages: np.ndarray) -> pa.Table:
-    """Return text and source of some passages of a range, int64 in ascending order."""
+    """Return text and source of some passages of a range; passages: int64 ascending."""
     found = [store.read(0, 0, ("text", "source"))]
     for start in range(item["start"], item["stop"], SHARD_PASSAGES):
         stop = min(start + SHARD_PASSAGES, item["stop"])
@@ -157,7 +159,7 @@ def _texts(store: PassageStore, item: dict[str, Any], passages: np.ndarray) -> p
 
 
 def _arrange(item: dict[str, int], folder: str, work: str, ranges: int) -> dict[str, Any]:
-    """Write one part of the selection from what every range has of it."""
+    """Write one part of the selection from the pieces of all ranges."""
     table = pa.concat_tables(storage.read_piece(_texts_file(work, number), item["part"]) for number in range(ranges))
     order = np.lexsort((table["passage"].to_numpy(), table["rank"].to_numpy()))
     return _write_part(folder, item["part"], take_rows(table, order))
@@ -171,7 +173,7 @@ def _write_part(folder: str, part: int, table: pa.Table) -> dict[str, Any]:
 
 
 def _finish(folder: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Write the list of parts; return facts of all."""
+    """Write the list of parts; return facts of the whole selection."""
     ranks, rank_bytes = (_sum([part[name] for part in made]) for name in ("ranks", "rank_bytes"))
     rows = [int(part["ranks"].sum()) for part in made]
     storage.write_record(storage.join(folder, PARTS), {"rows": rows, "ranks": ranks.tolist()})
@@ -187,7 +189,7 @@ def _finish(folder: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sum(counts: Sequence[np.ndarray]) -> np.ndarray:
-    """Add up arrays of int64 of different lengths, as if the shorter ones went on with zeros."""
+    """Add int64 arrays of different lengths, padded with zeros."""
     total = np.zeros(max(map(len, counts)), np.int64)
     for count in counts:
         total[: len(count)] += count
@@ -203,9 +205,9 @@ def _texts_file(work: str, number: int) -> str:
 
 
 def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    """Return some rows of a table, int64 in any order, whose strings together may be larger than 2 GiB.
+    """Return some rows of a table, in any order, even if their strings exceed 2 GiB; rows: int64.
 
-    Arrow's own `take` joins all strings of a column in one array, of 2 GiB at most.
+    Arrow's own `take` joins all strings of a column into one array of at most 2 GiB.
     """
     strings = [name for name in table.column_names if pa.types.is_string(table.schema.field(name).type)]
     sizes = sum((pc.binary_length(table[name]).fill_null(0).to_numpy() for name in strings), np.zeros(len(table), int))
@@ -216,7 +218,7 @@ def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
 
 
 def _take_piece(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    """Take rows whose strings fit one array: chunk by chunk in ascending order, then in the order asked for."""
+    """Take rows whose strings fit one array: chunk by chunk in ascending order, then reordered."""
     order = np.argsort(rows, kind="stable")
     taken = pa.Table.from_batches(_take_batches(table, rows[order]), table.schema).combine_chunks()
     return taken.take(np.argsort(order))

@@ -1,27 +1,29 @@
-"""The ranges of passage ids that a corpus is worked on in."""
+"""Divide a corpus into shards: ranges of passage ids."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-SHARD_PASSAGES = 50_000  # ten million on two workers, 200 shards, stayed below 3.2 GiB in all
-MOST_PASSAGES = 2**32  # an id and a score fit a key of 64 bits
+SHARD_PASSAGES = 50_000  # with ten million passages, two workers and 200 shards stayed below 3.2 GiB in total
+MOST_PASSAGES = 2**32  # so that an id and a score fit a key of 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """Equal ranges of passage ids; an execution setting."""
+    """Equal ranges of passage ids; an execution setting that never changes results."""
 
     passages: int
-    """of the whole corpus"""
+    """number of passages in the corpus"""
     count: int
     """ranges"""
 
     @classmethod
     def of(cls, passages: int, *, shards: int, workers: int) -> "Shards":
-        """Cut into `shards` ranges; 0 means one of about 50,000 passages, at least one per worker."""
+        """Divide into `shards` ranges; 0 means ranges of about 50,000 passages, at least one per worker."""
         if passages >= MOST_PASSAGES:
-            raise ValueError(f"corpus of {passages:,} passages: at most {MOST_PASSAGES - 1:,}; search it in two halves")
+            raise ValueError(
+                f"corpus of {passages:,} passages: at most {MOST_PASSAGES - 1:,} are allowed; search it in two halves"
+            )
         count = shards or max(workers, -(-passages // SHARD_PASSAGES))
         return cls(passages=passages, count=max(1, min(count, passages)))
 
@@ -31,7 +33,7 @@ class Shards:
 
 
 def items_within(ranges: Iterable[Sequence[int]]) -> list[dict[str, int]]:
-    """Cut ranges of ids, none empty, into such of at most 50,000; list these as items for `parallel.each`."""
+    """Divide non-empty ranges of ids into ranges of at most 50,000; list these as items for `parallel.each`."""
     pieces = ((start, stop, -(-(stop - start) // SHARD_PASSAGES)) for start, stop in ranges)
     return _items(
         both

@@ -1,9 +1,10 @@
-"""From what each shard found to what all queries chose, in tasks of bounded memory: nothing of it passes the driver.
+"""Merge the shards' results and unite them over all queries, in tasks of bounded memory, without the driver.
 
-    shards -> (merge in groups) -> (merge, a task a span of queries) -> (unite, a task a range of passages) -> selection
+    shards -> (merge in groups) -> (merge, a task per span of queries) -> (unite, a task per range of passages) ->
+    selection
 
-What a task leaves for each of the next is a piece of its file. A search may keep more of each query's ranking than it
-chooses from: what `growing` needs when the corpus has grown.
+A task's output has a piece for each task of the next step. A search may keep longer rankings than it uses, which
+`growing` needs when the corpus grows.
 """
 
 from dataclasses import dataclass
@@ -19,48 +20,48 @@ from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings
 from tlm_ray.retrieval.engine.topk import Selection, TopK, best_ranks
 from tlm_ray.retrieval.shards import Shards
 
-PLACES = 1 << 20  # of rankings in a task, 40 bytes each while they are united
-FAN_IN = 64  # files of shards that are merged first
-MOST_FILES = 512  # that a span's task reads: of 20,000 shards it has 313 groups
-TEXTS = 1 << 18  # of chosen passages in a task: 160 MB, twice, at 600 characters each
+PLACES = 1 << 20  # ranking entries per task, 40 bytes each during the union
+FAN_IN = 64  # shard files merged per group
+MOST_FILES = 512  # files that a span's task reads: 20,000 shards make 313 groups
+TEXTS = 1 << 18  # chosen passages per task: 160 MB, twice, at 600 characters each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """Ranges of queries, whose rankings fit in a task each."""
+    """Ranges of queries, each with rankings that fit in one task."""
 
     queries: int
-    """of all ranges"""
+    """number of queries"""
     depth: int
-    """passages of each that are ranked"""
+    """ranked passages per query"""
     bounds: tuple[tuple[int, int], ...]
-    """first query of each range, and the one after its last"""
+    """first query and end (exclusive) of each range"""
 
     @classmethod
     def of(cls, queries: int, *, depth: int) -> "Spans":
-        """Cut so that a range has about a million rankings' places."""
+        """Divide so that a range has about a million ranking entries."""
         each = max(1, PLACES // depth)
         bounds = tuple((first, min(first + each, queries)) for first in range(0, queries, each))
         return cls(queries=queries, depth=depth, bounds=bounds)
 
     def pieces(self, found: Rankings) -> list[pa.Table]:
-        """Return a shard's rankings as a table for each span."""
+        """Return a shard's rankings as a table per span."""
         return [found.of_queries(*bounds).to_table() for bounds in self.bounds]
 
 
 def ranges_of(passages: int, *, places: int, workers: int) -> Shards:
-    """Cut the passages' ids into ranges, so that those of a range that may be chosen fit in a task; one a worker."""
+    """Divide passage ids into ranges, at least one per worker, so that a range's chosen passages fit in one task."""
     return Shards(passages=passages, count=max(1, min(passages, max(workers, -(-places // min(PLACES, TEXTS))))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What is kept of all rankings for the day that the corpus has grown."""
+    """Rankings to keep for when the corpus grows."""
 
     folder: str
     """where"""
     rest: np.ndarray
-    """float32 (queries,): a bound of the scores of passages that were not searched, 0 where all were"""
+    """float32 (queries,): upper bound of the scores of passages not searched, 0 if all were searched"""
 
 
 def unite(
@@ -74,10 +75,10 @@ def unite(
     workers: int,
     kept: Kept | None = None,
 ) -> list[np.ndarray]:
-    """Merge the shards' rankings and keep each passage once, with its best rank: a `chosen_file` for each range.
+    """Merge the shards' rankings and write each passage once, with its best rank: a `chosen_file` per range.
 
-    files: the shards' `shard_file`s. rows: int64 (queries,), the training row that each query stands for. depth:
-    passages that each query chooses. Returns how many passages of each range have each rank, int64.
+    files: the shards' `shard_file`s. rows: int64 (queries,), the training row of each query. depth: passages per query.
+    Returns the number of passages per range and rank, int64.
     """
     items = [{"span": i, "first": first, "last": last} for i, (first, last) in enumerate(spans.bounds)]
     read = (work, _merged_in_groups(work, files, spans, workers), spans, depth, ray.put(rows), ranges, kept)
@@ -86,30 +87,30 @@ def unite(
 
 
 def unite_ranges(work: str, spans: int, ranges: Shards, *, workers: int) -> list[np.ndarray]:
-    """Unite what `write_span` wrote of each span: a `chosen_file` for each range of passages.
+    """Unite the output of `write_span` for all spans: a `chosen_file` per range of passages.
 
-    Returns how many passages of each range have each rank, int64.
+    Returns the number of passages per range and rank, int64.
     """
     return parallel.ray_tasks(ranges.items(), _unite_range, arguments=(work, spans), workers=workers, title="unite")
 
 
 def write_span(work: str, span: int, chosen: Selection, ranges: Shards) -> None:
-    """Leave what one task chose of each range of passages."""
+    """Write one task's chosen passages, a piece per range."""
     storage.write_pieces(_span_file(work, span), (part.to_table() for part in cut(chosen, ranges)))
 
 
 def shard_file(work: str, shard: int) -> str:
-    """Return where the rankings of a shard lie, a piece for each span."""
+    """Return the location of a shard's rankings, a piece per span."""
     return storage.join(work, f"shard-{shard:05d}.pieces")
 
 
 def chosen_file(work: str, number: int) -> str:
-    """Return where the chosen passages of a range lie, sorted, without their texts."""
+    """Return the location of a range's chosen passages, sorted, without texts."""
     return storage.join(work, f"chosen-{number:05d}.arrow")
 
 
 def kept_file(folder: str, span: int, spans: Spans) -> str:
-    """Return where a selection keeps the rankings of a span's queries: ids, scores and what no other score exceeds."""
+    """Return the location of a span's kept rankings: ids, scores and an upper bound of all other scores."""
     return storage.join(folder, "rankings", f"{spans.depth}-{span:05d}-of-{len(spans.bounds):05d}.arrow")
 
 
@@ -118,7 +119,7 @@ def _span_file(work: str, span: int) -> str:
 
 
 def _merged_in_groups(work: str, files: list[str], spans: Spans, workers: int) -> list[str]:
-    """Return files of fewer rankings, where there are many: those of some shards merged, in as many tasks as groups."""
+    """Merge many shard files into fewer, in one task per group; return the new files."""
     if len(files) <= MOST_FILES:
         return files
     groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
@@ -127,7 +128,7 @@ def _merged_in_groups(work: str, files: list[str], spans: Spans, workers: int) -
 
 
 def _merge_group(item: dict[str, Any], spans: Spans) -> str:
-    """Merge the rankings of some shards, span by span; return the file that holds them."""
+    """Merge the rankings of some shards, span by span; return the new file."""
     tables = (
         Rankings.of(merged(item["files"], span, queries=last - first, k=spans.depth)).to_table()
         for span, (first, last) in enumerate(spans.bounds)
@@ -137,7 +138,7 @@ def _merge_group(item: dict[str, Any], spans: Spans) -> str:
 
 
 def merged(files: list[str], span: int, *, queries: int, k: int) -> TopK:
-    """Merge what the files of shards hold of one span of queries."""
+    """Merge the rankings of one span of queries from shard files."""
     read = (storage.read_piece(file, span) for file in files)
     return merge_rankings(map(Rankings.from_table, read), queries=queries, k=k)
 
@@ -152,7 +153,7 @@ def _merge_span(
     ranges: Shards,
     kept: Kept | None,
 ) -> None:
-    """Merge the rankings of some queries, and leave what they chose of each range of passages."""
+    """Merge the rankings of some queries, and write their chosen passages, a piece per range."""
     span, mine = item["span"], slice(item["first"], item["last"])
     top = merged(files, span, queries=item["last"] - item["first"], k=spans.depth)
     if kept is not None:
@@ -165,9 +166,9 @@ def _merge_span(
 
 
 def _unite_range(item: dict[str, int], work: str, spans: int) -> np.ndarray:
-    """Unite what all queries chose of one range of passages; return how many have each rank."""
+    """Unite all queries' choices in one range of passages; return the number of passages per rank."""
     chosen = Selection.of([])
-    for span in range(spans):  # one by one: all spans may have chosen the same passages
+    for span in range(spans):  # one by one, since all spans may have chosen the same passages
         more = Selection.from_table(storage.read_piece(_span_file(work, span), item["shard"]))
         chosen = Selection.of([chosen, more]).best()
     storage.write_table(chosen_file(work, item["shard"]), chosen.to_table())
@@ -175,7 +176,7 @@ def _unite_range(item: dict[str, int], work: str, spans: int) -> np.ndarray:
 
 
 def cut(chosen: Selection, ranges: Shards) -> list[Selection]:
-    """Return the passages of each range, by id."""
+    """Return the passages per range, by id."""
     ordered = chosen.take(np.argsort(chosen.passages, kind="stable"))
     bounds = np.searchsorted(ordered.passages, [item["start"] for item in ranges.items()] + [ranges.passages])
     return [ordered.take(slice(a, b)) for a, b in pairwise(bounds)]

@@ -1,6 +1,6 @@
-"""Averaged weights: the mean of the weights after each of the last steps, often better than any of them.
+"""Average the weights over the last steps, which is often better than any single step's weights.
 
-Source: Izmailov et al. 2018 (stochastic weight averaging), here under the falling rate of the schedule.
+Source: Izmailov et al. 2018 (stochastic weight averaging), here with the schedule's decaying rate.
 """
 
 from collections.abc import Iterator
@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 import torch
 
-MEAN = "mean_weight"  # an entry of a parameter's optimizer state, which checkpoints keep and shards share out
+MEAN = "mean_weight"  # an entry of a parameter's optimizer state, so that it is checkpointed and sharded
 
 
 class Average:
-    """The mean weights of a run's last steps; first: the number of the first of them."""
+    """The mean weights of a run's last steps; first: the first step to average."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, *, first: int):
         self.optimizer, self.first = optimizer, first
 
     @torch.no_grad()
     def add(self, step: int) -> None:
-        """Count the weights after a step whose gradients are still there; steps before the first count for nothing."""
+        """Add the weights after a step whose gradients still exist; steps before the first are ignored."""
         if step < self.first:
             return
         learned = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -32,7 +32,7 @@ class Average:
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Put the means in the place of the weights and these in theirs; called twice, it changes nothing."""
+        """Swap the weights with their means; a second call swaps them back."""
         for parameter, state in self.optimizer.state.items():
             if MEAN in state:
                 weight = parameter.detach().clone()
@@ -41,7 +41,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Lend the model with mean weights."""
+        """Use the mean weights within a block."""
         self.exchange()
         yield
         self.exchange()

@@ -1,4 +1,4 @@
-"""Batches: the rows of a step, prepared by the objectives of their stream, as a pure function of the step."""
+"""Make batches, prepared by the objectives of their stream, as a pure function of the step."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,40 +12,40 @@ from tlm_ray.training.mixers import Mixer
 from tlm_ray.training.objectives import Keys, Loss, Rows, Targets
 from tlm_ray.training.streams import Stream, check_streams
 
-# Batches are as wide as a multiple, so that few shapes of products occur, each of which a CPU makes and keeps a kernel
-# for: after 400 steps of `tiny` a training held 0.89 GB with 8 and 0.95 GB with 4, in no more time (3.5 and 1.5 tokens
-# of padding a row).
+# Widths are rounded up to a multiple, so that few shapes occur, for each of which oneDNN makes and caches a kernel
+# on CPUs. After 400 steps of `tiny` a training used 0.89 GB with 8 and 0.95 GB with 4, in equal time (3.5 and 1.5
+# padding tokens per row).
 WIDTH_TO = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One step's rows on one worker, padded."""
+    """The padded rows of one step on one worker."""
 
     stream: str
     loss: Loss
     tokens: np.ndarray
     """int64 (rows, length)"""
     attention: np.ndarray
-    """int64 (rows, length), 1 where there is a token"""
+    """int64 (rows, length), 1 for tokens, 0 for padding"""
     types: np.ndarray | None
-    """int64 (rows, length) token types; None where all are 0"""
+    """int64 (rows, length), token types; None if all are 0"""
     targets: Mapping[str, Targets]
-    """by the name of the objective"""
+    """by name of the objective"""
     tokens_total: int
     """tokens of the whole step, on all workers"""
     token_share: float
-    """tokens of the whole step in proportion to the mean of its stream's batches"""
+    """tokens of the whole step, relative to the mean of its stream"""
     real_tokens: int
     """tokens of this worker's rows, without padding"""
     is_idle: bool = False
-    """computed only because other workers compute: it counts for nothing"""
+    """computed only because other workers compute; it has no effect on the loss"""
 
     def parts(self, rows: int, *, at_least: int = 0) -> Iterator["Batch"]:
-        """Cut into parts of at most `rows` rows, each as wide as its longest; 0 leaves the batch whole.
+        """Split into parts of at most `rows` rows, each as wide as its longest row; 0 keeps the batch whole.
 
-        What counts the step goes on counting the whole step, so the parts' losses add up to the batch's. at_least:
-        parts to yield, the last of them idle where there are too few rows.
+        Counts of the step still count the whole step, so the parts' losses sum to the batch's. at_least: minimum number
+        of parts; extra parts are idle.
         """
         if not rows or rows >= len(self.tokens):
             parts = [self]
@@ -70,7 +70,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batches:
-    """The batches of a training: `batch(step)` for one worker of `world`; streams never mix in a batch."""
+    """The batches of a training: `batch(step)` for one worker of `world`; a batch is of one stream."""
 
     streams: tuple[Stream, ...]
     mixer: Mixer
@@ -112,12 +112,12 @@ class Batches:
         )
 
     def rows_of(self, rank: int) -> int:
-        """Count the rows of a step that a worker has; the first has the most."""
+        """Return a worker's number of rows in a step; the first worker has the most."""
         return len(range(rank, self.streams[0].batch_rows, self.world))
 
 
 class Prefetcher:
-    """Makes a step's batch in a thread while the step before it is trained on."""
+    """Prefetches the next step's batch in a thread."""
 
     def __init__(self, batches: Batches, steps: int):
         self.batches, self.steps = batches, steps
@@ -125,7 +125,7 @@ class Prefetcher:
         self.made: dict[int, Future[Batch]] = {}
 
     def batch(self, step: int) -> Batch:
-        """Return a step's batch; steps are asked for one after another."""
+        """Return a step's batch; call it for consecutive steps."""
         made = self.made.pop(step, None) or self.maker.submit(self.batches.batch, step)
         if step + 1 < self.steps:
             self.made[step + 1] = self.maker.submit(self.batches.batch, step + 1)
@@ -133,9 +133,9 @@ class Prefetcher:
 
 
 def pad(blocks: Blocks, rows: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gather rows into one rectangle: tokens and attention, int64 (rows, length), and each cell's flat place.
+    """Gather rows into padded arrays: tokens and attention, int64 (rows, length), and each cell's flat index.
 
-    The length is a multiple of WIDTH_TO, or that of the longest row of all blocks.
+    The length is a multiple of WIDTH_TO, but at most that of the longest block.
     """
     lengths = blocks.lengths[rows]
     width = _width(int(lengths.max()), most=blocks.longest)

@@ -1,7 +1,7 @@
-"""Token blocks: rows of token ids as training reads them, with the rank of the passage that they come from.
+"""Token blocks: rows of token ids for training, with the rank of the passage they come from.
 
-A table's `tokens` column is a list of int32; one flat array and its offsets are what the sampler works on, without a
-copy where the file is memory-mapped. Blocks are sorted by rank, so a smaller k is a prefix.
+A table's `tokens` column is a list of int32. The sampler uses its flat array and offsets, without copying a
+memory-mapped file. Blocks are sorted by rank, so a smaller k is a prefix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from tlm_ray import storage
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-CHUNK_TEXTS = 4096  # texts whose token ids are Python objects at a time, 28 bytes each
+CHUNK_TEXTS = 4096  # texts tokenised at once; their ids are Python objects of 28 bytes each
 GENERAL = pa.schema({"tokens": pa.large_list(pa.int32()), "rank": pa.int32()})
 
 
@@ -27,31 +27,31 @@ class Blocks:
     """Rows of token ids."""
 
     tokens: np.ndarray
-    """int32 (total,): all rows, one after another"""
+    """int32 (total,): all rows, concatenated"""
     offsets: np.ndarray
-    """int64 (rows + 1,): where each row begins in `tokens`, and the end"""
+    """int64 (rows + 1,): start of each row in `tokens`, and the end"""
     types: np.ndarray | None = None
-    """uint8 (total,): token types, or None where all are 0"""
+    """uint8 (total,): token types; None if all are 0"""
     ranks: np.ndarray | None = None
-    """int32 (rows,): of general blocks, the rank of the passage"""
+    """int32 (rows,): the rank of the passage, for general blocks"""
     labels: np.ndarray | None = None
-    """of task blocks, (rows,) int64 classes or float64 numbers, or (rows, classes) float32 probabilities"""
+    """labels of task blocks: (rows,) int64 classes or float64 numbers, or (rows, classes) float32 probabilities"""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row, int64 (rows,)."""
+        """The number of tokens per row, int64 (rows,)."""
         return np.diff(self.offsets)
 
     @cached_property
     def longest(self) -> int:
-        """Tokens of the longest row."""
+        """The number of tokens of the longest row."""
         return int(self.lengths.max())
 
     def cut(self, k: int) -> "Blocks":
-        """Keep the blocks whose passage has a rank below k; a prefix, because blocks are sorted by rank."""
+        """Return the blocks of passages with a rank below k, which are a prefix."""
         assert self.ranks is not None, "only general blocks carry ranks"
         rows = int(np.searchsorted(self.ranks, k, side="left"))
         return Blocks(self.tokens, self.offsets[: rows + 1], ranks=self.ranks[:rows])
@@ -67,7 +67,7 @@ def write_general_blocks(
 ) -> Blocks:
     """Tokenise ranked passages into blocks of at most `block_tokens`, special tokens included.
 
-    ranks: (texts,). A longer passage becomes several blocks of the same rank: no text is thrown away.
+    ranks: (texts,). A longer passage becomes several blocks of the same rank, so no text is lost.
     """
     ranks, parts = np.asarray(ranks, np.int32), []
     for chunk in _slices(len(texts)):
@@ -80,13 +80,13 @@ def write_general_blocks(
 
 
 def join_general_blocks(uri: str, parts: Sequence[str]) -> Blocks:
-    """Write the general blocks of several files as one, in their order; one file at a time is in memory."""
+    """Concatenate general blocks of several files, in order, with one file in memory at a time."""
     storage.write_joined(uri, GENERAL, map(storage.read_table, parts))
     return read_blocks(uri)
 
 
 def write_task_blocks(uri: str, split: pa.Table, tokenizer: "PreTrainedTokenizerBase", *, task_tokens: int) -> Blocks:
-    """Tokenise a task's split, one row per example, cut to `task_tokens` (the released code discards the rest)."""
+    """Tokenise a task's split, one row per example, truncated to `task_tokens` like in the released code."""
     options = {"truncation": True, "max_length": task_tokens, "return_attention_mask": False}
     paired, parts = any(split["text_pair"].to_pylist()), []
     for chunk in _slices(len(split)):
@@ -100,7 +100,7 @@ def write_task_blocks(uri: str, split: pa.Table, tokenizer: "PreTrainedTokenizer
 
 
 def write_blocks(uri: str, parts: Sequence[Blocks], labels: np.ndarray) -> None:
-    """Write the rows of several blocks one after another, with labels: (rows,), or probabilities, (rows, classes)."""
+    """Concatenate the rows of several blocks, with labels: (rows,), or probabilities, (rows, classes)."""
     tables = []
     for part in parts:
         table = _table(part.tokens[: part.offsets[-1]], part.offsets)
@@ -112,7 +112,7 @@ def write_blocks(uri: str, parts: Sequence[Blocks], labels: np.ndarray) -> None:
 
 
 def read_blocks(uri: str) -> Blocks:
-    """Open a table of blocks; memory-mapped where it is local."""
+    """Open a table of blocks; memory-mapped if it is local."""
     table = storage.read_table(uri)
     rows = _single(table["tokens"])
     offsets = rows.offsets.to_numpy()
@@ -129,7 +129,7 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """Return a column of numbers, (rows,), or of lists of equally many, (rows, many)."""
+    """Return a column of numbers, (rows,), or of lists of equal length, (rows, length)."""
     if not pa.types.is_fixed_size_list(column.type):
         return column.to_numpy()
     return column.flatten().to_numpy().reshape(len(column), -1)
@@ -149,7 +149,7 @@ def _table(tokens: np.ndarray, offsets: np.ndarray) -> pa.Table:
 
 
 def _flat(rows: list[list[int]], kind: type) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows' values one after another, and the offsets, int64 (rows + 1,), between which each lies."""
+    """Return the flat values of all rows, and their offsets, int64 (rows + 1,)."""
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     return np.fromiter(chain.from_iterable(rows), kind, count=offsets[-1]), offsets
 
@@ -157,14 +157,14 @@ def _flat(rows: list[list[int]], kind: type) -> tuple[np.ndarray, np.ndarray]:
 def _cut(
     tokens: np.ndarray, offsets: np.ndarray, tokenizer: "PreTrainedTokenizerBase", *, inside: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut each text into blocks of at most `inside` tokens and put [CLS] and [SEP] around them.
+    """Split each text into blocks of at most `inside` tokens, and add [CLS] and [SEP] to each.
 
-    Returns the blocks' tokens, their offsets, int64 (blocks + 1,), and the text of each, int64 (blocks,).
+    Returns the blocks' tokens, their offsets, int64 (blocks + 1,), and each block's text, int64 (blocks,).
     """
     lengths = np.diff(offsets)
     blocks = -(-lengths // inside)  # of each text
     text = np.repeat(np.arange(len(blocks)), blocks)
-    place = np.arange(len(text)) - np.repeat(np.cumsum(blocks) - blocks, blocks)  # of a block among its text's
+    place = np.arange(len(text)) - np.repeat(np.cumsum(blocks) - blocks, blocks)  # index of a block within its text
     ends = np.cumsum(np.minimum(inside, lengths[text] - place * inside) + 2)
     starts = np.concatenate([[0], ends])[:-1]
     cut = np.empty(len(tokens) + 2 * len(text), np.int32)

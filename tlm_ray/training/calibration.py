@@ -1,4 +1,4 @@
-"""How long a step of a training takes here: some of them, on made-up rows of the lengths that its rows will have."""
+"""Measure the time of a training step on this hardware, on synthetic rows of realistic lengths."""
 
 import json
 import multiprocessing
@@ -14,31 +14,31 @@ import numpy as np
 from tlm_ray.process import tune_torch
 from tlm_ray.training.settings import NUMBERS, StageSettings
 
-WARM, STEPS, SECONDS = 8, 60, 3.0  # steps that do not count, and then as many steps or seconds as come first
-ROWS = 2_000  # made up of each stream
+WARM, STEPS, SECONDS = 8, 60, 3.0  # warm-up steps, then the maximum of steps and of seconds, whichever comes first
+ROWS = 2_000  # synthetic rows per stream
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a training computes, as far as it is known before its rows are made."""
+    """What a training computes, as far as it is known before its rows exist."""
 
     settings: StageSettings
-    """what it is; its seed and its number of steps do not matter here"""
+    """its settings; seed and number of steps have no effect here"""
     lengths: Mapping[str, Sequence[int]]
-    """of each stream: tokens of some of its rows"""
+    """per stream, the lengths of some of its rows in tokens"""
     vocabulary: int
     """entries of the tokenizer"""
     classes: int
-    """of the task, 0 for a regression"""
+    """classes of the task, 0 for a regression"""
     workers: int = 1
-    """that share a step's rows"""
+    """number of workers of the training"""
     threads: int = 1
-    """of each worker's arithmetic on CPUs"""
+    """CPU threads per worker"""
 
     @property
     def key(self) -> str:
-        """What identifies its pace, whatever its seed and steps are."""
+        """The key of its pace, independent of seed and steps."""
         schedule, means = self.settings.schedule, {name: round(float(np.mean(n))) for name, n in self.lengths.items()}
         stated = (type(self.settings).__name__, self.settings.start.identity, means, self.vocabulary, self.workers)
         mixed: tuple[Any, ...] = (schedule.batch_rows, self.settings.precision, getattr(self.settings, "rho1", 0))
@@ -47,12 +47,12 @@ class Load:
 
     @property
     def mean_tokens(self) -> float:
-        """Tokens of a row of the task."""
+        """The tokens per task row."""
         return float(np.mean(self.lengths["task"]))
 
 
 def seconds_a_step(load: Load, *, side_by_side: int = 1, device: str = "cpu") -> float:
-    """Return the seconds of a step on a CPU's threads, or on a GPU, while as many others do the same beside it."""
+    """Return the seconds per step on a CPU or GPU, while `side_by_side` such trainings run in parallel."""
     with ProcessPoolExecutor(side_by_side, multiprocessing.get_context("spawn")) as pool:
         found = pool.map(_measured, [load] * side_by_side, [device] * side_by_side)
         return float(np.mean(list(found)))
@@ -67,7 +67,7 @@ def _measured(load: Load, device: str) -> float:
     trainer = _trainer(load, device)
     for step in range(WARM):
         trainer.step(step)
-    # of one thread what it computes: what else runs now may not run then
+    # CPU time for one thread, because other current processes may not run later
     clock = time.process_time if device == "cpu" and load.threads == 1 else time.perf_counter
     started, steps = clock(), 0
     while steps < STEPS and clock() - started < SECONDS:

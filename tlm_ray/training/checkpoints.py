@@ -1,7 +1,7 @@
-"""Checkpoints: weights and optimizer state as safetensors, the rest as JSON. Nothing is ever unpickled.
+"""Write and read checkpoints: weights and optimizer state as safetensors, the rest as JSON, nothing pickled.
 
-The folder of a run's checkpoints is itself the list of them. Ray Train's own list is a file that it overwrites in
-place: a controller killed meanwhile, or a disk then full, would lose every checkpoint with it.
+The list of checkpoints is the folder itself. Ray Train's own list is a file that it overwrites in place: a killed
+controller or a full disk would lose every checkpoint.
 """
 
 import contextlib
@@ -21,43 +21,43 @@ from tlm_ray.listing import base_of, list_files, name_below
 from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"
-# A checkpoint comes at each evaluation, and after so many seconds, or so many times what writing the last one took,
-# since a node may be lost at any time: a minute of work, and a tenth of it for checkpoints, at most
+# A checkpoint is written at each evaluation, and after so many seconds or multiples of the last writing time,
+# because a node may be lost at any time: at most a minute of work is lost, and a tenth of the time spent writing
 EVERY_S, TIMES = 45.0, 10.0
-KEPT = 2  # the newest, and one to go back to if it is damaged
+KEPT = 2  # the newest, and one to fall back to if it is corrupt
 
 
 class DamagedCheckpoint(ValueError):
-    """A checkpoint that is not what was written, with the file and what is wrong with it."""
+    """A corrupt checkpoint; the message names the file and the problem."""
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far a run is, and what it has seen: all that a checkpoint carries beside tensors."""
+    """The progress and history of a run: all content of a checkpoint besides tensors."""
 
     step: int = 0
     """optimizer steps done"""
     history: list[dict[str, Any]] = field(default_factory=list)
-    """one entry per logged step or evaluation"""
+    """an entry per logged step or evaluation"""
     best_step: int = 0
     """the step of the best score of the dev set"""
     best_score: float = -101.0
-    """below any score at first (a Matthews correlation reaches -100), so that the first one counts"""
+    """initially below any score, even a Matthews correlation of -100"""
     tokens: int = 0
     """real tokens trained on, by all workers"""
     flops: int = 0
-    """operations of all forward and backward passes, 0 where they cannot be known"""
+    """operations of all forward and backward passes, 0 if unknown"""
     seconds: float = 0.0
-    """time spent, over all attempts"""
+    """seconds spent, over all attempts"""
     damaged: list[str] = field(default_factory=list)
-    """what was wrong with checkpoints that a resumed run passed over"""
+    """problems of corrupt checkpoints that a resumed run skipped"""
     unlogged: dict[str, Any] = field(default_factory=dict)
-    """losses and pace since the last entry of the history, of a checkpoint between two"""
+    """losses and pace since the last history entry, for a checkpoint between two entries"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A copy of a run's state in main memory: its progress, and its tensors by the file that they go to."""
+    """A copy of a run's state in memory: its progress, and its tensors by target file."""
 
     progress: dict[str, Any]
     tensors: dict[str, dict[str, torch.Tensor]]
@@ -69,9 +69,9 @@ def take_checkpoint(
     progress: Progress,
     best: dict[str, torch.Tensor] | None,
 ) -> Checkpoint:
-    """Copy a run's state, so that training may go on; where weights are shared out, all workers must.
+    """Copy a run's state, so that training can continue; with sharded weights, all workers must call it.
 
-    best is a `snapshot`, which nothing changes, and not copied.
+    best: a `snapshot`; it is immutable and not copied.
     """
     tensors = {
         "model.safetensors": snapshot(model),
@@ -83,11 +83,11 @@ def take_checkpoint(
 
 
 def save_checkpoint(folder: str, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint into a folder of its own; `state.json`, with the size and sha256 of all else, is last.
+    """Write a checkpoint to a folder of its own; `state.json`, with all files' sizes and sha256, is written last.
 
-    OSError names the file that cannot be written; then nothing of the checkpoint is left.
+    OSError names the file that cannot be written; the incomplete checkpoint is deleted.
     """
-    storage.delete(folder)  # what a write that was cut off has left, or one that is damaged
+    storage.delete(folder)  # remains of an interrupted write, or a corrupt checkpoint
     files = {}
     try:
         for name, tensors in checkpoint.tensors.items():
@@ -102,12 +102,12 @@ def save_checkpoint(folder: str, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(folder: str) -> Checkpoint:
-    """Read what `save_checkpoint` wrote; DamagedCheckpoint if a byte of it is missing or another."""
+    """Read a checkpoint by `save_checkpoint`; DamagedCheckpoint if it is incomplete or corrupt."""
     uri = storage.join(folder, STATE)
     try:
         state = storage.read_record(uri)
     except ValueError as error:
-        raise DamagedCheckpoint(f"{uri} is not as it was written") from error
+        raise DamagedCheckpoint(f"{uri} is corrupt") from error
     tensors = {name: load(_read_whole(storage.join(folder, name), **file)) for name, file in state["files"].items()}
     return Checkpoint(progress=state["progress"], tensors=tensors)
 
@@ -115,7 +115,7 @@ def read_checkpoint(folder: str) -> Checkpoint:
 def load_checkpoint(
     folder: str, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Progress, dict[str, torch.Tensor] | None]:
-    """Restore what `save_checkpoint` wrote, exactly; DamagedCheckpoint, and nothing changed, if it is not whole."""
+    """Restore a checkpoint exactly; DamagedCheckpoint, without any change, if it is incomplete or corrupt."""
     checkpoint = read_checkpoint(folder)
     load_weights(model, checkpoint.tensors["model.safetensors"])
     _load_optimizer(model, optimizer, checkpoint.tensors["optimizer.safetensors"])
@@ -123,10 +123,10 @@ def load_checkpoint(
 
 
 class Checkpoints:
-    """The newest checkpoints of one run in a folder, written in the background one after the other.
+    """The newest checkpoints of a run in a folder, written one at a time in the background.
 
-    The training waits for a copy in main memory, and for the checkpoint before it if that is still being written: so
-    memory holds one checkpoint, and one file of it as bytes, at a time.
+    The training waits only for a copy in memory, and for the previous checkpoint if it is still being written. So
+    memory holds one checkpoint, and one of its files as bytes, at a time.
     """
 
     def __init__(self, folder: str):
@@ -135,28 +135,28 @@ class Checkpoints:
         self.last, self.seconds = time.monotonic(), 0.0
 
     def save(self, take: Callable[[], Checkpoint]) -> None:
-        """Take a checkpoint and start to write it; OSError if the one before could not be written."""
+        """Copy the state and start writing it; OSError if the previous checkpoint could not be written."""
         self.wait()
         self.last = time.monotonic()
         self.pending = self.writer.submit(self._write, take())
 
     def is_late(self) -> bool:
-        """Say whether the last checkpoint was taken so long ago that there should be another."""
+        """Return whether the last checkpoint is so old that another is due."""
         return time.monotonic() - self.last > max(EVERY_S, TIMES * self.seconds)
 
     def wait(self) -> None:
-        """Wait until all is written; OSError names the file that could not be."""
+        """Wait until all checkpoints are written; OSError names a file that could not be."""
         if self.pending is not None:
             self.pending.result()
 
     def newest_first(self) -> list[str]:
-        """List the checkpoints that were written to the end, whole or damaged since."""
+        """List the checkpoints that were written completely, even if corrupted since."""
         base, end = base_of(self.folder), f"/{STATE}"
         found = [name_below(base, file.uri) for file in list_files(self.folder, end, missing_ok=True)]
         return [storage.join(self.folder, name.removesuffix(end)) for name in reversed(found)]
 
     def newest_whole(self) -> tuple[str | None, list[str]]:
-        """Find the newest checkpoint that is whole, None if none is, and what is wrong with those after it."""
+        """Return the newest valid checkpoint, or None, and the problems of newer ones."""
         damaged: list[str] = []
         for folder in self.newest_first():
             try:
@@ -175,27 +175,27 @@ class Checkpoints:
 
 
 def snapshot(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Copy a model's weights to main memory, shared tensors once."""
+    """Copy a model's weights to memory, shared tensors once."""
     return _copies(_tensors(model))
 
 
 def load_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Put weights taken by `snapshot` or read from a checkpoint into a model; shared tensors follow."""
+    """Load weights of a `snapshot` or checkpoint into a model; shared tensors follow."""
     with torch.no_grad():
         for name, tensor in _tensors(model).items():
             tensor.copy_(shared_like(tensors[name], tensor))
 
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """All parameters and buffers, those shared by several modules under their first name only."""
+    """Return all parameters and buffers, shared ones under their first name only."""
     found = dict(model.named_parameters()) | dict(model.named_buffers())
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Return each parameter's state, in one order on all workers, which gather what is shared out one by one.
+    """Return each parameter's optimizer state, in the same order on all workers, which gather sharded tensors in turn.
 
-    A resumed optimizer's own order is that in which safetensors gave its tensors, another in each process.
+    A resumed optimizer's own order is that of safetensors, which differs between processes.
     """
     return {
         f"{name}.{entry}": value
@@ -206,7 +206,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    """Give each parameter the state that was kept under its name."""
+    """Load each parameter's optimizer state by its name."""
     states: dict[str, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         name, _, entry = key.rpartition(".")
@@ -216,7 +216,7 @@ def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors:
 
 
 def _placed(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Put a parameter's state where the parameter is; counts, which are scalars, stay on the CPU beside a CPU's."""
+    """Move a parameter's state to its device and sharding; scalar counts of a CPU's parameter stay as they are."""
     return value if value.ndim == 0 and not parameter.is_cuda else shared_like(value, parameter)
 
 
@@ -231,5 +231,5 @@ def _read_whole(uri: str, *, size: int, sha256: str) -> bytes:
     if len(data) != size:
         raise DamagedCheckpoint(f"{uri} has {len(data):,} bytes instead of {size:,}")
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedCheckpoint(f"{uri} is not as it was written (its sha256 differs)")
+        raise DamagedCheckpoint(f"{uri} is corrupt (its sha256 differs)")
     return data

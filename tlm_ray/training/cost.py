@@ -1,8 +1,7 @@
-"""What a training costs, counted as the paper counts it: six operations per token and parameter (note to table 2).
+"""Count the FLOPs of a training as the paper does: six operations per token and parameter (note to table 2).
 
-The rule charges a forward and a backward pass through every weight and leaves out attention over the block, so a figure
-says nothing of padding or hardware; it compares trainings, no more. Tokens are those that the rows can hold, filled or
-not.
+The rule counts a forward and a backward pass through every weight, and ignores attention, padding and hardware. It
+serves only to compare trainings. Tokens are the capacity of the rows, filled or not.
 """
 
 from tlm_ray.training.schedules import Schedule
@@ -17,30 +16,30 @@ def training_flops(*, tokens: int, parameters: int) -> int:
     """
     for name, count in (("tokens", tokens), ("parameters", parameters)):
         if count < 0:
-            raise ValueError(f"{name} is {count}; a count of 0 or more is allowed")
+            raise ValueError(f"{name} is {count}; must be 0 or more")
     return 6 * tokens * parameters
 
 
 def mixed_tokens(schedule: Schedule, rho1: int | None, *, block_tokens: int, task_tokens: int) -> int:
-    """Return the tokens of a stage with rho1 general batches per task batch; general rows and task rows differ."""
-    task_steps = 0 if rho1 is None else schedule.steps // (rho1 + 1)  # a task batch ends each cycle
+    """Return the tokens of a stage with rho1 general batches per task batch; their row lengths may differ."""
+    task_steps = 0 if rho1 is None else schedule.steps // (rho1 + 1)  # each cycle ends with a task batch
     general_steps = schedule.steps - task_steps
     return schedule.batch_rows * (general_steps * block_tokens + task_steps * task_tokens)
 
 
 def stage_one_cost(settings: StageOne, *, block_tokens: int, task_tokens: int, vocabulary: int) -> dict[str, float]:
-    """Return the tokens of stage one and, where the encoder's size is known, its FLOPs."""
+    """Return the tokens of stage one and, if the encoder's size is known, its FLOPs."""
     lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
     return _cost(mixed_tokens(settings.schedule, settings.rho1, **lengths), settings.start, vocabulary)
 
 
 def stage_two_cost(schedule: Schedule, start: Start, *, task_tokens: int, vocabulary: int) -> dict[str, float]:
-    """Return the tokens of stage two and, where the encoder's size is known, its FLOPs."""
+    """Return the tokens of stage two and, if the encoder's size is known, its FLOPs."""
     return _cost(schedule.steps * schedule.batch_rows * task_tokens, start, vocabulary)
 
 
 def _cost(tokens: int, start: Start, vocabulary: int) -> dict[str, float]:
     parameters = start.parameters(vocabulary=vocabulary)
-    if parameters is None:  # the size is not known before the encoder is opened
+    if parameters is None:  # the size is unknown before the encoder is opened
         return {"tokens": tokens}
     return {"tokens": tokens, "flops": training_flops(tokens=tokens, parameters=parameters)}

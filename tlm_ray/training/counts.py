@@ -1,8 +1,8 @@
-"""A start from counts: token embeddings and output bias from the text that is to be learned.
+"""Initialise token embeddings and output bias from token counts of the training text.
 
 The embeddings are a truncated SVD of positive pointwise mutual information (Levy & Goldberg 2014; contexts smoothed by
-the power 0.75, Levy et al. 2015), the bias the log of each token's frequency, which is all that a model learns of text
-in its first thousands of steps.
+the power 0.75, Levy et al. 2015). The bias is the log of each token's frequency. A model needs thousands of steps to
+learn as much from text.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ PASSES = 4  # power iterations of the randomised SVD (Halko et al. 2011)
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How token embeddings and output bias come from counts."""
+    """Settings of the initialisation from token counts."""
 
     window: int = 5
-    """tokens to each side that count as seen together, one at distance d 1/d times"""
+    """window to each side; a token at distance d counts 1/d"""
     scale: float = 0.05
-    """root mean square of an embedding's entries"""
+    """root mean square of the embeddings"""
     least: int = 3
-    """occurrences of a token that gets an embedding; a rarer one keeps its random one"""
+    """minimum occurrences; rarer tokens keep random embeddings"""
 
     def __post_init__(self) -> None:
         for name in ("window", "least"):
@@ -37,24 +37,24 @@ class Counts:
 
 
 class Counted(NamedTuple):
-    """What training begins with."""
+    """The initial embeddings and bias."""
 
     embeddings: np.ndarray
-    """float32 (vocabulary, width), 0 for tokens too rare to have one"""
+    """float32 (vocabulary, width), 0 for rare tokens"""
     bias: np.ndarray
-    """float32 (vocabulary,), the log of each token's share of the text, one occurrence added to each"""
+    """float32 (vocabulary,), log of each token's share of the text, with add-one smoothing"""
 
 
 def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tuple[int, ...], width: int) -> Counted:
-    """Return embeddings and bias of the text of some blocks; special tokens are near no other.
+    """Return embeddings and bias from the text of some blocks; special tokens get no neighbours.
 
-    A text of fewer different tokens than `width` fills as many columns, the others are 0. ValueError if no two tokens
-    stand beside each other.
+    With fewer distinct tokens than `width`, the remaining columns are 0. ValueError if there are no two adjacent
+    tokens.
     """
     frequency = sum((np.bincount(_text(each), minlength=vocabulary) for each in blocks), np.zeros(vocabulary, np.int64))
     information = _information(together(blocks, how.window, vocabulary, special_ids))
     if not information.nnz:
-        raise ValueError("counts: no two tokens of the text stand beside each other; give more text, or counts=None")
+        raise ValueError("counts: the text has no two adjacent tokens; give more text, or counts=None")
     embeddings = _decomposed(information, width)
     size = np.sqrt((embeddings**2).mean(axis=1, keepdims=True))
     known = (frequency >= how.least) & (np.diff(information.indptr) > 0)
@@ -64,12 +64,12 @@ def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tu
 
 
 def _text(blocks: Blocks) -> np.ndarray:
-    """Return the tokens of some blocks; a cut shares its tokens with what it was cut from."""
+    """Return the tokens of some blocks, without those that follow in the shared array."""
     return blocks.tokens[: blocks.offsets[-1]]
 
 
 def together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tuple[int, ...]) -> sp.csr_array:
-    """Count how often two tokens of a row stand within a window of each other, weighted by 1 / distance; symmetric."""
+    """Count pairs of tokens in a row within a window, weighted by 1 / distance, symmetrically."""
     found = sp.csr_array((vocabulary, vocabulary), dtype=np.float64)
     for each in blocks:
         row = np.repeat(np.arange(len(each.lengths)), each.lengths)
@@ -94,9 +94,9 @@ def _information(together: sp.csr_array) -> sp.csr_array:
 
 
 def _decomposed(information: sp.csr_array, width: int) -> np.ndarray:
-    """Return the left singular vectors of the largest singular values, times their square roots, (rows, width).
+    """Return the left singular vectors of the largest singular values, times the roots of these, (rows, width).
 
-    On one thread: a product's sums are then added up in one order.
+    It runs on one thread, so that sums have a fixed order.
     """
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits

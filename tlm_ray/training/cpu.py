@@ -1,4 +1,4 @@
-"""What training on a CPU does in another way than torch: dropout, linear maps, attention, the tokens' gradient."""
+"""Faster training on CPUs than torch's own: dropout, linear layers, attention, the token table's gradient."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -13,9 +13,9 @@ ATTENTION = "plain_cpu"
 
 
 def drop(x: torch.Tensor, p: float) -> torch.Tensor:
-    """Return x with each element zero by probability p, in steps of 2^-16, and the others divided by 1 - p.
+    """Apply dropout: zero each element with probability p, in steps of 2^-16, and divide the others by 1 - p.
 
-    Each number of 64 bits of torch's generator serves four elements: 1 ns an element, against the 6 ns of torch.
+    Each 64-bit random number serves four elements: 1 ns per element, against torch's 6 ns.
     """
     draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= round(p * 2**16) - 2**15
@@ -34,10 +34,10 @@ class Dropout(nn.Module):
 
 
 class Biased(torch.autograd.Function):
-    """`apply(x, weight, bias)` returns x @ weight.T + bias, with the bits of torch's own.
+    """`apply(x, weight, bias)` returns x @ weight.T + bias, bit-identical to torch's own.
 
-    x: (..., inputs). torch copies the bias into every row of the result before it adds the product: 40 ms against 15
-    for 4,096 rows from 768 to 3,072. oneDNN, which makes the product for both, adds it on the way.
+    x: (..., inputs). torch copies the bias into every row of the result first: 40 ms for 4,096 rows from 768 to 3,072.
+    Here oneDNN adds it during the product: 15 ms.
     """
 
     @staticmethod
@@ -54,7 +54,7 @@ class Biased(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """A linear map that takes `Biased` under autocast; it shares the parameters of the one that it stands for."""
+    """A linear layer that uses `Biased` under autocast; it shares the parameters of the layer it replaces."""
 
     def __init__(self, other: nn.Linear):
         super().__init__(1, 1, device="meta")
@@ -79,10 +79,10 @@ def attention(
     scaling: float,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as matrix products (Vaswani et al. 2017); transformers calls it by the name ATTENTION.
+    """Compute attention as matrix products (Vaswani et al. 2017); registered in transformers as ATTENTION.
 
-    The backward pass of torch's flash attention is 9 ms of a 53 ms step of the tiny recipe a layer; with plain products
-    the step takes 38 ms.
+    In the tiny recipe, the backward pass of torch's flash attention takes 9 of a step's 53 ms per layer; with plain
+    products the step takes 38 ms.
     """
     refuse_position_bias(others)
     scores = (query * scaling) @ key.transpose(2, 3)
@@ -92,22 +92,22 @@ def attention(
 
 
 def refuse_position_bias(others: Mapping[str, Any]) -> None:
-    """ValueError for an attention that adds to its scores what the fast ones would leave out, as T5's does."""
+    """Raise ValueError for an attention with a position bias, as T5's, which the fast kernels would ignore."""
     if others.get("position_bias") is not None:
         raise ValueError(
-            "attention: this encoder adds a bias by position, which the fast attentions have not; give its family an "
+            "attention: this encoder adds a position bias, which the fast kernels do not support; give its family an "
             "`attention` that returns 'sdpa' or 'eager'"
         )
 
 
 def register() -> None:
-    """Make the attention known to transformers by its name."""
+    """Register the attention in transformers."""
     AttentionInterface.register(ATTENTION, attention)
     AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 
 def prepare(model: nn.Module) -> None:
-    """Give a model this dropout and these linear maps, in place."""
+    """Replace a model's dropout and linear layers by these, in place."""
     in_bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for parent in list(model.modules()):
         for name, module in list(parent.named_children()):
@@ -118,17 +118,16 @@ def prepare(model: nn.Module) -> None:
 
 
 def _is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a module does what nn.Linear does, with a bias; a subclass does something else."""
+    """Return whether a module is a plain nn.Linear with a bias, not a subclass."""
     return type(module) is nn.Linear and module.bias is not None
 
 
 def use_sparse_table_gradient(encoder: Any, projection: nn.Linear | None) -> None:
-    """Make the gradient of the token table sparse where it is tied to a projection whose gradient is dense.
+    """Make the gradient of the token table sparse if it is tied to a projection with a dense gradient.
 
-    The sum of the two is dense. torch would fill a second dense array of the table's size for the few rows that occur:
-    5 to 10 % of a step at 4 x 256. projection: one that each step multiplies with; without one the gradient of the
-    table alone would stay sparse, so None restores the dense one. Call it after DistributedDataParallel, which would
-    expect the sum to be sparse.
+    The sum of the two is dense. torch would fill a second dense array of the table's size for the few tokens that
+    occur: 5 to 10 % of a step at 4 x 256. projection: one that every step uses; None restores the dense gradient,
+    because the table's alone would stay sparse. Call it after DistributedDataParallel, which would expect a sparse sum.
     """
     table = encoder.get_input_embeddings()
     table.sparse = projection is not None and table.weight is projection.weight

@@ -1,8 +1,8 @@
-"""The cross-entropy of a projection to the vocabulary, without its logits as 32-bit numbers.
+"""Compute the cross-entropy of a projection to the vocabulary without fp32 logits.
 
-The forward pass turns logits, where they lie, into the gradient of the loss by them: a row's softmax, less 1 at its
-target. So the exponentials are taken once, nothing but one array of the logits' size and of the precision of the matrix
-product is ever held, and the backward pass is two matrix products, with the scale of the loss in the smaller factor.
+The forward pass replaces the logits, in place, by the gradient of the loss: a row's softmax, minus 1 at its target. So
+exponentials are computed once, and memory holds one array of the logits' size, in the precision of the product. The
+backward pass is two matrix products, with the loss scale in the smaller factor.
 """
 
 from typing import Any
@@ -11,21 +11,21 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-CACHE_BYTES = 1 << 21  # of float32 logits that are worked on at once on a CPU: a core's second-level cache
-ROWS_TO = 32  # rows are filled up to a multiple, so that few shapes of products occur
+CACHE_BYTES = 1 << 21  # bytes of float32 logits processed at once on a CPU: the size of an L2 cache
+ROWS_TO = 32  # rows are padded to a multiple, so that few shapes occur
 
 
 def filled(places: torch.Tensor) -> torch.Tensor:
-    """Return predicted places, (predictions,), with the first of all places added up to a multiple of ROWS_TO."""
+    """Return the indices of predictions, (predictions,), padded to a multiple of ROWS_TO with index 0."""
     return nn.functional.pad(places, (0, -len(places) % ROWS_TO))
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
     """`apply(hidden, weight, bias, targets)` returns the sum of the rows' cross-entropies of hidden @ weight.T + bias.
 
-    hidden: (rows, width); rows without a target count for nothing. weight: (vocabulary, width). bias: (vocabulary,) or
-    None. targets: int64, of the first rows. Returns a float32 scalar. Under autocast the products are taken in its
-    precision; bias and softmax in float32.
+    hidden: (rows, width); rows without a target are ignored. weight: (vocabulary, width). bias: (vocabulary,) or
+    None. targets: int64, of the first rows. Returns a float32 scalar. Under autocast the products use its precision;
+    bias and softmax use float32.
     """
 
     @staticmethod
@@ -57,7 +57,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _loss_and_gradient(logits: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the rows' losses; the logits, still without bias, become the gradient of it."""
+    """Return the sum of the rows' losses; the logits, still without bias, are overwritten by their gradient."""
     exact = logits.float()
     if bias is not None:
         exact += bias

@@ -1,9 +1,9 @@
-"""The floating-point operations of a training, as torch's counter counts them, for practically no time a step.
+"""Count the floating-point operations of training steps as torch's counter does, at almost no cost per step.
 
-The operations of a matrix product are a monomial of the batch's shape: of its rows, its width, its predicted places,
-and these filled up to a multiple. So each kind of step is counted once, with tensors that have no data, on a batch
-whose sizes are primes that divide no size of the model: divided out of a product's count, they leave its coefficient
-and its exponents. From then on a step's count is a sum of a few terms.
+The operations of a matrix product are a monomial of the batch's sizes: rows, width, predictions and padded predictions.
+So each kind of step is counted once, with meta tensors, on a batch whose sizes are primes that divide no size of the
+model. Dividing these primes out of a product's count gives its coefficient and exponents. Afterwards a step's count is
+a sum of a few terms.
 """
 
 import copy
@@ -25,23 +25,23 @@ from tlm_ray.training.batches import Batch
 from tlm_ray.training.cross_entropy import ROWS_TO
 from tlm_ray.training.objectives import Prediction, Targets
 
-MEASURED_S = 0.05  # of products, to know a device's rate
-# rows, width and, of each objective that predicts tokens, its places and these filled up; or their exponents in a term
+MEASURED_S = 0.05  # size of the products that measure a device's rate
+# rows, width and, per token-predicting objective, predictions and padded predictions; or their exponents in a term
 Sizes = tuple[int, ...]
 Terms = Counter[Sizes]  # coefficients by exponents
 
 
 class Kind(NamedTuple):
-    """What an objective predicts in a batch, all but how many."""
+    """What an objective predicts in a batch, except for the number."""
 
     name: str
-    """of the objective"""
+    """name of the objective"""
     of_tokens: bool
     """whether it predicts tokens or rows"""
     shape: tuple[int, ...]
-    """of one prediction's value"""
+    """shape of one prediction's value"""
     dtype: str
-    """of the values, by numpy's name"""
+    """numpy dtype of the values"""
 
     @classmethod
     def of(cls, name: str, targets: Targets) -> "Kind":
@@ -51,11 +51,11 @@ class Kind(NamedTuple):
 
 
 class Flops:
-    """The operations of a model's steps, forward and backward; element-wise work and the optimizer's count nothing.
+    """Operations of a model's steps, forward and backward, without element-wise work and the optimizer.
 
-    Attention is two products forward and four backward whichever kernel does it, so a device changes no count. All are
-    0 for an encoder that is no such sum: one that looks at values, or folds its width. Source of the rules:
-    torch.utils.flop_counter.
+    Attention counts as two products forward and four backward for every kernel, so counts do not depend on the device.
+    All counts are 0 for an encoder whose operations are no such sum, because they depend on values or it folds its
+    width. Source of the rules: torch.utils.flop_counter.
     """
 
     def __init__(self, model: nn.Module):
@@ -63,17 +63,17 @@ class Flops:
         self.terms: dict[tuple[Kind, ...], Terms] = {}
 
     def computed(self, batch: Batch) -> int:
-        """Return the operations of a batch that goes through the model as it is, padding included."""
+        """Return the operations of a batch, padding included."""
         rows, width = batch.tokens.shape
         filled = [places + -places % ROWS_TO for places in _places(batch)]
         return _value(self._terms(batch), np.full(rows, width), _places(batch), filled)
 
     def real(self, batch: Batch) -> int:
-        """Return the operations of a batch's own tokens, each row as long as it is and no predicted place filled up."""
+        """Return the operations of a batch's real tokens, without padding of rows or predictions."""
         return _value(self._terms(batch), batch.attention.sum(axis=1), _places(batch), _places(batch))
 
     def _terms(self, batch: Batch) -> Terms:
-        """Return the terms of a batch's kind: by what it predicts of its tokens and of its rows."""
+        """Return the terms for a batch's kind: what it predicts per token and per row."""
         kinds = tuple(Kind.of(name, targets) for name, targets in batch.targets.items())
         if kinds not in self.terms:
             self.terms[kinds] = _count(self.model, kinds)
@@ -81,12 +81,12 @@ class Flops:
 
 
 def _places(batch: Batch) -> list[int]:
-    """Count the tokens that each objective predicts, of those that predict tokens."""
+    """Return the number of predicted tokens per token-predicting objective."""
     return [int(targets.chosen.sum()) for targets in batch.targets.values() if targets.chosen is not None]
 
 
 def _value(terms: Terms, lengths: np.ndarray, places: list[int], filled: list[int]) -> int:
-    """Return the sum of the terms, those with rows over each row's own length."""
+    """Return the sum of the terms, with each row's own length."""
     sizes = [size for pair in zip(places, filled, strict=True) for size in pair]
     total = 0
     for (rows, width, *powers), coefficient in terms.items():
@@ -96,13 +96,13 @@ def _value(terms: Terms, lengths: np.ndarray, places: list[int], filled: list[in
 
 
 def _count(model: nn.Module, kinds: tuple[Kind, ...]) -> Terms:
-    """Return the terms of one kind of step, the same at two batches; none where there are no such terms."""
+    """Return the terms of one kind of step, if two batches agree on them, else none."""
     one, other = (_factored(_products(model, sizes, kinds), sizes) for sizes in islice(_prime_sizes(model, kinds), 2))
     return one if one == other and all(rows <= 1 for rows, *_ in one) else Counter()
 
 
 def _products(model: nn.Module, sizes: Sizes, kinds: tuple[Kind, ...]) -> list[int]:
-    """Return the operations of each product of a step on a batch of given sizes; nothing is computed."""
+    """Return the operations of each product in a step for given batch sizes, without computing it."""
     rows, width, *predicted = sizes
     integers: Any = {"dtype": torch.int64, "device": "meta"}
     inputs = {"input_ids": torch.empty(rows, width, **integers)}
@@ -112,7 +112,7 @@ def _products(model: nn.Module, sizes: Sizes, kinds: tuple[Kind, ...]) -> list[i
         try:
             sums = _without_data(model)(inputs, predictions)
             sum(sums.values()).backward()
-        except (RuntimeError, IndexError, TypeError, ValueError):  # shapes or losses that depend on values
+        except (RuntimeError, IndexError, TypeError, ValueError):  # shapes or losses depend on values
             return []
     return products.found
 
@@ -125,7 +125,7 @@ def _prediction(kind: Kind, count: int) -> Prediction:
 
 
 def _without_data(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose tensors have shapes alone, without dropout."""
+    """Return a copy of a model with meta tensors, without dropout."""
     empty: dict[int, Any] = {
         id(p): nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad) for p in model.parameters()
     }
@@ -133,7 +133,7 @@ def _without_data(model: nn.Module) -> nn.Module:
 
 
 class _Products(TorchDispatchMode):
-    """Notes the operations of each product that torch's counter has a formula for; any value asked for is False."""
+    """Records operations of products for which torch's counter has a formula; any tensor value reads as False."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class _Products(TorchDispatchMode):
 
 
 def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
-    """Yield sizes of batches whose prime factors (beside ROWS_TO) are all different and divide no size of the model."""
+    """Yield batch sizes whose prime factors (besides ROWS_TO) are all distinct and divide no size of the model."""
     own = {size for p in model.parameters() for size in p.shape}.union(*(kind.shape for kind in kinds))
 
     def is_free(n: int) -> bool:
@@ -165,7 +165,7 @@ def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
 
 
 def _factored(products: Iterable[int], sizes: Sizes) -> Terms:
-    """Return products of powers of the sizes as terms."""
+    """Return counts as terms: a coefficient times powers of the sizes."""
     terms: Terms = Counter()
     for product in products:
         exponents = []
@@ -179,7 +179,7 @@ def _factored(products: Iterable[int], sizes: Sizes) -> Terms:
 
 
 def matmul_rate(device: str, precision: str) -> float:
-    """Return the operations a second of a square matrix product on a device: the best of a few, in about 0.1 s.
+    """Return the operations per second of a square matrix product on a device: the best of a few, in about 0.1 s.
 
     precision: "fp32" or "bf16".
     """

@@ -1,6 +1,6 @@
-"""The heads of transformers' models, apart from their encoders: hidden states in, logits out.
+"""Separate the heads of transformers' models from their encoders: hidden states in, logits out.
 
-So one encoder serves several heads, on rows laid out in any way, and a head sees no more positions than it needs.
+So one encoder serves several heads, on padded or packed rows, and a head computes only the positions it needs.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 
 
 class GivenStates(nn.Module):
-    """Stands where a model had its encoder: returns the hidden states that it is given, pooled as the encoder does."""
+    """Replaces a model's encoder: returns the given hidden states, pooled as the encoder does."""
 
     def __init__(self, pooler: nn.Module | None):
         super().__init__()
@@ -26,13 +26,13 @@ class GivenStates(nn.Module):
         return Outputs(last_hidden_state=inputs_embeds, pooler_output=pooled)
 
     def _pool(self, hidden: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.pooler, nn.Linear):  # ALBERT keeps its pooler's parts apart
+        if isinstance(self.pooler, nn.Linear):  # ALBERT's pooler has separate parts
             return self.pooler(hidden[:, 0]).tanh()
         return self.pooler(hidden)  # type: ignore[misc]
 
 
 class Unprojected(nn.Linear):
-    """Stands where a model had its last linear map: holds the same parameters and returns its input."""
+    """Replaces a model's last linear layer: holds the same parameters and returns its input."""
 
     def __init__(self, last: nn.Linear):
         super().__init__(1, 1, device="meta")
@@ -44,9 +44,9 @@ class Unprojected(nn.Linear):
 
 
 class Head(nn.Module):
-    """A model of transformers without its encoder, once that is shared (`share`); the encoder's pooler stays here.
+    """A transformers model without its encoder, once that is shared (`share`); the encoder's pooler stays here.
 
-    without_last: leave the last product, whose parameters `last` holds, to the caller: forward returns its input.
+    without_last: forward returns the input of the last linear layer, `last`, which the caller applies.
     """
 
     def __init__(self, model: PreTrainedModel, *, without_last: bool = False):
@@ -56,7 +56,7 @@ class Head(nn.Module):
         self.expected: torch.Tensor | None = None  # the whole model's logits of `sample_rows`
 
     def share(self, encoder: Any = None) -> Any:
-        """Give up the model's own encoder for another (None: for nobody's), which is returned."""
+        """Detach the encoder and return it; `encoder` replaces the model's own first (None: keep it)."""
         if encoder is not None:
             encoder.pooler = getattr(self.model.base_model, "pooler", None)
             self._replace(encoder)
@@ -72,24 +72,24 @@ class Head(nn.Module):
 
     @property
     def is_regression(self) -> bool:
-        """Whether the head predicts a number."""
+        """Whether the head is a regression head."""
         return self.model.config.problem_type == "regression"
 
     def forward(self, hidden: torch.Tensor, attention: torch.Tensor | None = None) -> torch.Tensor:
         """Map hidden states, (rows, length, width), to logits, (rows, classes) or (rows, length, vocabulary)."""
-        if attention is not None and hasattr(self.model, "score"):  # a decoder's classifier, which takes the last token
+        if attention is not None and hasattr(self.model, "score"):  # a decoder's classifier uses the last token
             last = attention.sum(1) - 1
             hidden, attention = hidden[torch.arange(len(last), device=last.device), last][:, None], None
         return self.model(inputs_embeds=hidden, attention_mask=attention).logits
 
     def logits(self, hidden: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
-        """Map hidden states to what the whole model returns, the last product included."""
+        """Map hidden states to the whole model's output, the last linear layer included."""
         found = self(hidden, attention)
         return found if self.last is None else nn.functional.linear(found, self.last.weight, self.last.bias)
 
     @contextmanager
     def whole(self, encoder: Any) -> Iterator[PreTrainedModel]:
-        """Lend the model with its encoder and pooler in their places."""
+        """Yield the model with its encoder and pooler put back."""
         given: Any = self.model.base_model
         self._replace(encoder)
         encoder.pooler = given.pooler
@@ -100,7 +100,7 @@ class Head(nn.Module):
             self._replace(given)
 
     def export(self, encoder: Any, folder: Path) -> None:
-        """Write the whole model, which transformers opens as it is."""
+        """Write the whole model; transformers can open it."""
         with self.whole(encoder) as whole:
             whole.save_pretrained(folder)
 
@@ -109,7 +109,7 @@ class Head(nn.Module):
 
 
 def sample_rows(config: PretrainedConfig) -> dict[str, torch.Tensor]:
-    """Return two short rows of any tokens, one padded, by which a model's parts are held against the whole."""
+    """Return two short rows of arbitrary tokens, one padded, to compare a model's parts with the whole."""
     padding = config.pad_token_id or 0
     others = [token for token in range(min(9, config.vocab_size)) if token != padding]
     tokens = torch.tensor(others)[torch.arange(8) % len(others)].view(2, 4)
@@ -118,7 +118,7 @@ def sample_rows(config: PretrainedConfig) -> dict[str, torch.Tensor]:
 
 
 def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module in another's place, wherever that is in the model."""
+    """Replace a module by another, wherever it occurs in the model."""
     for parent in list(model.modules()):
         for name, module in list(parent.named_children()):
             if module is old:

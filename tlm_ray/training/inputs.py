@@ -1,4 +1,4 @@
-"""A batch on its device: the encoder's inputs, padded or packed, and what the objectives predict."""
+"""Move a batch to its device: the encoder's inputs, padded or packed, and the objectives' targets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from tlm_ray.training.packing import pack
 
 
 def to_device(batch: Batch, device: str, *, first: int | None = None) -> tuple[dict[str, Any], dict[str, Prediction]]:
-    """Move a batch's arrays to the device as the arguments of the model's forward.
+    """Move a batch's arrays to the device, as arguments of the model's forward.
 
-    first: number of a row's first position, to lay the rows one after another; None leaves them padded.
+    first: number of a row's first position, to pack the rows; None keeps them padded.
     """
 
     def tensor(array: np.ndarray) -> torch.Tensor:

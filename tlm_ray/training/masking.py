@@ -1,4 +1,4 @@
-"""Masking as BERT does it, drawn afresh at every step and keyed by (seed, step, row): the same on any worker count."""
+"""Mask tokens as BERT does, drawn anew at every step and keyed by (seed, step, row), whatever the number of workers."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,17 +13,17 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What preparing a batch must know of a tokenizer."""
+    """The tokenizer's facts needed to prepare a batch."""
 
     size: int
     pad_id: int
     mask_id: int
     special_ids: tuple[int, ...]
-    """tokens that are never masked, the padding among them"""
+    """tokens that are never masked, including padding"""
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "Vocabulary":
-        """Read it off a tokenizer."""
+        """Collect the facts from a tokenizer."""
         return cls(
             size=len(tokenizer),
             pad_id=tokenizer.pad_token_id,
@@ -34,28 +34,28 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How tokens are masked (Devlin et al. 2019; the released code's defaults)."""
+    """Settings of masking (Devlin et al. 2019; the released code's defaults)."""
 
     share: float = 0.15
-    """of the tokens that are not special"""
+    """share of the non-special tokens to predict"""
     masked: float = 0.8
-    """of the chosen tokens, those that become [MASK]"""
+    """share of the chosen tokens that become [MASK]"""
     random: float = 0.1
-    """of the chosen tokens, those that become a random token; the others stay as they are"""
+    """share of the chosen tokens that become a random token; the others stay unchanged"""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ValueError(f"masking share {self.share}: must lie above 0 and be at most 1")
+            raise ValueError(f"masking share {self.share}: must be above 0 and at most 1")
         if not (self.masked >= 0 and self.random >= 0 and self.masked + self.random <= 1):
-            raise ValueError(f"masked {self.masked} and random {self.random}: two shares, together at most 1")
+            raise ValueError(f"masked {self.masked} and random {self.random}: must be 0 or more and sum to at most 1")
 
     def __call__(
         self, tokens: np.ndarray, vocabulary: Vocabulary, *, seed: int, step: int, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mask a batch.
 
-        tokens: (rows, length) int64. rows: (rows,) the numbers that key the draws. Returns the masked tokens and
-        bool (rows, length), True where the original token must be predicted.
+        tokens: (rows, length) int64. rows: (rows,), numbers that key the draws. Returns the masked tokens and bool
+        (rows, length), True where the original token must be predicted.
         """
         draws = uniform(seed=seed, step=step, rows=rows, columns=tokens.shape[1], draws=3)
         chosen = (draws[0] < self.share) & ~np.isin(tokens, vocabulary.special_ids)
@@ -73,7 +73,7 @@ def uniform(*, seed: int, step: int, rows: np.ndarray, columns: int, draws: int)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a bijection that passes as random on counters."""
+    """Apply SplitMix64's finaliser (Steele, Lea and Flood 2014), a bijection that turns counters into random bits."""
     x = x + GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

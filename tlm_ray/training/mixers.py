@@ -1,11 +1,11 @@
-"""Mixers: which stream a step's batch comes from, as a pure function of the step."""
+"""Mixers choose the stream of a step's batch, as a pure function of the step."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class Mixer(Protocol):
-    """Which stream a step's batch comes from."""
+    """Chooses the stream of each step's batch."""
 
     def place(self, step: int) -> tuple[int, int]:
         """Return the index of the stream and the number of the batch within it; steps count from 0."""
@@ -14,17 +14,17 @@ class Mixer(Protocol):
 
 @dataclass(frozen=True)
 class Cycle:
-    """rho1 batches of the first stream, then one of the others, which take turns (released code)."""
+    """Alternates rho1 batches of the first stream with one of the others in turn (released code)."""
 
     rho1: int | None
-    """None: batches of the first stream alone (external data only, table 5); 0: it is left out"""
+    """None: only batches of the first stream (external data only, table 5); 0: none of it"""
     tasks: int = 1
-    """streams behind the first"""
+    """number of streams after the first"""
 
     def place(self, step: int) -> tuple[int, int]:
         if self.rho1 is None:
             return 0, step
-        cycle = step // (self.rho1 + 1)  # a step is an optimizer step; the task's batch ends the cycle
+        cycle = step // (self.rho1 + 1)  # a step is an optimizer step; each cycle ends with the task's batch
         if (step + 1) % (self.rho1 + 1):
             return 0, step - cycle
         turn, task = divmod(cycle, self.tasks)

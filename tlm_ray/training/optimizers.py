@@ -1,4 +1,4 @@
-"""Optimizers, as named parts of a recipe; one of your own is a frozen dataclass with `make`."""
+"""Optimizers as parts of a recipe; to add your own, write a frozen dataclass with `make`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class Optimizer(Protocol):
-    """How gradients become steps. Its state must be tensors per parameter, which checkpoints keep by name."""
+    """The protocol of an optimizer; its state must be tensors per parameter, which checkpoints store by name."""
 
     def make(self, model: "nn.Module", *, weight_decay: float) -> "torch.optim.Optimizer":
-        """Return the optimizer of a model's parameters; the schedule sets the rate `lr` of all its groups."""
+        """Return the optimizer of a model's parameters; the schedule sets `lr` of all its groups."""
         ...
 
 
@@ -24,7 +24,7 @@ class AdamW:
     epsilon: float = 1e-6
 
     def make(self, model: "nn.Module", *, weight_decay: float) -> "torch.optim.Optimizer":
-        """Return fused AdamW, with decay of all weights but biases and norms."""
+        """Return fused AdamW, with weight decay except for biases and norms."""
         import torch
 
         groups = parameter_groups(model, weight_decay)
@@ -32,7 +32,7 @@ class AdamW:
 
 
 def parameter_groups(model: "nn.Module", weight_decay: float) -> list[dict[str, Any]]:
-    """Decay all weights but biases and norms, which are the parameters of one dimension (released code)."""
+    """Return parameter groups without weight decay for biases and norms, the 1-d parameters (released code)."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},

@@ -1,4 +1,4 @@
-"""How fast a training goes: what was done since losses were last logged, and the mean losses of that window."""
+"""Measure a training's speed and mean losses since the last log."""
 
 import time
 from dataclasses import asdict, dataclass, field
@@ -10,22 +10,22 @@ import torch.distributed as dist
 
 @dataclass(kw_only=True)
 class Pace:
-    """What was done since losses were last logged, without evaluations and checkpoints."""
+    """The work since the last log, without evaluations and checkpoints."""
 
     tokens: int = 0
-    """real tokens of all workers"""
+    """non-padding tokens of all workers"""
     own: int = 0
-    """real tokens of this worker"""
+    """non-padding tokens of this worker"""
     computed: int = 0
-    """its tokens with padding"""
+    """tokens of this worker with padding"""
     real_flops: int = 0
-    """operations on its own tokens, 0 where they cannot be known"""
+    """operations on its non-padding tokens, 0 if unknown"""
     waiting: float = 0.0
-    """seconds for batches to be made"""
+    """seconds of waiting for batches"""
     since: float = field(default_factory=lambda: time.monotonic())
 
     def rates(self, possible: float) -> dict[str, float]:
-        """Return real tokens per second, and shares: of padding, of waiting, of `possible` operations per second."""
+        """Return non-padding tokens per second, and the shares of padding, waiting and `possible` operations/s."""
         seconds = max(1e-9, time.monotonic() - self.since)
         found = {
             "tokens_per_s": self.tokens / seconds,
@@ -35,7 +35,7 @@ class Pace:
         return found | ({"utilisation": self.real_flops / seconds / possible} if self.real_flops else {})
 
     def kept(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps; `since` is the seconds so far."""
+        """Return the state for a checkpoint; `since` is the seconds so far."""
         return asdict(self) | {"since": time.monotonic() - self.since}
 
     @classmethod
@@ -45,11 +45,13 @@ class Pace:
 
 
 class LossWindow:
-    """The sums of logged losses since the last entry of the history; they stay on the device, so nothing waits."""
+    """Sums of losses since the last history entry; they stay on the device, to avoid synchronisation."""
 
     def __init__(self, names: list[str], *, device: str, world: int):
         self.names, self.world = names, world
-        self.sums = torch.zeros(len(names), 2, dtype=torch.float64, device=device)  # of losses, and of steps
+        self.sums = torch.zeros(
+            len(names), 2, dtype=torch.float64, device=device
+        )  # sums of losses, and numbers of steps
 
     def add(self, name: str, loss: torch.Tensor) -> None:
         """Add this worker's share of a step's mean loss."""
@@ -58,7 +60,7 @@ class LossWindow:
         self.sums[place, 1] += 1 / self.world
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each loss over the steps that have it, and begin anew; all workers must ask."""
+        """Return the mean of each loss over the steps that have it, and reset; all workers must call it."""
         if self.world > 1:
             dist.all_reduce(self.sums)
         sums, steps = self.sums.T.tolist()
@@ -66,7 +68,7 @@ class LossWindow:
         return {name: total / count for name, total, count in zip(self.names, sums, steps, strict=True) if count}
 
     def kept(self) -> list[list[list[float]]]:
-        """Return the sums of each worker, which a checkpoint keeps; all workers must ask."""
+        """Return each worker's sums, for a checkpoint; all workers must call it."""
         if self.world == 1:
             return [self.sums.tolist()]
         found = [torch.empty_like(self.sums) for _ in range(self.world)]
@@ -74,6 +76,6 @@ class LossWindow:
         return [sums.tolist() for sums in found]
 
     def resume(self, kept: list[list[list[float]]], *, rank: int) -> None:
-        """Go on from what `kept` returned, by as many workers or by others."""
+        """Resume from the result of `kept`, for any number of workers."""
         own = torch.tensor(kept[rank :: self.world], dtype=torch.float64)
         self.sums.copy_(own.reshape(-1, *self.sums.shape).sum(0))

@@ -1,4 +1,4 @@
-"""Class scores, or a regression's numbers, of labelled rows, which are shared out over the workers."""
+"""Predict class scores, or a regression's numbers, of labelled rows, divided among the workers."""
 
 import numpy as np
 import torch
@@ -9,14 +9,14 @@ from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.worker import Worker
 
-ROWS = 64  # rows scored together: results do not depend on it beyond rounding
+ROWS = 64  # rows scored together; affects results only by rounding
 
 
 @torch.no_grad()
 def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker, objective: str = "labels") -> np.ndarray:
-    """Return logits, float32 (rows, classes), on every worker. Rows of like length are scored together, unmasked.
+    """Return logits, float32 (rows, classes), on every worker. Rows of similar length are scored together, unmasked.
 
-    objective: whose head scores, where a model has classifiers of several tasks.
+    objective: the one whose head to use, if a model has classifiers of several tasks.
     """
     training = model.training
     model.eval()
@@ -26,7 +26,7 @@ def predict(model: JointModel, blocks: Blocks, *, pad_id: int, worker: Worker, o
     logits = torch.zeros(len(blocks), classes, device=worker.device)
     for turn in range(-(-len(batches) // worker.world)):
         number = turn * worker.world + worker.rank
-        rows = batches[min(number, len(batches) - 1)]  # where weights are shared out, all workers must compute
+        rows = batches[min(number, len(batches) - 1)]  # with sharded weights, all workers must compute
         tokens, attention, places = pad(blocks, rows, pad_id)
         inputs = {"input_ids": tokens, "attention_mask": attention}
         if blocks.types is not None:

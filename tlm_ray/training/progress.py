@@ -1,4 +1,4 @@
-"""How far a running training is: a note that its first worker leaves, and what the driver makes of it."""
+"""Report a running training's progress: its first worker writes a note, and the driver prints it."""
 
 import contextlib
 import threading
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 NOTE = "progress.json"
 NOTE_EVERY_S = 10.0
 NOT_LOSSES = {"step", "learning_rate", "tokens_per_s", "padded", "waiting", "utilisation", "dev", "seconds"}
-# Called on the driver, every few seconds, with a training's history from its first step on
+# Called on the driver every few seconds, with a training's history from its first step on
 Follower = Callable[[Sequence[Mapping[str, float]]], None]
 
 
 class Ticker:
-    """Leaves a note of a training's history, for the driver to show and to hand on, and tells its metrics.
+    """Writes a note of a training's history for the driver, and sets its metrics.
 
-    step, tokens: of the checkpoint that it goes on from.
+    step, tokens: those of the checkpoint that it resumes from.
     """
 
     def __init__(self, folder: str, *, step: int = 0, tokens: int = 0):
@@ -37,7 +37,7 @@ class Ticker:
         self._tell(progress)
         if time.monotonic() - self.last > NOTE_EVERY_S:
             self.last = time.monotonic()
-            with contextlib.suppress(OSError):  # the note is for eyes only
+            with contextlib.suppress(OSError):  # the note is for display only
                 note = {"seconds": progress.seconds, "began_at": self.began_at, "history": progress.history}
                 storage.write_json(self.uri, note)
 
@@ -53,8 +53,8 @@ class Ticker:
 
 @contextlib.contextmanager
 def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator[None]:
-    """Print how far a training is while it runs, and tell those who follow it; they get the rest from its record."""
-    with contextlib.suppress(OSError):  # that of a run that was killed may be of a later step than this one resumes at
+    """Print a training's progress while it runs, and call its followers, who get the rest from its record."""
+    with contextlib.suppress(OSError):  # a killed run may have left a note of a later step than the one resumed from
         storage.delete(storage.join(folder, NOTE))
     done = threading.Event()
     thread = threading.Thread(target=_follow, args=(folder, steps, list(followers), done), daemon=True)
@@ -64,7 +64,7 @@ def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator
     finally:
         done.set()
         thread.join()
-        with contextlib.suppress(OSError):  # a note left behind is worth no training
+        with contextlib.suppress(OSError):  # failing to delete a note must not fail the training
             storage.delete(storage.join(folder, NOTE))
 
 
@@ -95,7 +95,7 @@ def _show(folder: str, note: Mapping[str, Any], steps: int) -> None:
 
 
 def _words(folder: str) -> dict[str, str]:
-    """Return the kind and the fingerprint of the stage that a folder is of."""
+    """Return the name and fingerprint of a folder's stage."""
     above, _, fingerprint = storage.without_query(folder).rstrip("/").rpartition("/")
     return {"stage": above.rpartition("/")[2], "fingerprint": fingerprint}
 
@@ -105,10 +105,10 @@ def _losses(entry: Mapping[str, float]) -> dict[str, float]:
 
 
 def _tell(followers: list[Follower], history: Sequence[Mapping[str, float]]) -> None:
-    """Call followers, and drop those that fail: whoever looks on must not cost a training."""
+    """Call followers, and drop those that fail, because a follower must not fail a training."""
     for follower in list(followers):
         try:
             follower(history)
         except Exception as error:
             followers.remove(follower)
-            console.print(f"[yellow]{escape(repr(follower))} follows no more[/]: {escape(repr(error))}")
+            console.print(f"[yellow]follower {escape(repr(follower))} failed and is dropped[/]: {escape(repr(error))}")

@@ -1,4 +1,4 @@
-"""Schedules: how long and how fast a stage trains; free of torch."""
+"""Schedules: steps and learning rates of a stage; imports no torch."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -8,24 +8,24 @@ from tlm_ray.identity import LATER, NO_RESULT
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The steps of a stage and their learning rates; derive from it and override `rate` for another shape."""
+    """Steps and learning rates of a stage; to change the shape, derive from it and override `rate`."""
 
     steps: int
     """optimizer steps"""
     batch_rows: int
-    """rows of a step, over all workers"""
+    """rows per step, over all workers"""
     learning_rate: float
-    """the highest, reached after the warm-up; it falls linearly to 0 at the last step"""
+    """peak learning rate, reached after the warm-up; it decays linearly to 0 at the last step"""
     warmup_steps: int
     """steps over which the learning rate rises linearly from 0"""
     weight_decay: float
-    """of matrices; biases and norms have none"""
+    """weight decay of matrices; biases and norms have none"""
     evaluate_every: int
-    """steps between scores of the dev set, each with a checkpoint"""
+    """steps between evaluations on dev, each with a checkpoint"""
     log_every: int = field(default=10, metadata=NO_RESULT)
-    """steps between entries of the history"""
+    """steps between history entries"""
     averaged: float = field(default=0.0, metadata=LATER)
-    """share of the steps, the last ones, whose weights' mean is the result (`averaging`); 0 for the last weights"""
+    """the result is the mean of the weights over this last share of steps (`averaging`); 0: the last weights"""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_rows", "evaluate_every", "log_every"):
@@ -34,19 +34,19 @@ class Schedule:
         if not 0 <= self.warmup_steps <= self.steps:
             raise ValueError(f"warmup_steps {self.warmup_steps}: must lie between 0 and steps ({self.steps})")
         if not 0 <= self.averaged <= 1:
-            raise ValueError(f"averaged {self.averaged}: a share of the steps, 0 to 1, such as 0.5")
+            raise ValueError(f"averaged {self.averaged}: must be a share of the steps, 0 to 1, such as 0.5")
 
     @property
     def first_averaged(self) -> int:
-        """The first step, counted from 0, whose weights are averaged."""
+        """The first step to average, counted from 0."""
         return self.steps - round(self.averaged * self.steps)
 
     def of_steps(self, steps: int) -> Self:
-        """Return a schedule of another length, its warm-up in proportion."""
+        """Return a schedule of another length, with proportional warm-up."""
         return replace(self, steps=steps, warmup_steps=self.warmup_steps * steps // self.steps)
 
     def cut_to(self, share: float) -> Self:
-        """Return a schedule of a share of the steps, its warm-up and evaluations in proportion."""
+        """Return a schedule of a share of the steps, with proportional warm-up and evaluations."""
         steps = max(1, round(share * self.steps))
         return replace(self.of_steps(steps), evaluate_every=max(1, self.evaluate_every * steps // self.steps))
 

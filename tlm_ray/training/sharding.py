@@ -1,7 +1,7 @@
-"""Weights, gradients and optimizer state shared out over the workers (FSDP2), for models that one device cannot hold.
+"""Shard weights, gradients and optimizer state over the workers (FSDP2), for models too large for one device.
 
-Rajbhandari et al. 2020 (ZeRO, stage 3): a layer's weights are gathered when it computes and given up afterwards. What
-torch has for it is imported where it is used: a worker that does not shard starts a tenth faster.
+Rajbhandari et al. 2020 (ZeRO, stage 3): a layer's weights are gathered when it computes and freed afterwards. torch's
+modules for it are imported on use, so other workers start a tenth faster.
 """
 
 from typing import Any
@@ -11,9 +11,9 @@ from torch import nn
 
 
 def shard(model: nn.Module, *, device: str, world: int, methods: tuple[str, ...]) -> None:
-    """Share a model's weights out over all workers, layer by layer, in place.
+    """Shard a model's weights over all workers, layer by layer, in place.
 
-    methods: names of further methods that need gathered weights, like forward.
+    methods: names of methods, besides forward, that need gathered weights.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -28,10 +28,10 @@ def shard(model: nn.Module, *, device: str, world: int, methods: tuple[str, ...]
 
 
 def reshard(model: nn.Module) -> None:
-    """Give up all gathered weights, so that parameters are again those that the optimizer knows.
+    """Free all gathered weights, so that the parameters are the optimizer's shards again.
 
-    FSDP2 leaves the outermost group gathered after a forward pass, for the backward pass that mostly follows; after an
-    evaluation none does.
+    FSDP2 keeps the outermost group gathered after a forward pass, for a backward pass. After an evaluation there is
+    none.
     """
     from torch.distributed.fsdp import FSDPModule
 
@@ -41,12 +41,12 @@ def reshard(model: nn.Module) -> None:
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    """Return all of a tensor that may be shared out; every worker must ask."""
+    """Return the whole of a tensor that may be sharded; every worker must call it."""
     return tensor.full_tensor() if _is_shared(tensor) else tensor
 
 
 def shared_like(tensor: torch.Tensor, like: Any) -> torch.Tensor:
-    """Return a whole tensor on the device of another, and shared out as that one is."""
+    """Return a whole tensor with the device and sharding of another."""
     tensor = tensor.to(like.device)
     if not _is_shared(like) or tensor.ndim == 0:
         return tensor

@@ -1,7 +1,7 @@
-"""Rows made of two: the beginning of one and the end of another, which no label is known of (CutMix, Yun et al. 2019).
+"""Splice rows: the beginning of one and the end of another, without a label (CutMix, Yun et al. 2019).
 
-Teachers disagree on them where they have learned the labels of all rows that there are: on SciERC five trainings
-together say the label of 99.9 % of the training texts, which teaches a student nothing new.
+Teachers have memorised the labels of training rows: on SciERC five trainings together predict 99.9 % of them, which
+teaches a student nothing new. On spliced rows they disagree.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ from tlm_ray.training.blocks import Blocks
 
 
 def spliced(rows: Blocks, times: int) -> Blocks:
-    """Return `times` as many rows, without labels: each row is begun and another one ended, both at a drawn share.
+    """Return `times` as many rows, without labels, each the start of a row and the end of another, of random lengths.
 
-    A row is no longer than the longer of its two, begins as the first does and ends as the second, special tokens
-    included. Draws are the same in each call.
+    A row is no longer than the longer of its two sources, and keeps their special tokens at start and end. Draws are
+    the same in each call.
     """
     generator = np.random.default_rng(0)
     first = np.tile(np.arange(len(rows)), times)

@@ -1,4 +1,4 @@
-"""A stage on one of its workers: opens the blocks, resumes, trains, saves, exports."""
+"""Run a training stage on one worker: open the blocks, resume, train, save, export."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,10 +24,10 @@ from tlm_ray.training.worker import Worker
 
 
 def run_job(job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    """Train a stage as this worker; returns the run's facts, or why it stopped, or that it goes on elsewhere.
+    """Train a stage as this worker; return the run's facts, or why it stopped, or that it resumes elsewhere.
 
-    is_leaving: whether this worker's node is about to go. CPU arithmetic is one thread per CPU of the worker's share,
-    so that results do not vary.
+    is_leaving: returns whether this worker's node is about to be removed. torch uses one thread per CPU of the worker's
+    share, so that results do not vary.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -63,7 +63,7 @@ def run_job(job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda
 
 
 def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
-    """Return the model as it is before its first step."""
+    """Return the initial model."""
     settings = job.settings
     model = settings.start.model(settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
     if job.counts:
@@ -72,7 +72,7 @@ def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[st
 
 
 def _streams(job: Job) -> tuple[Stream, ...]:
-    """Open the rows of each stream that the settings learn of."""
+    """Open the rows of each stream that the settings train on."""
     settings, streams = job.settings, []
     for name, loss in settings.losses.items():
         uri, number = settings.rows_of(name, job.taught or job.blocks)
@@ -91,7 +91,7 @@ def _streams(job: Job) -> tuple[Stream, ...]:
 
 
 def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str, Any]:
-    """Resume if there is a checkpoint, train to the end, return the facts of the run, or why there are none."""
+    """Resume from any checkpoint, train to the end, and return the run's facts, or why there are none."""
     checkpoints = Checkpoints(storage.join(job.folder, CHECKPOINTS))
     is_first = trainer.worker.rank == 0
     newest, damaged = _of_the_first(checkpoints.newest_whole() if is_first else None, trainer.worker)
@@ -99,7 +99,7 @@ def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str
         trainer.resume(newest)
     elif damaged:
         why = "; ".join(damaged)
-        return {STOPPED: f"{checkpoints.folder}: no checkpoint is whole ({why}); delete this folder to train anew"}
+        return {STOPPED: f"{checkpoints.folder}: all are corrupt ({why}); delete this folder to start over"}
     trainer.progress.damaged += damaged
     step, tokens = trainer.progress.step, trainer.progress.tokens
     tick = Ticker(job.folder, step=step, tokens=tokens) if is_first else lambda progress: None
@@ -110,7 +110,7 @@ def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str
             is_late=checkpoints.is_late,
             is_leaving=is_leaving,
         )
-    except FloatingPointError as error:  # the same on every worker and every retry: stop at once
+    except FloatingPointError as error:  # the same on every worker and retry, so stop at once
         return {STOPPED: f"{job.folder}: {error}"}
     checkpoints.wait()
     if progress.step < job.settings.schedule.steps:
@@ -119,7 +119,7 @@ def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str
 
 
 def _of_the_first(value: Any, worker: Worker) -> Any:
-    """Return what the first worker has, on each of several."""
+    """Broadcast the first worker's value."""
     if worker.world == 1:
         return value
     from ray.train.collective import broadcast_from_rank_zero
@@ -128,11 +128,11 @@ def _of_the_first(value: Any, worker: Worker) -> Any:
 
 
 def _save(worker: Worker, checkpoints: Checkpoints, take: Callable[[], Checkpoint]) -> None:
-    """Have a checkpoint written on rank 0."""
+    """Write a checkpoint on rank 0."""
     if worker.rank == 0:
         checkpoints.save(take)
     elif worker.sharded:
-        take()  # which every worker has a part in
+        take()  # every worker takes part in it
 
 
 def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
@@ -152,10 +152,10 @@ def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
 def _export(
     trainer: Trainer, job: Job, tokenizer: PreTrainedTokenizerBase, new_model: Callable[[], JointModel]
 ) -> None:
-    """Write the trained model on rank 0; transformers opens it as it is.
+    """Write the trained model on rank 0; transformers can open it.
 
-    Where weights are shared out, all workers gather them and rank 0 writes them out of a model that is not: writing
-    asks a sharded one for its weights again, which the other workers, being done, would not answer.
+    With sharded weights, all workers gather them, and rank 0 writes them from an unsharded model. Writing a sharded one
+    would gather again, after the other workers have finished.
     """
     model = trainer.model
     if trainer.worker.sharded:

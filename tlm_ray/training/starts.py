@@ -1,7 +1,7 @@
-"""Starts: what a training begins with, as named parts of a recipe; free of torch until a model is made.
+"""Starts: the initial model of a training, as parts of a recipe; import torch only when a model is created.
 
-Scratch        random weights of a geometry
-Architecture   random weights of any encoder's configuration
+Scratch        random weights, sizes of a geometry
+Architecture   random weights, configuration of any encoder
 Pretrained     the weights of an encoder
 """
 
@@ -29,40 +29,40 @@ SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "
 
 @dataclass(frozen=True)
 class Start(ABC):
-    """How a model comes to be before its first step; derive from it for a start of your own."""
+    """Creates the initial model of a training; derive from it to add your own."""
 
     @property
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """The parameters by which a stage that begins so is named."""
+        """The parameters that identify this start in a stage's fingerprint."""
 
     @abstractmethod
     def weights(
         self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
     ) -> AbstractContextManager["Weights"]:
-        """Lend the weights that a model is made of; labels: of the task, none for a regression."""
+        """Yield the initial weights; labels: the task's classes, none for a regression."""
 
     @property
     def family(self) -> Family | None:
-        """The family of the encoder, None where it is only known to transformers."""
+        """The encoder's family; None if only transformers knows it."""
         return None
 
     @property
     def positions(self) -> int | None:
-        """Tokens that a row may have, None where it is not known before the encoder is opened."""
+        """Maximum tokens per row; None if unknown before the encoder is opened."""
         return None
 
     @property
     def width(self) -> int | None:
-        """The size of a token embedding, None where it is not known before the encoder is opened."""
+        """The size of token embeddings; None if unknown before the encoder is opened."""
         return None
 
     def parameters(self, *, vocabulary: int) -> int | None:
-        """Return the parameters of the encoder with its MLM head, None where the encoder must be opened to know."""
+        """Return the number of parameters with the MLM head; None if unknown before the encoder is opened."""
         return None
 
     def model(self, objectives: Sequence[Objective], **options: Any) -> "JointModel":
-        """Return the model, with a head for each objective; options: those of `weights`."""
+        """Return the model with a head per objective; options: those of `weights`."""
         from tlm_ray.training.model import JointModel
 
         with self.weights(**options) as weights:
@@ -71,7 +71,7 @@ class Start(ABC):
 
 @dataclass(frozen=True)
 class Scratch(Start):
-    """Random weights of a geometry."""
+    """Starts from random weights, with the sizes of a geometry."""
 
     geometry: Geometry
 
@@ -106,7 +106,10 @@ class Scratch(Start):
 
 @dataclass(frozen=True)
 class Architecture(Start):
-    """Random weights of any encoder's configuration, for the recipe's vocabulary; source: hub name or local folder."""
+    """Starts from random weights, with any encoder's configuration and the recipe's vocabulary.
+
+    source: hub name or local folder.
+    """
 
     source: str
 
@@ -126,7 +129,7 @@ class Architecture(Start):
 
 @dataclass(frozen=True)
 class Pretrained(Start):
-    """The weights of an encoder, with a fresh task head; source: hub name or local folder."""
+    """Starts from an encoder's weights, with a new task head; source: hub name or local folder."""
 
     source: str
 
@@ -153,7 +156,7 @@ def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: 
 
 
 def config_of(source: str | Path, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...]) -> "PretrainedConfig":
-    """Return the configuration of any encoder, by hub name or local folder, for another vocabulary and other labels."""
+    """Return the configuration of any encoder, by hub name or local folder, with another vocabulary and labels."""
     from transformers import AutoConfig
 
     from tlm_ray.training.weights import label_names
@@ -168,7 +171,7 @@ def config_of(source: str | Path, tokenizer: "PreTrainedTokenizerBase", labels: 
 
 @contextmanager
 def opened(source: str) -> Iterator[str]:
-    """Lend a local folder with what lies at a location; what is not there is a hub name."""
+    """Yield a local folder with the files of a location; a location that does not exist is a hub name."""
     if not storage.exists(source):
         yield source
         return

@@ -1,6 +1,6 @@
-"""Streams of rows, each an endless shuffled reading, as pure functions of the number of a batch.
+"""Streams: endless shuffled readings of rows, as pure functions of the batch number.
 
-Nothing is remembered between steps, so a resumed run, a shifted run and any number of workers see the same batches.
+They have no state, so a resumed run and any number of workers see the same batches.
 """
 
 from collections.abc import Sequence
@@ -12,36 +12,34 @@ import numpy as np
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.objectives import Loss
 
-POOL_BATCHES = (
-    64  # batches whose rows are sorted by length together: padding falls from 40 % to 2, with widths rounded up to 6
-)
+POOL_BATCHES = 64  # batches sorted by length together: padding falls from 40 % to 2 %, or 6 % with rounded widths
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stream:
-    """An endless, shuffled reading of some rows in batches of rows of like length.
+    """An endless, shuffled reading of rows, in batches of rows of similar length.
 
     Each pass over the rows has its own permutation, keyed by (seed, number, pass).
     """
 
     name: str
-    """of its losses in the history: "general", or a task's name"""
+    """name of its losses in the history: "general", or a task's name"""
     number: int
-    """keys the shuffles: 0 for general text, 1 for the task, further tasks from 2 on"""
+    """key of the shuffles: 0 for general text, 1 for the task, from 2 on for further tasks"""
     blocks: Blocks
     loss: Loss
-    """what is learned of its batches"""
+    """the loss of its batches"""
     batch_rows: int
     seed: int
 
     def rows(self, batch: int) -> np.ndarray:
-        """Return the rows of the stream's batch number `batch`, int64 (batch_rows,)."""
+        """Return the rows of batch number `batch`, int64 (batch_rows,)."""
         pool, place = divmod(batch, POOL_BATCHES)
         return self._pool(pool)[place]
 
     @cached_property
     def mean_tokens(self) -> float:
-        """Tokens of a batch on average."""
+        """The mean tokens per batch."""
         return self.batch_rows * float(self.blocks.lengths.mean())
 
     @lru_cache(maxsize=2)  # noqa: B019 - the value lives as long as its run
@@ -50,8 +48,8 @@ class Stream:
         place = np.arange(pool * size, (pool + 1) * size)
         turns, rest = np.divmod(place, len(lengths))
         rows = np.concatenate([self._permutation(turn)[rest[turns == turn]] for turn in np.unique(turns)])
-        # Pass by pass, so that few rows meet themselves in a batch where a pool is more than a pass. (Up and down by
-        # turns would pad 504 rows by 7.7 % instead of 12.5, but the longest of two passes are the same rows.)
+        # Pass by pass, so that few batches repeat a row if a pool exceeds a pass. (Alternating the sort order
+        # would pad 504 rows by 7.7 % instead of 12.5 %, but would join the same longest rows of two passes.)
         rows = rows[np.lexsort((lengths[rows], turns))].reshape(POOL_BATCHES, self.batch_rows)
         return rows[self._generator(1, pool).permutation(POOL_BATCHES)]
 
@@ -65,11 +63,11 @@ class Stream:
 
 
 def check_streams(streams: Sequence[Stream]) -> None:
-    """ValueError if two streams share a name or a key, or one has no rows."""
+    """Raise ValueError if two streams share a name or a key, or one has no rows."""
     for what in ("name", "number"):
         values = [getattr(stream, what) for stream in streams]
         if len(set(values)) < len(values):
-            raise ValueError(f"streams: {what}s {values}; give each its own")
+            raise ValueError(f"streams: {what}s {values}: must be unique")
     for stream in streams:
         if not len(stream.blocks):
-            raise ValueError(f"stream {stream.name!r}: it has no rows to train on")
+            raise ValueError(f"stream {stream.name!r}: it has no rows; give it at least one")

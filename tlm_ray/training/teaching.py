@@ -1,4 +1,4 @@
-"""Soft labels: what trained classifiers say of the training texts, for a student to learn (Hinton et al. 2015)."""
+"""Make soft labels: trained classifiers' predictions for the training texts, for distillation (Hinton et al. 2015)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +22,10 @@ from tlm_ray.training.worker import Worker
 def write_soft_labels(
     folder: str, blocks: str, teachers: Sequence[str], *, splices: int, precision: str, device: str, threads: int
 ) -> dict[str, Any]:
-    """Write the task's training rows, and spliced ones, with the teachers' mean probabilities, or numbers, as labels.
+    """Write the task's training rows and spliced rows, labelled with the teachers' mean probabilities or numbers.
 
-    teachers: folders that open as AutoModelForSequenceClassification. splices: spliced rows of each training row.
-    Returns how many teachers there are, and the share of the training rows whose likeliest class is their label.
+    teachers: folders that open as AutoModelForSequenceClassification. splices: spliced rows per training row. Returns
+    the number of teachers, and their accuracy on the training rows.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

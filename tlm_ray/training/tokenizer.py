@@ -1,4 +1,4 @@
-"""WordPiece tokenizers: trained on the selected and task text, or any named or local Hugging Face tokenizer."""
+"""Train a WordPiece tokenizer on the selected and task text, or open any Hugging Face tokenizer."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,27 +10,26 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 from tlm_ray.opening import open_settings
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-ALPHABET = 1000  # characters that get a piece of their own, as in BERT's vocabulary; the rest are [UNK]
-UNKNOWN = 1e-4  # the share of the characters that may be [UNK]; texts with Han characters need some thousands of pieces
+ALPHABET = 1000  # characters with a piece of their own, as in BERT's vocabulary; the rest are [UNK]
+UNKNOWN = 1e-4  # maximum share of characters that become [UNK]; texts with Han characters need some thousands of pieces
 
 
 def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
-    """Train BERT's uncased WordPiece on texts; the same texts give the same vocabulary.
+    """Train BERT's uncased WordPiece on texts, deterministically.
 
-    The trainer numbers what it meets in the order of a hash table, another in each run, and breaks ties of frequency by
-    those numbers. So the alphabet is chosen here, most frequent characters first and ties by code point, and its ##
-    pieces are numbered here, as special tokens of the trainer. TypeError if the texts are an iterator: they are gone
-    through twice.
+    The trainer numbers pieces in hash-table order, which varies between runs, and breaks ties of frequency by these
+    numbers. So the alphabet is chosen here: most frequent characters first, ties by code point. Its ## pieces are
+    numbered here, as special tokens. TypeError if the texts are an iterator, because they are read twice.
     """
     if iter(texts) is texts:
-        raise TypeError("texts: an iterator ends after one pass; give a list, or what can be gone through again")
+        raise TypeError("texts: an iterator ends after one pass, but two are needed; give a list")
     normalizer, words = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(normalizer.normalize_str(text))
     kept = _alphabet(counts, most=max(ALPHABET, vocabulary // 2))
 
-    def continues(c: str) -> bool:  # neither punctuation nor Chinese, which are words by themselves
+    def continues(c: str) -> bool:  # neither punctuation nor Chinese characters, which are words by themselves
         return len(words.pre_tokenize_str(normalizer.normalize_str(f"a{c}"))) == 1
 
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
@@ -48,7 +47,7 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
 
 
 def _alphabet(counts: Counter[str], *, most: int) -> list[str]:
-    """Return the characters with a piece of their own, most frequent first: 1,000, or as many as leave few unknown."""
+    """Return the characters with a piece of their own, most frequent first: 1,000, or more if too many are unknown."""
     ranked = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     unknown = sum(counts[c] for c in ranked[ALPHABET:])
     allowed, size = UNKNOWN * sum(counts[c] for c in ranked), min(ALPHABET, len(ranked))
@@ -59,7 +58,7 @@ def _alphabet(counts: Counter[str], *, most: int) -> list[str]:
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """Open a tokenizer by hub name or local folder; ValueError if it cannot serve masked language modelling."""
+    """Open a tokenizer by hub name or local folder; ValueError if it does not support masked language modelling."""
     try:
         tokenizer = open_settings(AutoTokenizer, name, use_fast=True)
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""The training loop of one worker: knows torch and its process group, not Ray.
+"""Run the training loop of one worker, on torch and its process group, without Ray.
 
-Every random draw is keyed, so a run that is interrupted at any step and resumed from a checkpoint is the same run:
-batches and masks by (seed, step, row), dropout by (seed, step, rank).
+All random draws are keyed: batches and masks by (seed, step, row), dropout by (seed, step, rank). So a run that is
+interrupted and resumed from a checkpoint gives the same result.
 """
 
 import math
@@ -38,16 +38,16 @@ from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.sharding import reshard, shard
 from tlm_ray.training.worker import Worker
 
-Save = Callable[[Callable[[], Checkpoint]], None]  # save(take): take copies the state of the run
+Save = Callable[[Callable[[], Checkpoint]], None]  # save(take): take() copies the state of the run
 Evaluate = Callable[[JointModel], Mapping[str, float]]
 
 
 class Trainer:
-    """One stage's training on one worker.
+    """The training of one stage on one worker.
 
-    evaluate: called at each evaluation with the model, returns its scores, "dev" the one that counts. keep_best: keep
-    the weights of the best one (ties keep the earlier). A loss that is not finite stops the run with an error that
-    names the steps since the last log.
+    evaluate: called with the model at each evaluation; returns scores, "dev" being the one to maximise. keep_best: keep
+    the weights of the best evaluation (the earliest of ties). A non-finite loss stops the run with an error that names
+    the steps since the last log.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Trainer:
         self.window = LossWindow(names, device=worker.device, world=worker.world)
 
     def _projection(self) -> nn.Linear | None:
-        """Return a product with the vocabulary that every step takes, None if there is none."""
+        """Return a projection to the vocabulary that every step uses; None if there is none."""
         streams = [stream.loss.objectives for stream in self.batches.streams]
         always = [o for o in streams[0] if all(o in others for others in streams)]
         found = (o.projection(self.model.heads[o.name]) for o in always)
         return next((projection for projection in found if projection is not None), None)
 
     def resume(self, folder: str) -> None:
-        """Continue from a checkpoint folder; DamagedCheckpoint if it is not whole."""
+        """Resume from a checkpoint folder; DamagedCheckpoint if it is incomplete or corrupt."""
         self.progress, self.best = load_checkpoint(folder, self.model, self.optimizer)
 
     def run(
@@ -98,11 +98,11 @@ class Trainer:
         is_late: Callable[[], bool] = lambda: False,
         is_leaving: Callable[[], bool] = lambda: False,
     ) -> Progress:
-        """Train to the last step; the model holds the last weights afterwards, or their mean, or the best if keep_best.
+        """Train to the last step; then the model has the last weights, or their mean, or the best if keep_best.
 
-        save is called at each evaluation but the last, and where losses were logged while is_late says so to the first
-        worker; tick whenever losses were logged, scores with them. Where is_leaving says so to any worker, save is
-        called and the run ends before its last step, to go on elsewhere.
+        save: called at each evaluation but the last, and after logging losses if is_late() on the first worker. tick:
+        called after logging losses or scores. If is_leaving() on any worker, save is called and the run ends early, to
+        resume elsewhere.
         """
         schedule, progress, leaving = self.schedule, self.progress, Agreement(self.worker)
         possible = matmul_rate(self.worker.device, self.worker.precision)
@@ -138,7 +138,7 @@ class Trainer:
         return progress
 
     def _agreed(self, wish: bool) -> bool:
-        """Return what the first worker wishes."""
+        """Return the first worker's decision."""
         if self.worker.world == 1:
             return wish
         said = torch.tensor(float(wish), device=self.worker.device)
@@ -167,12 +167,12 @@ class Trainer:
             self.window.add(objective.logged_as(batch.stream), loss / max(1, batch.targets[objective.name].total))
 
     def _parts_of_all(self) -> int:
-        """Return the parts that every worker must compute: where weights are shared out, as many as the first has."""
+        """Split a batch into parts; with sharded weights, all workers get as many as the first."""
         micro_rows = self.worker.micro_rows
         return math.ceil(self.batches.rows_of(0) / micro_rows) if self.worker.sharded and micro_rows else 1
 
     def _backward(self, part: Batch, *, last: bool) -> dict[str, torch.Tensor]:
-        """Add the gradients of a part of a batch, over all workers with the last; return its sums of losses."""
+        """Add a part's gradients, reduced over all workers at the last part; return its sums of losses."""
         if self.worker.sharded:
             self.parallel.set_requires_gradient_sync(last)
         with self.parallel.no_sync() if self.worker.is_replicated and not last else nullcontext():
@@ -184,10 +184,10 @@ class Trainer:
         return {name: torch.zeros_like(loss) if part.is_idle else loss.detach() for name, loss in sums.items()}
 
     def _settle_buckets(self) -> None:
-        """Have DistributedDataParallel order its buckets, which it does anew after its first backward pass.
+        """Let DistributedDataParallel order its buckets, which it does after its first backward pass.
 
-        The order decides in which order three or more workers' gradients are added up. So that a resumed run adds as
-        the whole one did, both begin with this pass over the first step, whose gradients are thrown away.
+        The bucket order decides the summation order of three or more workers' gradients. To make resumed runs
+        identical, every run starts with this pass over the first step and discards its gradients.
         """
         first = next(self.batches.batch(0).parts(self.worker.micro_rows))
         self.model.train()
@@ -195,7 +195,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _count(self, batch: Batch, parts: list[Batch]) -> None:
-        """Add a step's tokens and operations; those of the other workers are taken to be as many as this one's."""
+        """Add a step's tokens and operations, assuming that other workers' operations equal this one's."""
         packed, pace = self.worker.packed, self.pace
         pace.tokens += batch.tokens_total
         pace.own += batch.real_tokens
@@ -206,9 +206,9 @@ class Trainer:
         self.progress.flops += self.worker.world * computed
 
     def _log(self, possible: float) -> None:
-        """Append the mean losses since the last entry, each over the steps that have it.
+        """Append the mean losses since the last history entry, each over the steps that have it.
 
-        possible: operations per second of a matrix product, of which `utilisation` is the share used for tokens.
+        possible: operations per second of a matrix product; `utilisation` is relative to it.
         """
         means = self.window.means()
         self._demand_finite(list(means.values()))
@@ -217,7 +217,7 @@ class Trainer:
         self.pace = Pace()
 
     def _demand_finite(self, losses: list[Any]) -> None:
-        """FloatingPointError if a loss since the last entry is not finite: such weights become no checkpoint."""
+        """Raise FloatingPointError if a loss since the last entry is not finite, so that no checkpoint is written."""
         if not np.isfinite(losses).all():
             logged = self.progress.history[-1]["step"] if self.progress.history else 0
             raise FloatingPointError(
@@ -226,20 +226,20 @@ class Trainer:
             )
 
     def _unlogged(self) -> dict[str, Any]:
-        """Return what the next entry of the history is made of, so far; all workers must ask."""
+        """Return the data so far for the next history entry; all workers must call it."""
         losses = self.window.kept()
         self._demand_finite(losses)
         return {"losses": losses, "pace": self.pace.kept()}
 
     def _reopen(self) -> None:
-        """Go on with what a checkpoint between two entries of the history had kept for the next."""
+        """Restore the data for the next history entry from a checkpoint."""
         kept, self.pace = self.progress.unlogged, Pace()
         if kept:
             self.window.resume(kept["losses"], rank=self.worker.rank)
             self.pace = Pace.resumed(kept["pace"])
 
     def _assess(self) -> None:
-        """Score the dev set and remember the best weights: mean ones, where there are means."""
+        """Evaluate on dev and keep the best weights (the averaged ones, if weights are averaged)."""
         if self.evaluate is None:
             return
         with self.average.in_place():

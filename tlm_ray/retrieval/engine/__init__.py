@@ -1,1 +1,1 @@
-"""The search engine: text to terms, one shard's index, its exact search, and the merge of shards. Free of Ray."""
+"""The search engine, independent of Ray: text analysis, indexing, exact search of a shard, merging of shards."""

@@ -1,4 +1,4 @@
-"""Text to terms: lower-cased Unicode words, as the released code's Elasticsearch mapping effectively makes them."""
+"""Split text into terms: lower-cased Unicode words, as the released code's Elasticsearch mapping effectively does."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ STOPWORDS = ("english",)  # languages whose stop words are known
 
 @dataclass(frozen=True)
 class Analyzer:
-    """How texts become terms: `\\w+` runs of the lower-cased text, in order; pairs in scripts without spaces."""
+    """Splits texts into terms: `\\w+` runs of the lower-cased text, and character pairs in scripts without spaces."""
 
     stopwords: str | None = None
-    """None or "english"; the released code removes none, as None does"""
+    """None or "english"; None removes no stop words, like the released code"""
     stemmer: str | None = None
     """None or a Snowball language such as "english", applied to each distinct term"""
 
@@ -29,7 +29,7 @@ class Analyzer:
 
     @property
     def changes_words(self) -> bool:
-        """Whether a term may differ from its word."""
+        """Whether a term may differ from its word (stop words or stemming)."""
         return self.stopwords is not None or self.stemmer is not None
 
     def terms(self, text: str) -> list[str]:
@@ -45,7 +45,9 @@ class Analyzer:
     def _dropped(self) -> frozenset[str]:
         if self.stopwords is None:
             return frozenset()
-        from bm25s.stopwords import STOPWORDS_EN  # here, because bm25s takes 0.3 s, which most analyzers can spare
+        from bm25s.stopwords import (
+            STOPWORDS_EN,
+        )  # imported here, because bm25s takes 0.3 s and most analyzers do not need it
 
         return frozenset(STOPWORDS_EN)
 
@@ -54,16 +56,16 @@ class Analyzer:
         return Stemmer.Stemmer(self.stemmer)
 
     def __reduce__(self):
-        return Analyzer, (self.stopwords, self.stemmer)  # a Snowball stemmer cannot travel
+        return Analyzer, (self.stopwords, self.stemmer)  # a Snowball stemmer cannot be serialised
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, and the pairs of neighbouring characters in scripts without spaces."""
+    """Return the words of a text in order; in scripts without spaces, pairs of neighbouring characters."""
     return re.findall(r"\w+", text) if text.isascii() else [text[start:stop] for start, stop in spans(text)]
 
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the words of a text begin and end."""
+    """Yield the start and end of each word of a text."""
     for match in _pattern().finditer(text):
         start, stop = match.span()
         if match[1] and stop - start > 2:
@@ -74,5 +76,5 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Match runs of characters of scripts without spaces, which are a group, and words of others."""
+    """Return a pattern for words, with a group for runs of characters of scripts without spaces."""
     return re.compile(rf"([{unspaced_class()}]+)|[^\W{unspaced_class()}]+")

@@ -1,6 +1,6 @@
-"""Texts to bags of terms: the distinct terms of each text and how often each occurs, as flat arrays.
+"""Turn texts into bags of terms: the distinct terms of each text with their counts, as flat arrays.
 
-Terms are a lexicon's words after stop words and stemming, which are worked out once per distinct word.
+Terms are a lexicon's words after stop-word removal and stemming, which run once per distinct word.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,50 +13,50 @@ from tlm_ray.retrieval.engine.analyzer import Analyzer
 from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
 
-CHUNK_BYTES = 1 << 21  # of text read at once, which bounds memory; 0.5 to 16 MB are equally fast
-BYTES_PER_TERM = 6  # of text for each term of a bag, about 10 in English; room that is left over takes no memory
+CHUNK_BYTES = 1 << 21  # bytes of text read at once, to limit memory; 0.5 to 16 MB are equally fast
+BYTES_PER_TERM = 6  # bytes of text per term of a bag, about 10 in English; unused room takes no memory
 SATURATED = 255  # the largest count of one byte
 STOPPED = -1  # the term of a stop word
 
 
 class Bags(NamedTuple):
-    """The bags of some texts, one behind the other."""
+    """The bags of some texts, concatenated."""
 
     terms: np.ndarray
     """int32 (entries,): term numbers"""
     small_counts: np.ndarray
-    """uint8 (entries,): how often each term occurs in its text, SATURATED for 255 times or more"""
+    """uint8 (entries,): count of each term in its text, SATURATED for 255 or more"""
     large_counts: np.ndarray
-    """int32: how often the terms of 255 times or more occur, in their order"""
+    """int32: the counts of 255 or more, in order"""
     sizes: np.ndarray
-    """int32 (texts,): distinct terms of each text"""
+    """int32 (texts,): number of distinct terms of each text"""
     lengths: np.ndarray
-    """int64 (texts,): terms of each text, repeats included"""
+    """int64 (texts,): number of terms of each text, repeats included"""
 
     def counts(self) -> np.ndarray:
-        """Return how often each term occurs in its text, int32."""
+        """Return the count of each term in its text, int32."""
         counts = self.small_counts.astype(np.int32)
         counts[self.small_counts == SATURATED] = self.large_counts
         return counts
 
     def start(self) -> np.ndarray:
-        """Return where each text's terms start, and the end: int64 (texts + 1,)."""
+        """Return the start of each text's terms, and the end: int64 (texts + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
 
     def mean_terms(self) -> float:
-        """Return the texts' mean length in terms; 1 without any term, where it divides nothing."""
+        """Return the texts' mean length in terms; 1 if there are no terms."""
         return float(self.lengths.sum() / len(self.lengths)) if self.lengths.any() else 1.0
 
 
 class BagReader:
-    """Reads texts into bags and numbers their terms in order of appearance."""
+    """Turns texts into bags and numbers their terms in order of appearance."""
 
     def __init__(self, analyzer: Analyzer):
         self.analyzer = analyzer
         self._lexicon = Lexicon()
-        self._numbers: dict[str, int] = {}  # of terms; unused where each word is a term
+        self._numbers: dict[str, int] = {}  # numbers of terms; unused if each word is a term
         self._term_of_word = np.zeros(0, np.int32)
-        self._place = np.zeros(0, np.int32)  # of each term's latest occurrence among the bags
+        self._place = np.zeros(0, np.int32)  # of each term's latest occurrence in the bags
         self._counts = np.zeros(0, np.int32)
 
     def read(self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> Bags:
@@ -78,15 +78,14 @@ class BagReader:
         return Bags(terms[:at], small[:at], np.concatenate(large), sizes, lengths)
 
     def terms(self) -> pa.Array:
-        """Return all terms so far; number t is the t-th."""
+        """Return all terms so far; term number t is the t-th."""
         return pa.array(self._numbers, pa.large_string()) if self.analyzer.changes_words else self._lexicon.words()
 
     def __len__(self) -> int:
         return len(self._numbers) if self.analyzer.changes_words else len(self._lexicon)
 
     def _read(self, texts: pa.Array, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Write the sizes of some texts' bags; return their terms and counts, which the next call overwrites, and the
-        texts' lengths."""
+        """Write the texts' bag sizes; return terms and counts, which the next call overwrites, and text lengths."""
         terms, lengths = self._lexicon.read(texts)
         if self.analyzer.changes_words:
             self._fold_new_words()
@@ -109,7 +108,7 @@ class BagReader:
 
 
 def _parts(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Cut an array into string arrays of about CHUNK_BYTES; its chunks are not put together, which would copy them."""
+    """Cut an array into string arrays of about CHUNK_BYTES, without joining its chunks, which would copy them."""
     for chunk in map(as_strings, texts.chunks):
         rows = max(1, int(len(chunk) * CHUNK_BYTES / max(1, chunk.nbytes)))
         for start in range(0, len(chunk), rows):
@@ -124,7 +123,7 @@ def _grown(values: np.ndarray, used: int, room: int) -> np.ndarray:
 
 @compiled
 def _gather(terms, lengths, place, counts, sizes):
-    """Move each text's distinct terms to the front, in place, and count them; return how many there are.
+    """Move each text's distinct terms to the front, in place, and count them; return their number.
 
     terms: int32 (tokens,), STOPPED for a stop word. lengths: int64 (texts,), which loses the stop words. place: int32
     (terms known,), -1 all. counts: int32 (tokens,), out. sizes: int32 (texts,), out: distinct terms of each text.

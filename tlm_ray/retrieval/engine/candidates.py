@@ -1,7 +1,7 @@
-"""The candidates of a query: passages whose sums may be among the k best, as keys.
+"""Collect the candidates of a query: passages whose sums may be among the k best, as keys.
 
-A key is a uint64, the sum above the passage's id inverted: of two keys the larger is the better passage, ties included.
-`need`, int64, is the least sum that may still be among the k best.
+A key is a uint64: the sum in the high half, the inverted passage id in the low half. The larger key is the better
+passage, ties included. `need`, int64, is the least sum that may still be among the k best.
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from tlm_ray.retrieval.engine.machine import prefetch
 from tlm_ray.retrieval.engine.plan import LOW, points, step, steps
 from tlm_ray.retrieval.engine.sums import HALF
 
-BLOCK = 64  # passages of a window that are passed over together
-BINS = 1024  # of the histogram by which keys are cut
+BLOCK = 64  # passages of a window that are skipped together
+BINS = 1024  # bins of the histogram that selects the best keys
 KEYS_AHEAD = 8
 
 
 @compiled
 def gather(sums, least, racing):
-    """Write the places of the sums, uint32, that are `least` or more to racing, uint32; return how many there are."""
+    """Write the indices of the sums, uint32, of at least `least` to racing, uint32; return their number."""
     found = 0
     for block in range(0, len(sums), BLOCK):
         stop = min(block + BLOCK, len(sums))
@@ -34,8 +34,10 @@ def gather(sums, least, racing):
 
 @compiled
 def collect(sums, racing, need, blocked, left, keys, found):
-    """Append the keys of the racing passages that reach `need` and are not blocked, bool (passages,), to keys, which
-    has `found` so far; return how many it has now. sums, uint32, are of the window whose first passage is `left`."""
+    """Append the keys of racing passages that reach `need` and are not blocked; return the new number of keys.
+
+    blocked: bool (passages,). found: number of keys so far. sums: uint32, of the window that starts at passage `left`.
+    """
     for c in range(len(racing)):
         passage = left + racing[c]
         if sums[racing[c]] >= need and not blocked[passage]:
@@ -46,9 +48,9 @@ def collect(sums, racing, need, blocked, left, keys, found):
 
 @compiled
 def cut(keys, k, need, spread):
-    """Keep the keys, more than k, of all passages that may be among the k best; return the new `need`, and how many.
+    """Keep the keys of all passages that may be among the k best; return the new `need` and the number of keys.
 
-    spread: int64, by how much a sum may be too large.
+    spread: int64, the most by which a sum may be too large.
     """
     top = np.uint64(0)
     for i in range(len(keys)):
@@ -74,7 +76,7 @@ def cut(keys, k, need, spread):
 
 @compiled
 def sum_exactly(keys, rows, factors, exact):
-    """Replace in the keys what the steps of dense rows added by what the exact weights add.
+    """Replace the rounded-up weights of dense rows in the keys' sums by the exact weights.
 
     rows: int32 (terms,), the dense rows of a query's terms, -1 for a posting list. factors: uint64 (terms,), as in
     Batch. exact: uint32 (passages, rows), as in Postings.

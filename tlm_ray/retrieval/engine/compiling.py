@@ -1,9 +1,8 @@
-"""`@compiled`: numba's `njit` with a cache on disk that belongs to the engine's sources, wherever they lie.
+"""`@compiled`: numba's `njit` with a disk cache keyed by the content of the engine's sources.
 
-Numba looks at the file of the function alone. A kernel holds the machine code of what it calls and the constants that
-it reads, whichever file they stand in, so with numba's own cache an edit of words.py left the old words in the lexicon.
-And it keeps code by the path of the source: each copy that Ray makes of a submitted job's folder was compiled anew,
-half a minute on each node.
+Numba's own cache checks only the function's file. But a kernel includes the code and constants of other files: after an
+edit of words.py the lexicon kept the old code. Numba also keys the cache by path, so each copy that Ray makes of a
+job's folder was compiled again, half a minute per node.
 """
 
 import hashlib
@@ -27,11 +26,10 @@ NO_PLACE = "no locator available"  # of numba's RuntimeError
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile a function when it is first called, without the interpreter lock, and keep the code on disk.
+    """Compile a function on its first call, to run without the GIL, and cache the code on disk.
 
-    The code lies in NUMBA_CACHE_DIR if that is set, else in the user's cache folder, else in the `__pycache__` beside
-    the source. Where none of them can be written, a RuntimeWarning says so once, and every process compiles for itself:
-    the same results, up to a minute later.
+    The cache is in NUMBA_CACHE_DIR if set, else in the user's cache folder, else in the source's `__pycache__`. If none
+    is writable, a RuntimeWarning says so once, and every process compiles for itself, up to a minute.
     """
     dispatcher: Any = njit(nogil=True)(function)
     try:
@@ -44,11 +42,11 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 class _BySources:
-    """Names the folder of compiled code by the engine's sources instead of by their path."""
+    """Names the folder of compiled code by the content of the engine's sources, not by their path."""
 
     @classmethod
     def get_suitable_cache_subpath(cls, py_file: str) -> str:
-        """Return the folder for a source file, below the one for all caches."""
+        """Return the cache folder of a source file, below the folder of all caches."""
         digest = hashlib.sha256(" ".join(source_digests()).encode()).hexdigest()
         return os.path.join(f"tlm_ray-{digest[:16]}", os.path.basename(os.path.dirname(py_file)))
 
@@ -66,7 +64,7 @@ class _Place(CompileResultCacheImpl):
 
 
 class EngineCache(FunctionCache):
-    """Numba's cache of one function, whose keys hold a digest of the engine's sources."""
+    """Numba's cache of one function, with a digest of the engine's sources in its keys."""
 
     _impl_class = _Place
 
@@ -84,8 +82,8 @@ def source_digests() -> tuple[str, ...]:
 @cache
 def _warn_of_no_place() -> None:
     warnings.warn(
-        "numba finds no folder to keep compiled code in, so every process compiles the search engine anew, up to a "
-        "minute; set NUMBA_CACHE_DIR to a folder that can be written",
+        "numba finds no writable cache folder, so every process compiles the search engine again, up to a "
+        "minute; set NUMBA_CACHE_DIR to a writable folder",
         RuntimeWarning,
         stacklevel=3,
     )

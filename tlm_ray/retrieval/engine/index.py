@@ -1,10 +1,9 @@
-"""The index of one shard: for each term, the passages that it is in and BM25's weight there (eager scoring, Lu 2024).
+"""Build the index of one shard: for each term, its passages and its BM25 weight in each (eager scoring, Lu 2024).
 
-Frequent terms, in more than 1 / DENSE of the passages, are stored as dense rows of one byte per passage, since adding a
-row is vector arithmetic and finding a passage in it is one load; their exact weights lie beside the rows, passage by
-passage. Rare terms are stored as posting lists, whose additions are scattered in memory. With 398,000 passages a dense
-row takes about 25 us to add and a posting list 1.5 ns per posting. DENSE = 8 is up to a seventh faster than 16, and
-takes less memory.
+Frequent terms, in more than 1 / DENSE of the passages, are dense rows of one byte per passage: adding a row is vector
+arithmetic, and a lookup is one load. Their exact weights are stored separately, passage by passage. Rare terms are
+posting lists, whose additions are scattered in memory. With 398,000 passages, adding a dense row takes about 25 us, a
+posting list 1.5 ns per posting. DENSE = 8 is up to a seventh faster than 16, and takes less memory.
 """
 
 from collections.abc import Sequence
@@ -52,11 +51,11 @@ class Index:
     """One shard, ready to be searched: an occurrence of term t in a query adds idf[t] times its weight to a passage."""
 
     analyzer: Analyzer
-    """how passages became terms, as queries must"""
+    """the analyzer of passages, to be used for queries too"""
     size: int
     """passages"""
     idf_limit: float
-    """no term of the whole corpus has a larger idf"""
+    """upper bound of the idf over the whole corpus"""
     terms: pa.Array = field(repr=False)
     """Arrow strings: the t-th is term t"""
     idf: np.ndarray = field(repr=False)
@@ -64,12 +63,12 @@ class Index:
     postings: Postings = field(repr=False)
     """weights by term"""
     k1: float = K1
-    """how soon a repeated word counts no more"""
+    """saturation of repeated terms"""
     b: float = B
-    """how much a passage's length counts"""
+    """strength of length normalisation"""
 
     def weights(self, term: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the passages of a term, int32 ascending, and what it adds to their scores, float32."""
+        """Return the passages of a term, int32 ascending, and its contribution to their scores, float32."""
         start, row = self.postings.start, self.postings.row
         if row[term] >= 0:
             column = self.postings.exact[:, row[term]]
@@ -81,7 +80,7 @@ class Index:
         return passages, (weights * (self.idf[term] / ONE)).astype(np.float32)
 
     def as_lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all terms as posting lists: passages, weights and where each term starts, int64 (terms + 1,)."""
+        """Return all terms as posting lists: passages, weights and the start of each term, int64 (terms + 1,)."""
         every = [self.weights(term) for term in range(len(self.terms))]
         start = np.cumsum([0, *(len(passages) for passages, _ in every)])
         none = np.zeros(0, np.int32), np.zeros(0, np.float32)
@@ -101,9 +100,8 @@ def index_passages(
     """Index the passages of one shard for BM25 with Lucene's idf.
 
     texts: a list of str or an Arrow string array; a null is an empty passage. statistics: those of the whole corpus;
-    None means that this shard is the whole corpus. only: Arrow strings, the terms of the index, which are all that
-    queries of a corpus that is read once have; None means every term of the texts. k1, b: BM25's settings, 0 or more
-    and 0 to 1. ValueError if the statistics lack a term of the texts.
+    None means that this shard is the whole corpus. only: Arrow strings, index only these terms (those of the queries);
+    None means all terms. k1: 0 or more. b: 0 to 1. ValueError if the statistics lack a term of the texts.
     """
     analyzer = analyzer or Analyzer()
     reader = BagReader(analyzer)
@@ -119,7 +117,7 @@ def index_passages(
     unknown = np.flatnonzero((frequency == 0) & (found > 0))
     if len(unknown):
         raise ValueError(
-            f"statistics do not know the term {terms[int(unknown[0])].as_py()!r}; "
+            f"statistics lack the term {terms[int(unknown[0])].as_py()!r}; "
             "collect them over all shards with the same analyzer"
         )
     norm = k1 * (1 - b + b * bags.lengths / mean_terms)
@@ -129,15 +127,15 @@ def index_passages(
 
 
 def idf(frequency: np.ndarray, passages: int) -> np.ndarray:
-    """Lucene's inverse document frequency of each term: log(1 + (N - df + 0.5) / (df + 0.5)), never negative."""
+    """Return Lucene's inverse document frequency per term: log(1 + (N - df + 0.5) / (df + 0.5)), never negative."""
     return np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
 
 
 def _arrange(bags: Bags, number: np.ndarray, found: np.ndarray, norm: np.ndarray) -> Postings:
     """Return the postings of bags.
 
-    number: int32, for each term of the bags that of the index, or -1. found: int64, the passages of each term of the
-    index. norm: float64 (passages,), BM25's share of a passage's length.
+    number: int32, maps terms of the bags to terms of the index, or -1. found: int64, number of passages per term of the
+    index. norm: float64 (passages,), BM25's length normalisation.
     """
     size = len(bags.sizes)
     dense = found * DENSE > size
@@ -156,9 +154,9 @@ def _arrange(bags: Bags, number: np.ndarray, found: np.ndarray, norm: np.ndarray
 
 @compiled
 def _frequencies(terms, number, size):
-    """Count the passages of each of `size` terms of the index, int64 (size,).
+    """Count the passages per term of the index, int64 (size,).
 
-    terms: int32, the terms of all bags. number: int32, for each of them that of the index, or -1.
+    terms: int32, the terms of all bags. number: int32, maps terms of the bags to terms of the index, or -1.
     """
     counted = np.zeros(size, np.int64)
     for term in terms:
@@ -169,10 +167,10 @@ def _frequencies(terms, number, size):
 
 @compiled
 def _fill(bags, number, norm, end, postings):
-    """Turn Bags, passage by passage, into Postings, term by term.
+    """Invert Bags (by passage) into Postings (by term).
 
-    number, norm: as in `_arrange`. end: int64 (terms,), where a term's next posting goes; at first where its list
-    starts.
+    number, norm: as in `_arrange`. end: int64 (terms,), the position of each term's next posting; initially the start
+    of its list.
     """
     lists, row, coarse, exact, largest = postings[1:]
     at = at_large = 0

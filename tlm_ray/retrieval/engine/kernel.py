@@ -1,20 +1,18 @@
-"""Exact search of one shard: the scores that a query's terms add up to in each passage, and the k best of them.
+"""Search one shard exactly: sum the weights of a query's terms per passage, and return the k best passages.
 
-- Sums are whole numbers. What a posting adds is scaled by a power of two that depends on the query and the corpus alone
-  and rounded up. Integers add up to the same bits in any order, so shards, threads, windows and skipping do not show in
-  the result. The largest possible sum has 31 bits, so a sum is off by at most 2^-31 of it per term. Passages are ranked
-  by the sum rounded to float32, which is the score, so that a merge of shards ranks as a single shard does.
-- Passages are processed in windows whose sums stay in the first-level cache, and a batch of queries per window, so that
-  the part of the index that they share is read into the second-level cache once.
-- A dense row is added in steps of one byte, rounded up: vector arithmetic on a quarter of the memory. The sums that
-  result are upper bounds, too large by at most the query's `spread`; the candidates for the k best, up to 10 % more
-  than k for queries of 32 to 580 words, are summed up exactly at the end.
-- MaxScore (Turtle and Flood 1995): terms whose upper bounds together cannot lift a passage to the k-th best score so
-  far are not added up. They are looked up for the passages that the other terms leave in the race.
-- A candidate's key is its score above its inverted id, so that one comparison of 64 bits decides, ties included. Keys
-  are collected unordered, and cut by a histogram whenever there are twice as many as needed: the same cost for any k.
-- What is read next is prefetched where it is short or scattered: a window's parts of posting lists and dense rows, and
-  exact weights.
+- Sums are integers. A posting's contribution is scaled by a power of two, which depends on the query and the corpus
+alone, and rounded up. Integer sums do not depend on order, so shards, threads, windows and skipping never change the
+result. The largest possible sum has 31 bits, so the error is at most 2^-31 of it per term. Passages are ranked by the
+sum rounded to float32, the score, so merged shards rank as a single shard does. - Passages are processed in windows
+whose sums fit in the L1 cache. Each window serves a batch of queries, so that their shared part of the index is read
+into the L2 cache once. - A dense row holds weights rounded up to one byte: vector arithmetic on a quarter of the
+memory. The resulting sums are upper bounds, too large by at most the query's `spread`. At the end the candidates are
+summed exactly; these are up to 10 % more than k for queries of 32 to 580 words. - MaxScore (Turtle and Flood 1995):
+terms whose upper bounds together cannot reach the k-th best score so far are not added to all passages. They are looked
+up only for passages that can still reach that score. - A candidate's key is its score and its inverted id, so that one
+64-bit comparison decides, ties included. Keys are collected unordered, and pruned by a histogram whenever there are
+twice as many as needed, at the same cost for any k. - Short or scattered reads are prefetched: a window's parts of
+posting lists and dense rows, and exact weights.
 
 A profile of 580-word queries at K 500: 55 % of the time is adding posting lists (a load, a product and an addition at
 a scattered place per posting), 26 % adding dense rows, limited by the vector units, and 4 % gathering candidates. The
@@ -36,9 +34,9 @@ from tlm_ray.retrieval.engine.sums import HALF, WINDOW, add_up, look_up
 from tlm_ray.retrieval.engine.topk import TopK
 
 BATCH = 128  # queries
-BATCH_KEYS = 1 << 26  # room for keys, which may be as many as passages; what is not used takes no memory
-# Terms are only looked up while together they are below this share of the k-th score: the larger the share, the more
-# passages stay in the race. Against 0.2, 0.06 is a fifth faster for 580 words at K 5,000, 5 % slower for 32 at K 50.
+BATCH_KEYS = 1 << 26  # room for keys, up to one per passage; unused room takes no memory
+# Terms are only looked up while their bounds together are below this share of the k-th score. A larger share leaves
+# more candidates. Compared with 0.2, 0.06 is a fifth faster for 580 words at K 5,000, and 5 % slower for 32 at K 50.
 SHARE = 0.08
 SCORE_BITS = 31
 
@@ -52,25 +50,27 @@ def search(
     allowed: np.ndarray | None = None,
     floor: np.ndarray | None = None,
 ) -> TopK:
-    """Return the k best passages of each query among those that share a term with it.
+    """Return the k best passages of each query, among passages that share a term with it.
 
-    queries: texts, analysed like the passages, or what `Queries.read` made of them. allowed: optional bool
-    (index.size,), False leaves a passage out. floor: optional float32 (queries,), scores that k passages of other
-    shards have reached; a passage below may be left out, because it cannot be among the k best of all. threads changes
-    the time only. ValueError if k or threads is below 1, or allowed has another shape.
+    queries: texts, or the result of `Queries.read`. allowed: optional bool (index.size,), False excludes a passage.
+    floor: optional float32 (queries,), scores that k passages of other shards have reached; passages below it may be
+    omitted, because they cannot be among the k best of all. threads: changes the time only. ValueError if k or threads
+    is below 1, or allowed has another shape.
     """
     _check(index, k, threads, allowed)
     if not isinstance(queries, Queries):
         queries = Queries.read(queries, index.analyzer)
     queries = queries.in_terms(index.terms)
     blocked = np.zeros(index.size, np.bool_) if allowed is None else ~allowed
-    # no score reaches lengths * idf_limit, whichever of its terms a shard has
+    # an upper bound of all scores, whichever terms a shard has
     unit = np.exp2(SCORE_BITS - np.frexp(np.maximum(1, queries.lengths) * index.idf_limit)[1])
     least = np.zeros(len(queries), np.int64) if floor is None else (floor * unit).astype(np.int64)
     top = TopK(np.full((len(queries), k), -1, np.int64), np.zeros((len(queries), k), np.float32))
     most = max(1, min(BATCH, BATCH_KEYS // max(1, index.size)))
     batches = threads * -(-len(queries) // (threads * most))
-    by_length = np.argsort(queries.lengths, kind="stable")  # every batch gets short and long ones: they end together
+    by_length = np.argsort(
+        queries.lengths, kind="stable"
+    )  # every batch gets short and long queries, so that batches end together
 
     def work(number: int) -> None:
         mine = by_length[number::batches]
@@ -95,31 +95,31 @@ def _check(index: Index, k: int, threads: int, allowed: np.ndarray | None) -> No
             raise ValueError(f"{name} {value!r}: must be a whole number of 1 or more")
     if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != (index.size,)):
         raise ValueError(
-            f"allowed: {allowed.dtype} {allowed.shape}; must be bool ({index.size},), one value for each passage"
+            f"allowed: {allowed.dtype} {allowed.shape}; must be bool ({index.size},), one value per passage"
         )
 
 
 class Progress(NamedTuple):
-    """How far the search of a batch has come."""
+    """The state of a batch's search."""
 
     first: np.ndarray
-    """int64 (queries,): the first of a query's terms that is added up; those before it are looked up"""
+    """int64 (queries,): first term of each query that is added to all passages; terms before it are looked up"""
     need: np.ndarray
-    """int64 (queries,): the least sum that may round up to the k-th score so far"""
+    """int64 (queries,): the least sum that may round to the k-th score so far"""
     keys: np.ndarray
-    """uint64 (queries, passages): keys of candidates; only what is used takes memory"""
+    """uint64 (queries, passages): keys of candidates; unused room takes no memory"""
     found: np.ndarray
-    """int64 (queries,): candidates"""
+    """int64 (queries,): number of candidates"""
     full: np.ndarray
-    """int64 (queries,): candidates that make a cut due"""
+    """int64 (queries,): number of candidates that triggers pruning"""
 
 
 @compiled
 def _search(batch, postings, blocked, k):
-    """Search the Postings of a shard for a Batch; blocked, bool (passages,), leaves passages out.
+    """Search the Postings of a shard for a Batch; blocked, bool (passages,), excludes passages.
 
-    Return the keys of at least each query's k best passages, uint64 (queries, passages) in no order, and how many there
-    are, int64 (queries,).
+    Return the keys of at least the k best passages per query, uint64 (queries, passages), unordered, and their numbers,
+    int64 (queries,).
     """
     queries, size = len(batch.least), len(blocked)
     plan = make_plan(batch, postings)
@@ -148,9 +148,9 @@ def _search(batch, postings, blocked, k):
 
 @compiled
 def _sum_up(sums, left, racing, q, progress, plan, postings):
-    """Sum up query q in the window whose first passage is `left`: sums, uint32 (passages,), are zeros at first.
+    """Sum up query q in the window that starts at passage `left`; sums, uint32 (passages,), must be zeros.
 
-    Write the places of the passages that may reach the query's `need` to racing, uint32; return how many there are.
+    Write the indices of passages that may reach the query's `need` to racing, uint32; return their number.
     """
     start, stop, need = plan.start[q], plan.start[q + 1], progress.need[q]
     first = progress.first[q]

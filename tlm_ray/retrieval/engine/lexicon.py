@@ -1,8 +1,8 @@
-"""Text to numbered words in one compiled pass over Arrow's buffers, without a Python object per token.
+"""Turn text into numbered words in one compiled pass over Arrow's buffers, without a Python object per token.
 
-A text is read twice: first all its words are found (`find_words`) and their places in the hash table prefetched, then
-each is looked up. A word of up to 8 bytes is its own key there; a longer one is compared whole where its hash matches,
-so no two words are ever taken for one.
+A text is read in two steps: all its words are located (`find_words`) and their hash-table slots prefetched, then each
+is looked up. A word of up to 8 bytes is its own key; a longer one is compared in full if its hash matches, so different
+words never collide.
 """
 
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from tlm_ray.retrieval.engine.words import CONTEXT, KNUTH, FoundWords, find_word
 
 
 class WordTable(NamedTuple):
-    """All words so far, and the hash table that finds them: linear probing, at most half full."""
+    """All words so far, with their hash table: linear probing, at most half full."""
 
     slots: np.ndarray
-    """uint64 (slots, 2): a word's key, and its number + 1, or 0 where the slot is free; slots is a power of two"""
+    """uint64 (slots, 2): a word's key, and its number + 1 or 0 for a free slot; slots is a power of two"""
     shift: np.uint64
-    """leaves as many high bits of a hash as the slots' numbers have"""
+    """right shift that turns a hash into a slot number"""
     pool: np.ndarray
-    """uint8 (bytes,): the words, one behind the other"""
+    """uint8 (bytes,): the words, concatenated"""
     ends: np.ndarray
     """int64 (slots // 2 + 1,): word w is pool[ends[w]:ends[w + 1]]"""
 
     @classmethod
     def of_slots(cls, slots: np.ndarray, pool: np.ndarray, ends: np.ndarray) -> "WordTable":
-        """Make a table of arrays whose slots are filled or zeros."""
+        """Create a table from arrays; the slots must be filled or zeros."""
         return cls(slots, np.uint64(65 - len(slots).bit_length()), pool, ends)
 
 
 class Lexicon:
-    """Numbers distinct words in order of appearance; grows as it reads."""
+    """Numbers distinct words in order of appearance; grows while reading."""
 
     def __init__(self) -> None:
         slots, pool = np.zeros((1 << 15, 2), np.uint64), np.zeros(1 << 18, np.uint8)
@@ -48,10 +48,10 @@ class Lexicon:
         return self._size
 
     def read(self, texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        """Return the word numbers of all texts, int32, and how many each text has, int64 (len(texts),).
+        """Return the word numbers of all texts, int32, and the number of words per text, int64 (len(texts),).
 
-        texts: an Arrow string array; a null has no words. The numbers are overwritten by the next call. ValueError if
-        it is not valid UTF-8.
+        texts: an Arrow string array; a null has no words. The next call overwrites the numbers. ValueError for invalid
+        UTF-8.
         """
         data, offsets = _buffers(texts)
         most = int(offsets[-1] - offsets[0]) // 2 + len(texts)
@@ -81,7 +81,7 @@ class Lexicon:
         return _read(data, offsets, lower_case_table(), self._found, self._table, (tokens, lengths), state)
 
     def _read_lowered(self, text: str, tokens: np.ndarray, lengths: np.ndarray, state: np.ndarray) -> None:
-        """Read one text that Python has lower-cased: of at most one word for two of its bytes, so `tokens` has room."""
+        """Read one text that Python has lower-cased; it has at most one word per two bytes, so `tokens` has room."""
         data, offsets = _buffers(pa.array([text.lower()], pa.large_string()))
         inner = np.array([0, state[1], state[2]], np.int64)
         length = np.zeros(1, np.int64)
@@ -93,7 +93,7 @@ class Lexicon:
         state[:] = state[0] + 1, inner[1], inner[2]
 
     def _grow(self, text_bytes: int) -> None:
-        """Make room for twice the words, and for all words that a text of this size can hold."""
+        """Double the room for words, and make it large enough for any text of this size."""
         if text_bytes > len(self._found.keys):
             self._found = FoundWords.of_text_bytes(text_bytes)
         old = self._table
@@ -107,7 +107,7 @@ class Lexicon:
 def as_strings(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return texts, a list of str and None or an Arrow string array, as one Arrow string array.
 
-    Chunks are put together with 64-bit offsets: with 32 bits a string array ends at 2 GiB.
+    Chunks are joined with 64-bit offsets, because 32-bit offsets limit a string array to 2 GiB.
     """
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.chunk(0) if texts.num_chunks == 1 else texts.cast(pa.large_string()).combine_chunks()
@@ -133,7 +133,7 @@ def _buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 @compiled
 def _read(data, offsets, lower, found, table, out, state):
-    """Read texts from number state[0] on, until the end, a full table (False) or a capital with a context (True).
+    """Read texts from state[0] on; return True at a capital with a context, False at the end or a full table.
 
     data: uint8 (bytes,). offsets: int64 (texts + 1,). lower: `lower_case_table()`. found: FoundWords. table: WordTable.
     out: the tokens' numbers, int32 (tokens,), and the texts' lengths, int64 (texts,). state: int64 (3,), the next text
@@ -162,8 +162,10 @@ def _read(data, offsets, lower, found, table, out, state):
 
 @compiled
 def _number(found, table, words, tokens):
-    """Write the numbers of a text's words, a FoundWords, to tokens, int32 (words of the text,), and new words to the
-    WordTable, which has `words` so far; return how many it has now."""
+    """Look up a text's words and add new ones to the WordTable; return its new number of words.
+
+    found: FoundWords. tokens: int32 (words of the text,), out. words: number of words in the table so far.
+    """
     keys, sizes, letters = found
     slots, shift, pool, ends = table
     mask, used, spelled = np.uint64(len(slots) - 1), ends[words], 0
@@ -194,8 +196,10 @@ def _number(found, table, words, tokens):
 
 @compiled
 def _same(pool, start, end, letters, other, size):
-    """Compare pool[start:end] with letters[other:other + size], uint8 both, of more than 8 bytes: eight at a time, the
-    last eight whatever the size."""
+    """Return whether pool[start:end] equals letters[other:other + size], both uint8 and of more than 8 bytes.
+
+    They are compared eight bytes at a time; the last eight may overlap those before.
+    """
     if end - start != size:
         return False
     for i in range(0, size - 8, 8):
@@ -206,7 +210,7 @@ def _same(pool, start, end, letters, other, size):
 
 @compiled
 def _rehash(old, table):
-    """Put the words of old slots, uint64 (slots, 2), into a WordTable of free slots."""
+    """Copy the words of old slots, uint64 (slots, 2), into an empty WordTable."""
     slots, mask = table.slots, np.uint64(len(table.slots) - 1)
     for i in range(len(old)):
         if old[i, 1]:

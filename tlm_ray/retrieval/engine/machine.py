@@ -1,4 +1,4 @@
-"""Instructions that numba has no name for."""
+"""Machine instructions that numba does not offer."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-intrinsic: Any = extending.intrinsic  # its own type wants the first parameter from every caller
+intrinsic: Any = extending.intrinsic  # else mypy wants the first parameter from every caller
 BYTE, NUMBER, WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-READ, KEEP, DATA = NUMBER(0), NUMBER(3), NUMBER(1)  # of LLVM's prefetch: for reading, in all caches, not code
+READ, KEEP, DATA = NUMBER(0), NUMBER(3), NUMBER(1)  # arguments of LLVM's prefetch: for reading, into all caches, data
 
 
 @intrinsic
 def prefetch(typing: Any, array: Any, place: Any) -> Any:
-    """Bring the cache line of an array's element nearer, ahead of its use; a place outside the array does no harm."""
+    """Prefetch the cache line of an array's element; an index outside the array does no harm."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), NUMBER, NUMBER, NUMBER])
@@ -26,7 +26,7 @@ def prefetch(typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def load_8_bytes(typing: Any, array: Any, place: Any) -> Any:
-    """Return the 8 bytes from a place on as one number, the first lowest; they must lie inside the array."""
+    """Load 8 bytes from an index on as a little-endian number; they must lie inside the array."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.load(_address(context, builder, signature, values, WORD), align=1)
@@ -36,7 +36,7 @@ def load_8_bytes(typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def store_8_bytes(typing: Any, array: Any, place: Any, number: Any) -> Any:
-    """Write a number to the 8 bytes from a place on, the lowest first; they must lie inside the array."""
+    """Store a number in 8 bytes from an index on, little-endian; they must lie inside the array."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         builder.store(values[2], _address(context, builder, signature, values, WORD), align=1)
@@ -47,7 +47,7 @@ def store_8_bytes(typing: Any, array: Any, place: Any, number: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typing: Any, number: Any) -> Any:
-    """Return the place of a number's lowest bit that is 1; the number must not be 0."""
+    """Return the position of a number's lowest set bit; the number must not be 0."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.cttz(values[0], ir.IntType(1)(1))

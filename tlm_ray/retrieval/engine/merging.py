@@ -1,4 +1,4 @@
-"""The merge of shards' rankings: the k best passages of all, one shard after another."""
+"""Merge the rankings of shards into the k best passages of all, one shard after another."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.topk import TopK
 
-LOW = np.uint64(2**32 - 1)  # of a key, the half that holds the id
+LOW = np.uint64(2**32 - 1)  # the half of a key that holds the id
 
 
 @dataclass(frozen=True)
 class Rankings:
-    """The ranked passages of each query, one ranking behind the other."""
+    """The ranked passages of each query, concatenated."""
 
     start: np.ndarray
-    """int64 (queries + 1,): query q has the passages start[q] to start[q + 1], best first"""
+    """int64 (queries + 1,): query q has passages[start[q]:start[q + 1]], best first"""
     ids: np.ndarray
     """int64: passage ids"""
     scores: np.ndarray
@@ -26,48 +26,48 @@ class Rankings:
 
     @classmethod
     def of(cls, top: TopK, *, offset: int = 0) -> "Rankings":
-        """Return a shard's top-k without the places that no passage took; offset is the id of its passage 0."""
+        """Return a shard's top-k without empty places; offset is the id of its passage 0."""
         found = top.ids >= 0
         start = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
         return cls(start, top.ids[found] + offset, top.scores[found])
 
     def above(self, threshold: np.ndarray) -> "Rankings":
-        """Return the passages that reach their query's threshold, float32 (queries,)."""
+        """Keep the passages that reach their query's threshold, float32 (queries,)."""
         kept = self.scores >= np.repeat(threshold, np.diff(self.start))
         return Rankings(np.concatenate([[0], np.cumsum(kept)])[self.start], self.ids[kept], self.scores[kept])
 
     @property
     def keys(self) -> np.ndarray:
-        """Return scores and ids in one number each, uint64, the larger the better: by score, then by the lower id."""
+        """Pack score and id into one uint64 each; larger is better: by score, then by the lower id."""
         return self.scores.view(np.uint32).astype(np.uint64) << np.uint64(32) | ~self.ids.astype(np.uint64) & LOW
 
     def of_queries(self, first: int, last: int) -> "Rankings":
-        """Return the rankings of the queries from first to below last."""
+        """Return the rankings of the queries [first, last)."""
         start, stop = self.start[first], self.start[last]
         return Rankings(self.start[first : last + 1] - start, self.ids[start:stop], self.scores[start:stop])
 
     def to_table(self) -> pa.Table:
-        """Return a table with one row per query: its list of ids and its list of scores."""
+        """Return a table with one row per query: lists of ids and scores."""
         columns = {"id": self.ids, "score": self.scores}
         return pa.table({name: pa.LargeListArray.from_arrays(self.start, values) for name, values in columns.items()})
 
     @classmethod
     def from_table(cls, table: pa.Table) -> "Rankings":
-        """Read what `to_table` made."""
+        """Read a table by `to_table`."""
         lengths = pc.list_value_length(table["id"]).to_numpy()
         ids, scores = (pc.list_flatten(table[name]).to_numpy() for name in ("id", "score"))
         return cls(np.concatenate([[0], np.cumsum(lengths)]), ids, scores)
 
 
 def merge_rankings(parts: Iterable[Rankings], *, queries: int, k: int) -> TopK:
-    """Merge the rankings of shards that share no passage into the k best of all: score descending, then id.
+    """Merge the rankings of disjoint shards into the k best of all: by score descending, then id.
 
-    ValueError if one has not as many queries.
+    ValueError if the numbers of queries differ.
     """
     best = np.zeros((queries, k), np.uint64)
     for part in parts:
         if len(part.start) != queries + 1:
-            raise ValueError(f"a shard's rankings are of {len(part.start) - 1} queries, not of {queries}")
+            raise ValueError(f"a shard has rankings of {len(part.start) - 1} queries instead of {queries}")
         update_best(best, part.start, part.keys)
     found = best > 0
     ids = np.where(found, (~best & LOW).astype(np.int64), -1)
@@ -77,15 +77,14 @@ def merge_rankings(parts: Iterable[Rankings], *, queries: int, k: int) -> TopK:
 def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
     """Merge the top-k of shards into the top-k of the whole.
 
-    offsets[i] is the id in the whole of passage 0 of shard i. Exact, because the order of two passages does not depend
-    on the shard they are in; so the result does not depend on how the corpus was cut. ValueError without a part, or an
-    offset for each, and for a k below 1.
+    offsets[i] is the global id of passage 0 of shard i. The merge is exact, because the order of two passages does not
+    depend on their shards. ValueError for no parts, a wrong number of offsets, or a k below 1.
     """
     if k < 1:
         raise ValueError(f"k {k!r}: must be a whole number of 1 or more")
     if len(parts) != len(offsets) or not parts:
         raise ValueError(
-            f"parts: {len(parts)} and offsets: {len(offsets)}; give one offset for each of one or more parts"
+            f"parts: {len(parts)} and offsets: {len(offsets)}; give one or more parts, and one offset per part"
         )
     rankings = (Rankings.of(part, offset=offset) for part, offset in zip(parts, offsets, strict=True))
     return merge_rankings(rankings, queries=len(parts[0].ids), k=k)
@@ -93,7 +92,7 @@ def merge(parts: Sequence[TopK], *, offsets: Sequence[int], k: int) -> TopK:
 
 @compiled
 def update_best(best, start, found):
-    """Merge what was found for each query into its best so far, (queries, k), both in descending order.
+    """Merge new results of each query into its best so far, (queries, k), both in descending order.
 
     start: int64 (queries + 1,); query q has found[start[q]:start[q + 1]]. Both are float32 scores, or uint64 keys.
     """

@@ -1,4 +1,4 @@
-"""Noise that belongs to a passage: keyed by a seed and the passage's id, so that shards cannot show."""
+"""Noise per passage, keyed by a seed and the passage's id, so that sharding has no effect."""
 
 import numpy as np
 

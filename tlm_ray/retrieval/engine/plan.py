@@ -1,4 +1,4 @@
-"""What a batch of queries adds up, and in which order: whole numbers, upper bounds, places in the posting lists."""
+"""Plan the search of a batch of queries: order of terms, integer factors, upper bounds, positions in posting lists."""
 
 from typing import NamedTuple
 
@@ -7,25 +7,25 @@ import numpy as np
 from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.index import STEP_BITS
 
-FRACTION_BITS = 32  # of the product of weight and factor, whose whole part has up to 31 bits
+FRACTION_BITS = 32  # of the product of weight and factor, whose integer part has up to 31 bits
 LOW = np.uint64(0xFFFFFFFF)
 
 
 class Batch(NamedTuple):
-    """A batch of queries, in the numbers of an index."""
+    """A batch of queries, with the term numbers of an index."""
 
     start: np.ndarray
     """int64 (queries + 1,): query q has the terms start[q] to start[q + 1]"""
     terms: np.ndarray
     """int32 (terms,): numbers of the index"""
     factors: np.ndarray
-    """uint64 (terms,): what a weight of 1 unit adds to a sum, in units of 2^-FRACTION_BITS"""
+    """uint64 (terms,): contribution of a weight of 1 unit to a sum, in units of 2^-FRACTION_BITS"""
     least: np.ndarray
-    """int64 (queries,): the sum that k passages of other shards have reached"""
+    """int64 (queries,): sum that k passages of other shards have reached"""
 
 
 class Plan(NamedTuple):
-    """A batch's terms, those of a query in ascending order of their upper bounds, and where their lists stand."""
+    """A batch's terms, per query in ascending order of their upper bounds, with their positions in the lists."""
 
     start: np.ndarray
     """int64 (queries + 1,): query q has the terms start[q] to start[q + 1]"""
@@ -34,13 +34,13 @@ class Plan(NamedTuple):
     rows: np.ndarray
     """int32 (terms,): the dense row, -1 for a posting list"""
     at: np.ndarray
-    """uint64 (terms,): the next posting of the list; moves on from window to window"""
+    """uint64 (terms,): the next posting of the list; advances from window to window"""
     end: np.ndarray
     """uint64 (terms,): the list's SENTINEL"""
     bounds: np.ndarray
-    """int64 (terms,): the most that a term and those before it in its query add together"""
+    """int64 (terms,): upper bound of the sum of a term and those before it in its query"""
     spread: np.ndarray
-    """int64 (queries,): by how much a sum of the query may be too large"""
+    """int64 (queries,): the most by which a sum of the query may be too large"""
 
 
 @compiled
@@ -67,19 +67,23 @@ def make_plan(batch, postings):
 
 @compiled
 def points(weight, factor):
-    """Return what a weight, uint32, adds to a sum by its factor, uint64: a uint32 of at least 1, so that a passage that
-    matches has a score."""
+    """Return a weight's contribution to a sum: uint32, at least 1, so that every matching passage has a score.
+
+    weight: uint32. factor: uint64.
+    """
     return np.uint32((np.uint64(weight) * factor + LOW) >> np.uint64(FRACTION_BITS))
 
 
 @compiled
 def step(factor):
-    """Return what one step of a dense row adds to a sum, uint32: `steps(weight)` of them are never less than
-    `points(weight, factor)`."""
+    """Return the contribution of one step of a dense row, uint32, rounded up.
+
+    `steps(weight)` of them are never less than `points(weight, factor)`.
+    """
     return np.uint32(factor >> np.uint64(FRACTION_BITS - STEP_BITS)) + np.uint32(1)
 
 
 @compiled
 def steps(weight):
-    """Return the steps, uint32, that a dense row holds for a weight, uint32."""
+    """Return the number of steps, uint32, of a weight, uint32, in a dense row."""
     return np.uint32(weight >> np.uint32(STEP_BITS)) + np.uint32(1)

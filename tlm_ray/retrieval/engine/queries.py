@@ -1,4 +1,4 @@
-"""Queries as bags of numbered terms: read once, searched with in every shard."""
+"""Turn queries into bags of numbered terms, once for all shards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,22 +13,22 @@ from tlm_ray.retrieval.engine.bags import BagReader
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries' distinct terms and how often each occurs."""
+    """The distinct terms of queries with their counts."""
 
     terms: pa.Array = field(repr=False)
     """Arrow strings: the terms of all queries"""
     start: np.ndarray = field(repr=False)
     """int64 (queries + 1,): query q has the entries start[q] to start[q + 1]"""
     numbers: np.ndarray = field(repr=False)
-    """int32 (entries,): places in `terms`"""
+    """int32 (entries,): indices into `terms`"""
     counts: np.ndarray = field(repr=False)
-    """int32 (entries,): how often the term occurs in the query"""
+    """int32 (entries,): count of the term in the query"""
     lengths: np.ndarray = field(repr=False)
-    """int64 (queries,): terms of each query, including repeats and terms that no passage has"""
+    """int64 (queries,): number of terms per query, including repeats and unknown terms"""
 
     @classmethod
     def read(cls, texts: Sequence[str] | pa.Array, analyzer: Analyzer) -> "Queries":
-        """Read texts as the analyzer sees them."""
+        """Analyse texts."""
         reader = BagReader(analyzer)
         bags = reader.read(texts)
         return cls(reader.terms(), bags.start(), bags.terms, bags.counts(), bags.lengths)
@@ -37,7 +37,7 @@ class Queries:
         return len(self.lengths)
 
     def in_terms(self, terms: pa.Array) -> "Queries":
-        """Return the same queries in the numbers of other terms, without those that are not among them."""
+        """Return the same queries with the numbers of other terms, without terms that are not among them."""
         if terms is self.terms:
             return self
         number = pc.index_in(self.terms, value_set=terms).fill_null(-1).to_numpy()[self.numbers]
@@ -46,7 +46,7 @@ class Queries:
         return Queries(terms, start, number[known], self.counts[known], self.lengths)
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the starts, numbers and counts of some queries alone."""
+        """Return the starts, numbers and counts of some of the queries."""
         sizes = np.diff(self.start)[rows]
         start = np.concatenate([[0], np.cumsum(sizes)])
         places = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], sizes)
@@ -54,7 +54,7 @@ class Queries:
 
 
 def distinct_bags(texts: Sequence[str], analyzer: Analyzer) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return one text for each distinct bag of terms, the row of its first occurrence, and the rows without a term."""
+    """Return one text per distinct bag of terms, the row of its first occurrence, and the rows without a term."""
     bags = BagReader(analyzer).read(texts)
     start, counts = bags.start(), bags.counts()
     first: dict[bytes, int] = {}

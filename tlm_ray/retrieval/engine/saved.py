@@ -1,8 +1,8 @@
-"""An index on disk: Arrow files that memory maps, and a record, written last, that holds their digests.
+"""Save an index as memory-mappable Arrow files and a record, written last, with their digests.
 
-folder/terms.arrow      term, idf, start, row, most (the largest weight): one line per term
-folder/postings.arrow   the posting lists, one behind the other
-folder/coarse.arrow     the dense rows, one behind the other
+folder/terms.arrow      term, idf, start, row, most (the largest weight): one row per term
+folder/postings.arrow   the posting lists, concatenated
+folder/coarse.arrow     the dense rows, concatenated
 folder/exact.arrow      the frequent terms' weights, passage by passage
 folder/record.json      format, analyzer, size, idf_limit, rows, k1, b, the sha256 of each file
 """
@@ -17,12 +17,12 @@ from tlm_ray import storage
 from tlm_ray.retrieval.engine.analyzer import Analyzer
 from tlm_ray.retrieval.engine.index import Index, Postings
 
-FORMAT = 3  # since 3 its files carry seals
+FORMAT = 3  # files carry their sha256 since version 3
 RECORD = "record.json"
 
 
 def write_index(index: Index, folder: str) -> None:
-    """Write an index to a folder on any filesystem; it is there once its record is."""
+    """Write an index to a folder on any filesystem; it is complete when its record exists."""
     start, lists, row, coarse, exact, largest = index.postings
     terms = {"term": index.terms, "idf": index.idf, "start": start[:-1], "row": row, "most": largest}
     arrays = {"postings": lists, "coarse": coarse, "exact": exact}
@@ -45,9 +45,9 @@ def write_index(index: Index, folder: str) -> None:
 
 
 def read_index(folder: str) -> Index:
-    """Open an index; its arrays are memory-mapped where the folder is local.
+    """Open an index; its arrays are memory-mapped if the folder is local.
 
-    FileNotFoundError if there is no complete index. ValueError names the file that is damaged or of another format.
+    FileNotFoundError if there is no complete index. ValueError names a file that is corrupt or of another format.
     """
     record = _read_record(folder)
     tables = {name: storage.read_table(storage.join(folder, name)) for name in record["digests"]}
@@ -76,14 +76,14 @@ def read_index(folder: str) -> Index:
 def _read_record(folder: str) -> dict[str, Any]:
     uri = storage.join(folder, RECORD)
     if not storage.exists(uri):
-        raise FileNotFoundError(f"no index at {folder!r}: {RECORD} is not there; write it with write_index")
+        raise FileNotFoundError(f"no index at {folder!r}: {RECORD} is missing; write it with write_index")
     record = storage.read_record(uri, fix="build the index again")
     if record.get("format") != FORMAT:
-        raise ValueError(f"file {uri!r} is not the record of an index of format {FORMAT}; build the index again")
+        raise ValueError(f"file {uri!r} is not an index record of format {FORMAT}; build the index again")
     for name, digest in record["digests"].items():
         file = storage.join(folder, name)
         if not storage.exists(file) or storage.digest(file) != digest:
-            raise ValueError(f"file {file!r} is damaged or not what its record says; build the index again")
+            raise ValueError(f"file {file!r} is corrupt or does not match its record; build the index again")
     return record
 
 
@@ -92,13 +92,13 @@ def _array(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def export_bm25s(index: Index, folder: str) -> None:
-    """Write a folder that `bm25s.BM25.load` opens and that gives the same scores (Lu 2024)."""
+    """Export an index for `bm25s.BM25.load`, with the same scores (Lu 2024)."""
     passages, weights, start = index.as_lists()
-    import bm25s  # here, because it and SciPy take 0.4 s
+    import bm25s  # imported here, because it and SciPy take 0.4 s
 
     model = bm25s.BM25(k1=index.k1, b=index.b, method="lucene")
     model.scores = {"data": weights, "indices": passages, "indptr": start, "num_docs": index.size}
-    model.nonoccurrence_array = None  # Lucene's variant has none
+    model.nonoccurrence_array = None  # Lucene's variant has no such scores
     model.vocab_dict = {term: i for i, term in enumerate(index.terms.to_pylist())}
     with storage.folder_for_writing(folder) as path:
         model.save(path, show_progress=False)

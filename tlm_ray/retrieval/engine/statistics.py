@@ -1,6 +1,6 @@
-"""What BM25 must know of the whole corpus: passages, document frequencies, mean length.
+"""BM25's statistics of the whole corpus: number of passages, document frequencies, mean length.
 
-Per-shard statistics changed 14 % of the top 50 at 8 shards, so these are collected once over everything and merged.
+Per-shard statistics changed 14 % of the top 50 at 8 shards, so they are collected over the whole corpus.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ class Statistics:
     """Counts over a set of passages."""
 
     passages: int
-    """how many there are"""
+    """number of passages"""
     terms: int
-    """occurrences of terms, of all passages together"""
+    """number of term occurrences in all passages"""
     frequencies: pa.Table = field(repr=False)
-    """each term and the number of passages that it is in, sorted by term"""
+    """number of passages per term, sorted by term"""
 
     @classmethod
     def collect(cls, texts: Sequence[str | None] | pa.Array, analyzer: Analyzer) -> "Statistics":
@@ -45,16 +45,16 @@ class Statistics:
 
     @property
     def mean_terms(self) -> float:
-        """Mean passage length in terms; 1 for a corpus without terms, where it divides nothing."""
+        """The mean passage length in terms; 1 for a corpus without terms."""
         return self.terms / self.passages if self.terms else 1.0
 
     def restricted(self, terms: pa.Array) -> "Statistics":
-        """Return the same totals with the frequencies of some terms alone: looking those up again costs little."""
+        """Return the same totals with the frequencies of only some terms, for cheap repeated lookups."""
         known = pc.is_in(self.frequencies["term"], value_set=terms)
         return Statistics(self.passages, self.terms, self.frequencies.filter(known).combine_chunks())
 
     def of_terms(self, terms: pa.Array) -> np.ndarray:
-        """Return the passages that each of some terms is in, int64; 0 for one that is not known."""
+        """Return the number of passages per term, int64; 0 for an unknown term."""
         place = pc.index_in(terms, value_set=self.frequencies["term"]).fill_null(-1).to_numpy()
         return np.append(self.frequencies["frequency"].to_numpy(), 0)[place]
 
@@ -65,7 +65,7 @@ class Statistics:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> "Statistics":
-        """Read what `to_table` made."""
+        """Read a table by `to_table`."""
         totals = table.schema.metadata
         frequencies = table.replace_schema_metadata(None).cast(SCHEMA)
         return cls(int(totals[b"passages"]), int(totals[b"terms"]), frequencies)

@@ -1,7 +1,7 @@
-"""The sums of one window of passages for one query: terms added up for all, or looked up for those still in the race.
+"""Compute one query's sums in a window of passages: add terms for all passages, or look them up for candidates.
 
-In every kernel sums, uint32 (up to WINDOW,), are those of the window's passages, whose first is `left`; racing, uint32,
-holds the places in the window of the passages that can still reach the k-th score.
+In every kernel, sums, uint32 (up to WINDOW,), belong to the window's passages, the first of which is `left`. racing,
+uint32, holds the indices in the window of passages that can still reach the k-th score.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from tlm_ray.retrieval.engine.machine import prefetch
 from tlm_ray.retrieval.engine.plan import LOW, points, step
 
 WINDOW = 4096  # passages; 4 bytes each
-AHEAD = 4  # terms, for which the first lines of their part of a window are prefetched
-LINE = 64  # bytes that a prefetch brings
+AHEAD = 4  # number of terms whose first cache lines in a window are prefetched
+LINE = 64  # bytes per prefetch
 LINES = 4
 HALF = np.uint64(32)
 
 
 @compiled
 def add_up(sums, left, first, stop, plan, postings):
-    """Add the Plan's terms from first to stop to the sums: the posting lists, then the dense rows."""
+    """Add the Plan's terms [first, stop) to the sums: the posting lists, then the dense rows."""
     lists, coarse = postings.lists, postings.coarse
     rows, at, factors = plan.rows, plan.at, plan.factors
     for i in range(first, stop):
@@ -38,8 +38,11 @@ def add_up(sums, left, first, stop, plan, postings):
 
 @compiled
 def look_up(sums, left, racing, terms, need, plan, postings):
-    """Add the Plan's terms from terms[0] to terms[1], int64 both, to the sums of the racing passages, the largest upper
-    bound first; keep those that can reach `need`, int64, with the terms that are left. Return how many are kept."""
+    """Add the Plan's terms to the sums of the racing passages, largest upper bound first.
+
+    terms: int64 (2,), first and end of the terms. Passages that can no longer reach `need`, int64, are dropped. Return
+    the number of passages kept.
+    """
     rows, count = plan.rows, len(racing)
     for i in range(terms[1] - 1, terms[0] - 1, -1):
         reach = need - (plan.bounds[i - 1] if i > terms[0] else 0)
@@ -55,7 +58,7 @@ def look_up(sums, left, racing, terms, need, plan, postings):
 
 @compiled
 def _add_list(sums, left, lists, at, factor):
-    """Add the postings of a list, of `lists[at:]`, up to the window's end; return the place of the next, uint64."""
+    """Add the postings of a list, `lists[at:]`, up to the window's end; return the index of the next one, uint64."""
     limit, base = np.uint64(left + len(sums)) << HALF, np.uint64(left)
     posting = lists[at]
     while posting < limit:  # as the SENTINEL is not
@@ -74,8 +77,10 @@ def _add_row(sums, weights, step):
 
 @compiled
 def _look_up_row(sums, racing, weights, step, reach):
-    """Add a dense row's part of the window to the racing passages; move those that reach `reach`, int64, to the front
-    and return how many there are."""
+    """Add a dense row to the racing passages, and move those that reach `reach`, int64, to the front.
+
+    Return their number.
+    """
     kept = 0
     for c in range(len(racing)):
         j = racing[c]
@@ -87,8 +92,10 @@ def _look_up_row(sums, racing, weights, step, reach):
 
 @compiled
 def _look_up_list(sums, left, racing, rest, factor, reach):
-    """As `_look_up_row`, by galloping through the rest of a posting list, uint64 without the SENTINEL; return how many
-    are kept, and how many postings are behind, uint64."""
+    """Do as `_look_up_row` for the rest of a posting list, by galloping search.
+
+    rest: uint64, without the SENTINEL. Return the numbers of kept passages and of passed postings, uint64.
+    """
     kept, at, end = 0, np.uint64(0), np.uint64(len(rest))
     for c in range(len(racing)):
         j = racing[c]

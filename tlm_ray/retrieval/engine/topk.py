@@ -1,4 +1,4 @@
-"""The best passages of each query, and of all queries together."""
+"""Hold the best passages of each query, and unite them over all queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class TopK:
-    """Ranked passages of each query: score descending, then passage id ascending."""
+    """Ranked passages per query: score descending, then passage id ascending."""
 
     ids: np.ndarray
     """int64 (queries, k), -1 where fewer than k passages match"""
@@ -19,7 +19,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class Selection:
-    """Retrieved passages with a rank for each."""
+    """Retrieved passages with their ranks."""
 
     passages: np.ndarray
     """int64: passage ids"""
@@ -28,16 +28,16 @@ class Selection:
     scores: np.ndarray
     """float32"""
     queries: np.ndarray
-    """int64: the task row that chose it, at equal rank the one of the higher score, then the lower row; -1 for none"""
+    """int64: the task row that chose it (at equal rank by higher score, then lower row); -1 for none"""
 
     @classmethod
     def of(cls, parts: "Sequence[Selection]") -> "Selection":
-        """Return the passages of several, one behind the other."""
+        """Concatenate several of them."""
         empty = cls(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
         return cls(*(np.concatenate([getattr(part, f.name) for part in (empty, *parts)]) for f in fields(cls)))
 
     def take(self, order: np.ndarray | slice) -> "Selection":
-        """Return some of the passages, in the order of their places here."""
+        """Return the passages at some indices, in that order."""
         return Selection(*(getattr(self, field.name)[order] for field in fields(self)))
 
     def sorted(self) -> "Selection":
@@ -45,24 +45,24 @@ class Selection:
         return self.take(np.lexsort((self.passages, self.ranks)))
 
     def best(self) -> "Selection":
-        """Return each passage once, with its best rank (released code: the minimum); sorted."""
+        """Return each passage once, with its best rank (the minimum, as in the released code), sorted."""
         order = np.lexsort((self.queries, -self.scores, self.ranks, self.passages))
         return self.take(order[np.unique(self.passages[order], return_index=True)[1]]).sorted()
 
     def to_table(self) -> pa.Table:
-        """Return a table with a column for each field."""
+        """Return a table with a column per field."""
         return pa.table({field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def from_table(cls, table: pa.Table) -> "Selection":
-        """Read what `to_table` made."""
+        """Read a table by `to_table`."""
         return cls(*(table[field.name].to_numpy() for field in fields(cls)))
 
 
 def best_ranks(top: TopK, rows: np.ndarray) -> Selection:
-    """Unite the queries' neighbours, keeping the best rank of each passage; sorted by rank, then passage id.
+    """Unite the queries' neighbours with the best rank of each passage, sorted by rank, then passage id.
 
-    rows: int64 (queries,), the task row that each query stands for. The cut at any smaller k is `ranks < k`: a prefix.
+    rows: int64 (queries,), the task row of each query. The result for a smaller k is the prefix `ranks < k`.
     """
     query, rank = np.nonzero(top.ids >= 0)
     found = Selection(

@@ -1,12 +1,11 @@
-"""The words of a text, found eight bytes at a time: runs of `\\w`, lower-cased; in scripts without spaces every two
-neighbours.
+"""Find the lower-cased words of a text, eight bytes at a time; in scripts without spaces, pairs of characters.
 
-Each code point is looked up in a table that Python's own `str.lower` and `\\w` filled. Two capitals have no lower case
-of one code point of their own, the Greek sigma (final or not) and the Turkish dotted I: a text with one is refused, and
-read again after `str.lower`.
+Each code point is looked up in a table made by Python's `str.lower` and `\\w`. Two capitals have no fixed lower case of
+one code point: the Greek sigma (final or not) and the Turkish dotted I. A text with one is read again after
+`str.lower`.
 
 Arguments of the kernels: data, uint8 (bytes,), is UTF-8 text; places and ends in it are uint64. lower, int32
-(0x110000,), is `lower_case_table()`. letters and pool, uint8 (bytes,), hold words one behind the other.
+(0x110000,), is `lower_case_table()`. letters and pool, uint8 (bytes,), hold concatenated words.
 """
 
 import re
@@ -21,38 +20,38 @@ from tlm_ray.retrieval.engine.scripts import unspaced_points
 
 KNUTH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiplying by it spreads keys over the high bits
 CONTEXT = -1  # in the table: the lower case depends on neighbours or is longer than one code point
-UNSPACED = 1 << 24  # in the table: added to a character of a script without spaces
+UNSPACED = 1 << 24  # in the table: added to characters of scripts without spaces
 HIGH = np.uint64(0x8080808080808080)
 ONES = np.uint64(0x0101010101010101)
 
 
 class FoundWords(NamedTuple):
-    """The words of one text; made once and written over for each text."""
+    """The words of one text; allocated once and overwritten by each text."""
 
     keys: np.ndarray
-    """uint64 (words,): the bytes of a word of up to 8, the first lowest, or the hash of a longer one"""
+    """uint64 (words,): the bytes of a word of up to 8, little-endian, or the hash of a longer one"""
     sizes: np.ndarray
-    """int64 (words,): bytes of each word"""
+    """int64 (words,): length of each word in bytes"""
     letters: np.ndarray
-    """uint8 (bytes,): the words of more than 8 bytes, one behind the other"""
+    """uint8 (bytes,): the words of more than 8 bytes, concatenated"""
 
     @classmethod
     def of_text_bytes(cls, size: int) -> "FoundWords":
-        """Make room for the words of any text of so many bytes; lower case may double them."""
+        """Allocate room for the words of any text of so many bytes, which lower-casing may double."""
         return cls(np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(2 * size + 16, np.uint8))
 
 
 @cache
 def lower_case_table() -> np.ndarray:
-    """For each code point: its lower case if that is a word character, 0 if not, CONTEXT if it is not one to one.
+    """Return a table from code points to lower case: 0 if no word character, CONTEXT if not one to one.
 
-    UNSPACED is added in scripts without spaces, whose marks are word characters, too.
+    UNSPACED is added for scripts without spaces, whose marks are word characters too.
     """
     points = np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x110000)])  # all but the surrogates
     text = points.astype("<u4").tobytes().decode("utf-32-le")
-    apart = " ".join(text.replace("İ", "I"))  # a space on both sides: no sigma is final
+    apart = " ".join(text.replace("İ", "I"))  # with spaces on both sides, no sigma is final
     lowered = np.frombuffer(apart.lower().encode("utf-32-le"), np.uint32)[::2]
-    assert len(lowered) == len(points), "this Python's Unicode has another capital of two lower-case code points"
+    assert len(lowered) == len(points), "this Python's Unicode has a further capital with two lower-case code points"
     is_word = np.zeros(0x110000, np.bool_)
     is_word[np.frombuffer("".join(re.findall(r"\w", text)).encode("utf-32-le"), np.uint32)] = True
     table = np.zeros(0x110000, np.int32)
@@ -64,8 +63,7 @@ def lower_case_table() -> np.ndarray:
 
 @compiled
 def find_words(data, i, end, lower, found):
-    """Find the words of the text data[i:end], lower-cased, and write them to found, a FoundWords; return how many there
-    are, int64, or CONTEXT."""
+    """Write the lower-cased words of data[i:end] to found, a FoundWords; return their number, int64, or CONTEXT."""
     keys, sizes, letters = found
     count = used = np.int64(0)
     safe = np.uint64(max(0, len(data) - 8))  # 8 bytes can be loaded up to here
@@ -105,21 +103,23 @@ def find_words(data, i, end, lower, found):
 
 @compiled
 def _load(data, i, end):
-    """Return data[i:i + 8] as a uint64, the first byte lowest, with zeros from the text's end on."""
+    """Return data[i:i + 8] as a little-endian uint64, with zeros beyond the text's end."""
     eight = load_8_bytes(data, i)
     return eight if end - i >= 8 else eight & ((np.uint64(1) << (np.uint64(8) * (end - i))) - np.uint64(1))
 
 
 @compiled
 def _from(eight, byte):
-    """Set the high bit of each of eight ASCII bytes, a uint64, that is `byte` or more; the other bits are noise."""
+    """Set the high bit of each of eight ASCII bytes (a uint64) that is at least `byte`; other bits are undefined."""
     return eight + ONES * np.uint64(0x80 - byte)
 
 
 @compiled
 def _classify(eight):
-    """Read the ASCII word at the front of 8 bytes, a uint64: return it lower-cased, uint64, its bits, uint64 (64 if all
-    eight bytes belong to it), and False if the byte behind it is not ASCII.
+    """Read the ASCII word at the start of 8 bytes (a uint64).
+
+    Return the word lower-cased, uint64, its number of bits, uint64 (64 if all eight bytes belong to it), and False if
+    the next byte is not ASCII.
 
     All eight are classified at once, because the processor often mispredicts the end of a loop over them.
     """
@@ -132,15 +132,18 @@ def _classify(eight):
     lowered = eight | (capital & HIGH) >> np.uint64(2)
     if behind == 0:
         return lowered, np.uint64(64), True
-    place = lowest_bit(behind)  # of a high bit
+    place = lowest_bit(behind)  # position of a high bit
     bits = place - np.uint64(7)
     return lowered & ((np.uint64(1) << bits) - np.uint64(1)), bits, (eight >> place) & np.uint64(1) == 0
 
 
 @compiled
 def _spell(data, i, end, lower, pool, used):
-    """Write the word of any characters that starts at i to pool[used:], lower-cased; return the place behind it,
-    uint64, and its bytes, int64: 0 if no word starts there, CONTEXT if Python must lower-case the text."""
+    """Write the lower-cased word that starts at i, of any characters, to pool[used:].
+
+    Return the index after it, uint64, and its length in bytes, int64: 0 if no word starts there, CONTEXT if Python must
+    lower-case the text.
+    """
     size = 0
     while i < end:
         code, step = np.int64(data[i]), 1
@@ -164,8 +167,10 @@ def _spell(data, i, end, lower, pool, used):
 
 @compiled
 def _pair(data, i, end, lower, pool, used):
-    """Write the character at i of a script without spaces, and such a one behind it, to pool[used:]; return the place
-    of the next word or pair, uint64, and the bytes, int64. A pair's second is the next's first until a run's end."""
+    """Write the pair of characters at i, of a script without spaces, to pool[used:].
+
+    Return the index of the next word or pair, uint64, and the number of bytes, int64. Pairs overlap by one character.
+    """
     size = 0
     for _ in range(2):
         code, step = _decode(data, np.int64(i))
@@ -178,13 +183,13 @@ def _pair(data, i, end, lower, pool, used):
 
 @compiled
 def _is_unspaced(data, i, end, lower):
-    """Say whether a character of a script without spaces is at i."""
+    """Return whether the character at i belongs to a script without spaces."""
     return i < end and data[i] >= 0x80 and lower[_decode(data, np.int64(i))[0]] >= UNSPACED
 
 
 @compiled
 def _decode(data, i):
-    """Return the code point of the UTF-8 sequence of two bytes or more at i, int64, and how many bytes it has."""
+    """Decode the UTF-8 sequence of two bytes or more at i; return the code point, int64, and its number of bytes."""
     a, b = np.int64(data[i]), np.int64(data[i + 1]) & 0x3F
     if a < 0xE0:
         return (a & 0x1F) << 6 | b, 2
@@ -196,7 +201,7 @@ def _decode(data, i):
 
 @compiled
 def _encode(point, pool, used, size):
-    """Append a code point above 127 to the word of `size` bytes at pool[used:], as UTF-8; return its new size."""
+    """Append a code point above 127, as UTF-8, to the word of `size` bytes at pool[used:]; return the new size."""
     p = used + size
     if point < 0x800:
         pool[p], pool[p + 1] = 0xC0 | point >> 6, 0x80 | point & 0x3F
@@ -211,15 +216,17 @@ def _encode(point, pool, used, size):
 
 @compiled
 def _pack(letters, start, size):
-    """Return letters[start:start + size], up to 8 bytes, as a uint64, the first byte lowest; 8 must be there."""
+    """Return letters[start:start + size], up to 8 bytes, as a little-endian uint64; 8 bytes must be readable."""
     eight = load_8_bytes(letters, start)
     return eight if size == 8 else eight & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
 
 
 @compiled
 def _hash(letters, start, size):
-    """Hash letters[start:start + size], a word of more than 8 bytes, to a uint64; its top byte 0xFF is in no UTF-8, so
-    that it is never the key of a short word."""
+    """Hash letters[start:start + size], a word of more than 8 bytes, to a uint64.
+
+    Its top byte is 0xFF, which never occurs in UTF-8, so it is never the key of a short word.
+    """
     key = np.uint64(size)
     for i in range(0, size, 8):
         key = (key ^ _pack(letters, start + i, min(8, size - i))) * KNUTH

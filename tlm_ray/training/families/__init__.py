@@ -1,6 +1,6 @@
-"""Families of encoders, one file each: a family knows its configuration, its parameters and its attention.
+"""Encoder families, one file each: configuration, number of parameters and attention.
 
-A family of your own is a frozen dataclass that derives from `Family`, given as `Geometry(family=...)`.
+To add your own, derive a frozen dataclass from `Family` and pass it as `Geometry(family=...)`.
 """
 
 from tlm_ray.training.families.bert import Bert

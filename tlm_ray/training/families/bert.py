@@ -24,7 +24,7 @@ class Bert(Family):
         return BertConfig(**(common | dropouts))
 
     def parameters(self, geometry: "Geometry", *, vocabulary: int) -> int:
-        """With a vocabulary of 30,522 and 512 positions, base has 109,514,298 and large 335,174,458."""
+        """Count parameters: 109,514,298 for base, 335,174,458 for large (vocabulary 30,522, 512 positions)."""
         width, inner = geometry.width, geometry.intermediate
         norm = 2 * width  # scale and shift
         segments = 2

@@ -1,23 +1,23 @@
-"""The protocol of a family of encoders that are trained from random weights."""
+"""The protocol of an encoder family, trained from random weights."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:  # transformers takes 2 s, which the driver of an experiment never needs
+if TYPE_CHECKING:  # importing transformers takes 2 s, and an experiment's driver does not need it
     from transformers import PretrainedConfig
 
     from tlm_ray.training.families.geometry import Geometry
 
 
 def fastest_attention(*, on_cpu: bool, packed: bool) -> str:
-    """Return the name of the attention that is fastest on a device (`tlm_ray.training.cpu`, `packing`, or torch's)."""
+    """Return the name of the fastest attention on a device (`tlm_ray.training.cpu`, `packing`, or torch's)."""
     return "packed" if packed else "plain_cpu" if on_cpu else "sdpa"
 
 
 @dataclass(frozen=True)
 class Family(ABC):
-    """A kind of encoder in transformers."""
+    """An encoder architecture of transformers."""
 
     name: ClassVar[str]
 
@@ -25,13 +25,13 @@ class Family(ABC):
     def config(self, geometry: "Geometry", **common: Any) -> "PretrainedConfig":
         """Return the configuration of a geometry.
 
-        common: what all of transformers' configurations name alike (`Geometry.common`), vocabulary and labels included.
+        common: arguments that all configurations of transformers share (`Geometry.common`), with vocabulary and labels.
         """
 
     @abstractmethod
     def parameters(self, geometry: "Geometry", *, vocabulary: int) -> int:
-        """Return the parameters of the encoder with its masked-language-model head, the tied table counted once."""
+        """Return the number of parameters with the masked-language-model head; the tied table counts once."""
 
     def attention(self, *, on_cpu: bool, packed: bool) -> str:
-        """Return the name of the attention that the encoder takes on a device."""
+        """Return the name of the attention to use on a device."""
         return fastest_attention(on_cpu=on_cpu, packed=packed)

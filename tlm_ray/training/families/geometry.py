@@ -1,4 +1,4 @@
-"""The sizes of an encoder of random weights, and the families that have names."""
+"""Sizes of an encoder with random weights, and the named families."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +12,17 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (Bert(), Modern
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """The sizes of an encoder of random weights."""
+    """Sizes of an encoder with random weights."""
 
     layers: int
     width: int
-    """size of a hidden state"""
+    """hidden size"""
     heads: int
     """attention heads"""
     intermediate: int
-    """inner size of the feed-forward part"""
+    """inner size of the feed-forward layers"""
     positions: int = 512
-    """tokens that a row may have"""
+    """maximum tokens per row"""
     dropout: float = 0.1
     init_std: float = 0.02
     """standard deviation of the random weights"""
@@ -36,12 +36,12 @@ class Geometry:
 
     @property
     def of_family(self) -> Family:
-        """The family itself, whether it was given by name or as an object."""
+        """The family as an object, whether given by name or as an object."""
         return self.family if isinstance(self.family, Family) else FAMILIES[self.family]
 
     @property
     def common(self) -> dict[str, Any]:
-        """The sizes by the names that transformers' configurations share."""
+        """The sizes, by the argument names of transformers' configurations."""
         return {
             "num_hidden_layers": self.layers,
             "hidden_size": self.width,
@@ -53,5 +53,5 @@ class Geometry:
         }
 
     def parameters(self, *, vocabulary: int) -> int:
-        """Return the parameters of the encoder with its masked-language-model head."""
+        """Return the number of parameters of the encoder with its masked-language-model head."""
         return self.of_family.parameters(self, vocabulary=vocabulary)

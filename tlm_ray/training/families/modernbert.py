@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModernBert(Family):
-    """ModernBERT (Warner et al. 2024): rotary positions, norms before products, gated feed-forward.
+    """ModernBERT (Warner et al. 2024): rotary positions, pre-norm, gated feed-forward.
 
-    It learns to attend in a third of the steps. Its heads take the mean of a row.
+    It learns to attend in a third of BERT's steps. Its heads use mean pooling.
     """
 
     name: ClassVar[str] = "modernbert"

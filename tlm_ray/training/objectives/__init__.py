@@ -1,9 +1,9 @@
-"""Objectives: what a model learns of a batch's rows. Each owns its targets, its head, its loss and its export.
+"""Training objectives; each defines its targets, head, loss and export.
 
     Labels      the task's classes or numbers
     Mlm         masked tokens (BERT)
 
-An objective of your own is a frozen dataclass that derives from `Objective`, given as `Recipe(objectives=(...))`.
+To add your own, derive a frozen dataclass from `Objective` and pass it as `Recipe(objectives=(...))`.
 """
 
 from tlm_ray.training.objectives.labels import Labels

@@ -1,4 +1,4 @@
-"""The task itself: classes by cross-entropy, numbers by squared error, from the architecture's own classifier."""
+"""The task objective: cross-entropy for classes, squared error for numbers, with the architecture's own classifier."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labels(Objective):
-    """The labels of a task's rows; it corrupts nothing, so in stage one it sees the text as MLM masked it (paper 3.2).
+    """Learns a task's labels, without changing the text; in stage one the text is masked by MLM (paper 3.2).
 
-    The paper's task head is Linear-GELU-Linear; BERT's own is Linear-tanh-Linear (here without dropout, as in the
-    paper), which is the price of a model that transformers opens as it is.
+    The paper's task head is Linear-GELU-Linear. BERT's own, used here so that transformers opens the model as it is, is
+    Linear-tanh-Linear (without dropout, as in the paper).
     """
 
     smoothing: float = 0.0
-    """of classes: the share of a label that is spread over all of them (Szegedy et al. 2016)"""
+    """label smoothing for classes, 0 to 1 (Szegedy et al. 2016)"""
 
     name: ClassVar[str] = "labels"
     opens_as: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -38,7 +38,7 @@ class Labels(Objective):
 
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         if rows.labels is None:
-            raise ValueError("labels: these rows have none; general text cannot be learned by its labels")
+            raise ValueError("labels: these rows have no labels; general text cannot train this objective")
         return rows.with_targets(self.name, Targets(rows.labels, None, len(rows.labels)))
 
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
@@ -50,7 +50,7 @@ class Labels(Objective):
         return cross_entropy(logits, prediction.values, reduction="sum", label_smoothing=self.smoothing)
 
     def logged_as(self, stream: str) -> str:
-        """The loss of a task's labels carries the task's own name."""
+        """Return the task's own name."""
         return stream
 
     def export(self, model: "JointModel", folder: Path) -> None:

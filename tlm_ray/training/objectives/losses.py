@@ -1,4 +1,4 @@
-"""The loss of a step, from sums over a global count, so that the number of workers changes rounding only.
+"""Compute the loss of a step, as sums over a global count, so that the number of workers changes only rounding.
 
     general batch                      L_text
     task batch, "released" weighting   (rho2 L_text + L_labels) / (rho2 + 1)      (the released code)
@@ -6,12 +6,13 @@
     task batch, "mlm" weighting        L_text                                     (TAPT: labels unseen)
     stage two                          L_labels
 
-L_text is the sum of the recipe's objectives, of the paper's the MLM loss alone. With rho2 = 20 the released code thus
-gives the task 1/21 of the paper's weight; it produced the published numbers.
+L_text is the sum of the recipe's text objectives; in the paper, the MLM loss alone. With rho2 = 20 the released code
+gives the task 1/21 of the paper's weight. It produced the published numbers.
 
-A loss of tokens counts each token alike, as with the released code's random batches: a batch has rows of like length,
-so the mean over its own tokens counts in proportion to how many it has. Else a token of a row under 16 would weigh 7.5
-times one of a row of 96 and more; on the embedded data (tiny, BM25 text, 3 seeds) that costs 6 points of accuracy.
+A token-level loss weights every token equally, as the released code's random batches do. A batch has rows of similar
+length, so its mean over tokens is weighted by its number of tokens. Otherwise a token of a row under 16 tokens would
+weigh 7.5 times one of a row of 96 or more. On the embedded data (tiny, BM25 text, 3 seeds) that costs 6 points of
+accuracy.
 """
 
 from collections.abc import Mapping
@@ -29,14 +30,14 @@ WEIGHTINGS = ("released", "paper", "mlm")
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a stream's batches: its objectives' means, weighted, summed up and divided."""
+    """The loss of a stream's batches: the weighted sum of its objectives' means, divided by a constant."""
 
     weights: tuple[tuple[Objective, float], ...]
     divisor: float = 1.0
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The objectives, in the order in which they prepare a batch."""
+        """The objectives, in the order in which they prepare batches."""
         return tuple(objective for objective, _ in self.weights)
 
 
@@ -46,7 +47,7 @@ def text_loss(objectives: tuple[Objective, ...]) -> Loss:
 
 
 def task_loss(objectives: tuple[Objective, ...], *, rho2: float, weighting: str) -> Loss:
-    """Return the loss of a task's text with its labels, by one of WEIGHTINGS."""
+    """Return the loss of a task's text and labels, by one of WEIGHTINGS."""
     if weighting == "mlm":
         return text_loss(objectives)
     weights = (*((objective, rho2 * objective.weight) for objective in objectives), (Labels(), 1.0))
@@ -56,10 +57,10 @@ def task_loss(objectives: tuple[Objective, ...], *, rho2: float, weighting: str)
 def step_loss(
     sums: Mapping[str, "torch.Tensor"], targets: Mapping[str, Targets], loss: Loss, *, token_share: float, world: int
 ) -> "torch.Tensor":
-    """Return this worker's share of the step's loss, scaled so that the mean over workers is the whole batch's loss.
+    """Return this worker's loss, scaled so that the mean over workers is the loss of the whole batch.
 
-    sums: each objective's sum of losses on this worker. targets: of which the totals count the whole step.
-    token_share: tokens of the whole step in proportion to the mean of its stream's.
+    sums: sum of losses per objective on this worker. targets: their totals count the whole step. token_share: tokens of
+    the whole step, relative to the mean of its stream.
     """
     total: Any = 0
     for objective, weight in loss.weights:

@@ -1,4 +1,4 @@
-"""Masked language modelling: the tokens that were masked, predicted from the others (Devlin et al. 2019)."""
+"""Masked language modelling: predict masked tokens from the others (Devlin et al. 2019)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mlm(Objective):
-    """Masked language modelling by the architecture's own head.
+    """Masked language modelling with the architecture's own head.
 
     Only masked positions are projected to the vocabulary, which skips 85 % of the largest product of a step.
     """
@@ -49,5 +49,5 @@ class Mlm(Objective):
         return head.last
 
     def export(self, model: "JointModel", folder: Path) -> None:
-        """Write encoder and head; the task head, pooler included, is left behind (released code: reset)."""
+        """Write encoder and head, without the task head and pooler (the released code resets them)."""
         model.heads[self.name].export(model.encoder, folder)

@@ -1,4 +1,4 @@
-"""The protocol of an objective, and the rows and targets that it works on; free of torch until a model is trained."""
+"""The protocol of an objective, with its rows and targets; imports torch only when a model is trained."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Targets:
-    """What is to be predicted of some rows: of each row one value, or of each chosen token."""
+    """Prediction targets of some rows: one value per row, or per chosen token."""
 
     values: np.ndarray
-    """(rows, ...) or, of tokens, (rows, length)"""
+    """(rows, ...), or (rows, length) for tokens"""
     chosen: np.ndarray | None
-    """bool (rows, length), the tokens that are predicted; None where each row is"""
+    """bool (rows, length), the tokens to predict; None if each row is predicted"""
     total: int
-    """predictions of the whole step, over all parts and workers"""
+    """number of predictions of the whole step, over all parts and workers"""
 
     def of(self, rows: slice, width: int | None = None) -> "Targets":
-        """Return the targets of some rows, cut to `width` tokens; the total goes on counting the whole step."""
+        """Return the targets of some rows, cut to `width` tokens; the total still counts the whole step."""
         if self.chosen is None:
             return replace(self, values=self.values[rows])
         return replace(self, values=self.values[rows, :width], chosen=self.chosen[rows, :width])
 
     @property
     def places(self) -> np.ndarray | None:
-        """Flat places of the chosen tokens in the rectangle of rows, int64 (predictions,)."""
+        """Flat indices of the chosen tokens in the array of rows, int64 (predictions,)."""
         return None if self.chosen is None else np.flatnonzero(self.chosen)
 
     @property
@@ -47,68 +47,68 @@ class Targets:
 
 
 class Prediction(NamedTuple):
-    """A batch's targets on the device, as an objective's loss gets them."""
+    """A batch's targets on the device, as passed to an objective's loss."""
 
     values: "torch.Tensor"
     """(predictions, ...)"""
     places: "torch.Tensor | None"
-    """int64 (predictions,), of the predicted tokens among `Features.tokens`; None where each row is predicted"""
+    """int64 (predictions,), indices of the predicted tokens in `Features.tokens`; None if each row is predicted"""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a whole step, padded, as the objectives of their stream prepare them one after the other."""
+    """The padded rows of a whole step, while the objectives of their stream prepare them in turn."""
 
     tokens: np.ndarray
     """int64 (rows, length)"""
     attention: np.ndarray
-    """int64 (rows, length), 1 where there is a token"""
+    """int64 (rows, length), 1 for tokens, 0 for padding"""
     labels: np.ndarray | None
     """(rows,) class ids or numbers; None for general text"""
     types: np.ndarray | None = None
-    """int64 (rows, length) token types; None where all are 0"""
+    """int64 (rows, length), token types; None if all are 0"""
     targets: Mapping[str, Targets] = field(default_factory=dict)
-    """by the name of the objective"""
+    """by name of the objective"""
 
     def with_targets(self, name: str, targets: Targets) -> "Rows":
-        """Return the rows with one more objective's targets."""
+        """Return the rows with a further objective's targets."""
         return replace(self, targets=dict(self.targets) | {name: targets})
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What keys the draws of a batch: equal keys, equal draws, on any number of workers."""
+    """The keys of a batch's random draws: equal keys give equal draws, on any number of workers."""
 
     seed: int
     step: int
     rows: np.ndarray
-    """(rows,) numbers of the rows in their stream"""
+    """(rows,), numbers of the rows in their stream"""
 
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """Something to learn of text; derive from it, and give what is not as here.
+    """A training objective; derive from it and override what differs.
 
-    The order of a recipe's objectives is the order in which they prepare a batch and take their random weights.
+    A recipe's objectives prepare batches, and draw their random weights, in order.
     """
 
     name: ClassVar[str]
-    """short and lower-case: of its head, its targets and its logged loss"""
+    """short lower-case name of its head, targets and logged loss"""
     opens_as: ClassVar[str] = "AutoModel"
-    """the class of transformers that opens what `export` writes"""
+    """the transformers class that opens the output of `export`"""
 
     @property
     def weight(self) -> float:
-        """Of this objective's mean loss beside those of others."""
+        """The weight of this objective's mean loss beside those of others."""
         return 1.0
 
     @abstractmethod
     def head(self, weights: "Weights") -> "nn.Module":
-        """Return the module that predicts, made or read by `weights`; ValueError if the weights cannot serve it."""
+        """Return the prediction head, created or read by `weights`; ValueError if the weights do not support it."""
 
     @abstractmethod
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
-        """Return the rows, perhaps corrupted, with this objective's targets; without any, it has no loss of them."""
+        """Return the rows, possibly corrupted, with this objective's targets; without targets there is no loss."""
 
     @abstractmethod
     def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":
@@ -118,13 +118,13 @@ class Objective(ABC):
         """
 
     def logged_as(self, stream: str) -> str:
-        """Return the name of this objective's loss on a stream's batches in the history of a training."""
+        """Return the name of this objective's loss on a stream, for the history of a training."""
         return f"{stream}_{self.name}"
 
     def projection(self, head: Any) -> "nn.Linear | None":
-        """Return the product with the vocabulary that `loss` takes in each batch, None if there is none."""
+        """Return the projection to the vocabulary that `loss` uses in every batch; None if there is none."""
         return None
 
     def export(self, model: "JointModel", folder: Path) -> None:
-        """Write the trained model into a folder that `opens_as` opens; here the encoder alone."""
+        """Write the trained model (here the encoder only) to a folder that `opens_as` can open."""
         model.encoder.save_pretrained(folder)
