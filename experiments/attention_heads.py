@@ -1,11 +1,11 @@
-"""How many attention heads look at a neighbour, how many at the marks of a text (Yao et al. 2022, figure 3).
+"""Count attention heads that attend to a neighbour or to special tokens (Yao et al. 2022, figure 3).
 
     python experiments/attention_heads.py                                # embedded data, an encoder pretrained here
     python experiments/attention_heads.py --start FacebookAI/roberta-base --scale medium --tasks rct-20k sciie chemprot
     python experiments/attention_heads.py --dry-run
 
-A table of counts over seeds, and a figure of every head's weights over one text. Expected before running, as the paper
-has it: TLM has more positional heads and fewer vertical ones than a pretrained encoder that was fine-tuned.
+Writes a table of counts over seeds, and a figure of every head's weights over one text. Expected, as in the paper: TLM
+has more positional and fewer vertical heads than a fine-tuned pretrained encoder.
 """
 
 from collections.abc import Callable
@@ -39,23 +39,23 @@ from tlm_ray.runs.registry import note
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionHeads(PretrainedTable):
-    """Options of the counts of heads."""
+    """Options of the attention-head counts."""
 
     name = "attention_heads"
 
     kinds: list[Kind] = field(default_factory=lambda: ["plain"])
-    """what comes before the fine-tuning of the pretrained encoder, a row each"""
+    """steps before the pretrained encoder's fine-tuning, a row each"""
     rows: int = 200
-    """texts of the dev set that the heads are watched on"""
+    """number of dev texts to analyse the heads on"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rows < 1:
-            raise ValueError(f"--rows {self.rows}: must be 1 or more, texts of the dev set")
+            raise ValueError(f"--rows {self.rows}: must be 1 or more (number of dev texts)")
 
 
 def watched(flow: Flow, rows: int, stages: Stages | PlainStages) -> Stage:
-    """Return the stage that watches a training's heads."""
+    """Return the stage that analyses a training's heads."""
     assert isinstance(stages, Stages), "plain classifiers have no heads"
     return attention_stage(flow, stages, rows=rows)
 
@@ -84,7 +84,7 @@ def main() -> None:
     }
     text = heads_markdown(models)
     print(text)
-    files: dict[str, Callable[[], bytes]] = {  # the figure last: it may be too large to draw
+    files: dict[str, Callable[[], bytes]] = {  # the figure last, because it may be too large to draw
         "md": text.encode,
         "json": json_text({"models": heads_records(models)}).encode,
         "png": partial(heads_figure, models, examples),

@@ -1,10 +1,10 @@
-"""What Ray adds around the kernels: retrieval and training of the tiny pipeline on Ray, and called in this process.
+"""Measure Ray's overhead: retrieval and training of the tiny pipeline on Ray, and in this process.
 
     python experiments/bench_around.py
     python experiments/bench_around.py --corpus data/corpus --task-root data/tasks --task sciie
 
-Both sides make the same stages by the same code, on one worker, from the same stages before. The start-up is what Ray
-adds to them where there is next to nothing to do: a fiftieth of the corpus, a training of a few steps.
+Both sides make the same stages with the same code, on one worker, from the same inputs. Start-up is Ray's overhead when
+there is almost nothing to do: a fiftieth of the corpus, a training of a few steps.
 """
 
 import contextlib
@@ -39,15 +39,15 @@ class Around:
     """What to measure on."""
 
     corpus: str = ""
-    """the general corpus: file, folder, glob or URI; the default is embedded"""
+    """general corpus: file, folder, glob or URI; if unset: the embedded corpus"""
     task_root: str = ""
-    """folder of named tasks"""
+    """folder with one subfolder per task"""
     task: str = EMBEDDED
     """the task"""
     folder: str = "/tmp/around"
-    """where stages go"""
+    """folder for stages"""
     turns: int = 5
-    """turns per measurement"""
+    """repetitions per measurement"""
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def turn(stage: Stage, root: str) -> tuple[float, float]:
 
 
 def made(stage: Stage, root: str) -> float:
-    """Make a stage anew, and what it needs before; return the seconds that it took itself."""
+    """Make a stage again, after its inputs; return its own seconds."""
     make(list(stage.inputs.values()), root)
     shutil.rmtree(Path(stage.folder(root)), ignore_errors=True)
     started = time.monotonic()
@@ -88,7 +88,7 @@ def made(stage: Stage, root: str) -> float:
 
 @contextlib.contextmanager
 def in_this_process() -> Iterator[None]:
-    """Call what would be sent to Ray."""
+    """Call directly what would run on Ray."""
     tune_torch()
     with contextlib.ExitStack() as patched:
         for stand_in in (each, ray_tasks, on_worker):
@@ -98,17 +98,17 @@ def in_this_process() -> Iterator[None]:
 
 
 def each(items: Sequence[Any], worker: type, *, arguments: Sequence[Any], **_: Any) -> Iterator[Any]:
-    """Stand for `parallel.each`."""
+    """Replace `parallel.each`."""
     yield from map(worker(*arguments), items)
 
 
 def ray_tasks(items: Sequence[Any], function: Any, *, arguments: Sequence[Any], **_: Any) -> list[Any]:
-    """Stand for `parallel.ray_tasks`."""
+    """Replace `parallel.ray_tasks`."""
     return [function(item, *arguments) for item in items]
 
 
 def on_worker(function: Any, *arguments: Any, **options: Any) -> Any:
-    """Stand for `parallel.on_worker`."""
+    """Replace `parallel.on_worker`."""
     where = {"resources", "retries", "again"}
     return function(*arguments, **{name: value for name, value in options.items() if name not in where})
 

@@ -1,4 +1,4 @@
-"""The passages and queries that the benchmarks measure on, and the options that name them."""
+"""Load the passages and queries of the benchmarks, with the options for them."""
 
 from dataclasses import dataclass, field
 
@@ -16,27 +16,27 @@ class Bench:
     """What to measure on."""
 
     corpus: str = ""
-    """passages: file, folder, glob or URI; the default is embedded"""
+    """passages: file, folder, glob or URI; if unset: the embedded corpus"""
     column: str = "text"
-    """the corpus' text column"""
+    """text column of the corpus"""
     task_root: str = ""
-    """folder of named tasks"""
+    """folder with one subfolder per task"""
     tasks: list[str] = field(default_factory=list)
-    """tasks whose training texts are the queries; the default is embedded"""
+    """tasks whose training texts are the queries; if unset: the embedded task"""
     ks: list[int] = field(default_factory=lambda: [50, 500, 5000])
     """passages per query"""
     queries: int = 200
-    """queries of each task, evenly over its rows"""
+    """queries per task, spread evenly over its rows"""
     turns: int = 5
-    """turns per measurement"""
+    """repetitions per measurement"""
     index: bool = True
-    """measure text to index too"""
+    """also measure indexing"""
     json: bool = False
-    """print one JSON object as the last line"""
+    """print the results as one JSON object on the last line"""
 
 
 def load(options: Bench) -> tuple[pa.Array, dict[str, list[str]]]:
-    """Return the passages and, by name of the task, some of its training texts."""
+    """Return the passages, and training texts by task."""
     if options.corpus:
         corpus = open_corpus(options.corpus, column=options.column)
         batches = [batch for file in corpus.files for batch in read_columns(file.uri, [options.column])]

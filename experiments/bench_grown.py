@@ -1,9 +1,10 @@
-"""What it costs that a corpus has grown by a tenth, against starting anew: passages, statistics and a selection.
+"""Measure the cost of growing a corpus by a tenth, relative to a fresh run: passages, statistics and selection.
 
     python experiments/bench_grown.py --corpus data/corpus --task-root data/tasks --task sciie --gb 1
 
-The corpus is a number of JSONL files of recombined documents, made once, in `--folder`. Each turn makes the stages of
-all of it twice: under a root that has those of ten elevenths of it, and under an empty one. Selections are compared.
+The corpus is a set of JSONL files of recombined documents, made once, in `--folder`. Each repetition makes all its
+stages twice: under a root that already has those of ten elevenths of it, and under an empty root. Selections must be
+equal.
 """
 
 import json
@@ -39,15 +40,15 @@ class Grown:
     corpus: str
     """documents to recombine: file, folder, glob or URI"""
     task_root: str
-    """where the task lies"""
+    """folder with one subfolder per task"""
     task: str = "sciie"
-    """whose training texts are the queries"""
+    """task whose training texts are the queries"""
     folder: str = "/tmp/grown"
-    """where what is made lies"""
+    """folder for the corpus and results"""
     gb: float = 1.0
-    """of the corpus before it grows"""
+    """size of the corpus before it grows"""
     turns: int = 5
-    """turns per measurement"""
+    """repetitions per measurement"""
 
 
 def main() -> None:
@@ -62,13 +63,13 @@ def main() -> None:
     for turn in range(options.turns + 1):
         for side in sides:
             seconds = timed(options, folder, side)
-            if turn:  # the first one warms up
+            if turn:  # the first is a warm-up
                 taken[side].append(seconds)
         check_equal(options, folder)
         for stage in stages(options, "*.jsonl", "grown"):
             shutil.rmtree(stage.folder(str(folder / "grown")))
         shutil.rmtree(folder / "anew")
-    table = Table("stage", "s grown, median", "s anew", "grown / anew", box=None, header_style="dim")
+    table = Table("stage", "s grown, median", "s anew", "grown / fresh", box=None, header_style="dim")
     for name in taken["grown"][0]:
         pairs = [(grown[name], anew[name]) for grown, anew in zip(*taken.values(), strict=True)]
         grown, anew = (statistics.median(times) for times in zip(*pairs, strict=True))
@@ -77,7 +78,7 @@ def main() -> None:
 
 
 def stages(options: Grown, files: str, root: str) -> Iterator[Stage]:
-    """Lay out what is made of some files: passages, statistics and the selection, after the task."""
+    """Return the stages for some files: passages, statistics and the selection, after the task."""
     place = Path(options.folder)
     corpus = open_corpus(str(place / "corpus" / files), column="text", digests=str(place / "digests.json"))
     flow = Flow(execution=Execution(root=str(place / root), workers=2), corpus=corpus, task_root=options.task_root)
@@ -89,7 +90,7 @@ def stages(options: Grown, files: str, root: str) -> Iterator[Stage]:
 
 
 def timed(options: Grown, folder: Path, side: str) -> dict[str, float]:
-    """Make the stages of the whole corpus; return how long each took, and all."""
+    """Make the stages of the whole corpus; return the seconds of each, and in all."""
     seconds: dict[str, float] = {}
     for stage in stages(options, "*.jsonl", side):
         started = time.monotonic()
@@ -99,14 +100,14 @@ def timed(options: Grown, folder: Path, side: str) -> dict[str, float]:
 
 
 def check_equal(options: Grown, folder: Path) -> None:
-    """Compare what the two sides have chosen."""
+    """Assert that both sides have equal selections."""
     *_, stage = stages(options, "*.jsonl", "grown")
     grown, anew = (SelectionStore.open(stage.folder(str(folder / side))).read() for side in ("grown", "anew"))
     assert grown.equals(anew), "the selections differ"
 
 
 def make_files(options: Grown, folder: Path) -> None:
-    """Write files of one size, of front and back halves of documents that do not belong together."""
+    """Write files of equal size, of front and back halves of different documents."""
     corpus = open_corpus(options.corpus, column="text")
     batches = (batch for file in corpus.files for batch in read_columns(file.uri, ["text"]))
     texts = [text for batch in batches for text in batch[0].to_pylist() if text]

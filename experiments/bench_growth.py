@@ -1,11 +1,11 @@
-"""How the cost of retrieval grows: with passages, queries, K and shards in one process, and on Ray against processes.
+"""Measure how retrieval scales with passages, queries, K and shards, and compare Ray with plain processes.
 
     python experiments/bench_growth.py                                       # embedded data
     python experiments/bench_growth.py --corpus data/corpus --task-root data/tasks --tasks sciie
     python experiments/bench_growth.py --corpus data/corpus --task-root data/tasks --tasks imdb --ray --k 500
 
-With --ray, the shards of the same passages are searched by a Ray job of two workers and by two plain processes, in
-turns, with the work that a worker does on a shard: read, leave out contamination, index, search, write.
+With --ray, a Ray job of two workers and two plain processes search the same shards in turns. Both do a worker's full
+work per shard: read, exclude contamination, index, search, write.
 """
 
 import multiprocessing
@@ -46,11 +46,11 @@ class Growth(Bench):
     """What to measure on."""
 
     queries: int = 1000
-    """queries of the task, evenly over its rows"""
+    """queries of the task, spread evenly over its rows"""
     k: int = 50
-    """passages per query, where K is not what grows"""
+    """passages per query, unless K varies"""
     ray: bool = False
-    """measure the Ray job against two processes instead"""
+    """compare a Ray job with two processes instead"""
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def in_one_process(texts: pa.Array, queries: list[str], options: Growth) -> list
 
 
 def search_shards(texts: pa.Array, queries: Queries, total: Statistics, shards: int, k: int) -> Any:
-    """Index and search shard after shard as one worker of the job does, and merge as the job does."""
+    """Index, search and merge shards as the job does, with one worker."""
     best, parts = np.zeros((len(queries), k), np.float32), []
     for item in Shards(passages=len(texts), count=shards).items():
         index = index_passages(texts[item["start"] : item["stop"]], statistics=total, only=queries.terms)
@@ -98,7 +98,7 @@ def search_shards(texts: pa.Array, queries: Queries, total: Statistics, shards: 
 
 
 def grow(what: str, amounts: Any, work: Callable[[Any], Any], turns: int) -> list[tuple[str, ...]]:
-    """Time work at each amount in turns; the last column is the median ratio to the first amount in its turn."""
+    """Time the work at each amount in turns; the last column is the median ratio to the turn's first amount."""
     taken: dict[Any, list[float]] = {amount: [] for amount in amounts}
     for turn in range(turns + 1):
         for amount in amounts:
@@ -127,7 +127,7 @@ def on_ray(texts: pa.Array, queries: list[str], options: Growth) -> list[tuple[s
 
 
 def write_passages(folder: str, texts: pa.Array) -> None:
-    """Write the passages as a passages stage does."""
+    """Write passages as a passages stage does."""
     table = pa.table({"text": texts.cast(pa.string()), "source": pa.array(["bench"] * len(texts))}, SCHEMA)
     part = {"file": "part.parquet", **write_part(f"{folder}/part.parquet", [table])}
     storage.write_record(f"{folder}/{PARTS}", {"parts": [part]})

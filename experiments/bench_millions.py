@@ -1,12 +1,12 @@
-"""Millions of passages on one machine: a corpus recombined from a smaller one, counted and searched on Ray.
+"""Process millions of passages on one machine: a corpus recombined from a smaller one, counted and searched on Ray.
 
     python experiments/bench_millions.py --corpus data/corpus --task-root data/tasks --task sciie --folder /tmp/millions
     python experiments/bench_millions.py ... --passages 100_000_000 --characters 100
     python experiments/bench_millions.py ... --task helpfulness --ks 5 50 500    # the driver's memory at three sizes
 
-Each passage is the end of one passage and the beginning of another. What runs is what an experiment runs; the table
-shows its rates and the most memory that all processes, Ray's own among them, and the driver alone held together.
-Nothing grows with the corpus but its files: run it within a memory limit (a control group, a container) to see.
+Each passage joins the end of one passage and the beginning of another. It runs the same code as an experiment. The
+table shows rates, the peak memory of all processes (Ray's included) and that of the driver. Memory does not grow with
+the corpus; run it under a memory limit (a control group, a container) to check.
 """
 
 import contextlib
@@ -38,7 +38,9 @@ from tlm_ray.retrieval.statistics_job import collect_statistics
 try:
     import psutil
 except ModuleNotFoundError as error:
-    raise SystemExit(f"{error.name} is not installed; memory is measured with it: pip install -e '.[test]'") from None
+    raise SystemExit(
+        f"{error.name} is not installed, but needed to measure memory; run: pip install -e '.[test]'"
+    ) from None
 
 PART = 200_000  # passages
 SAMPLE_S = 0.5
@@ -51,21 +53,21 @@ class Millions:
     corpus: str
     """documents to recombine: file, folder, glob or URI"""
     task_root: str
-    """folder of named tasks"""
+    """folder with one subfolder per task"""
     task: str = "sciie"
     """task whose training texts are the queries"""
     folder: str = "/tmp/millions"
-    """where the passages go; made once"""
+    """folder for the passages, which are made once"""
     passages: int = 10_000_000
     """passages to make"""
     characters: int = 400
-    """of each half, at most"""
+    """maximum characters per half"""
     ks: list[int] = field(default_factory=lambda: [50])
-    """passages per query, a search each"""
+    """passages per query, one search per value"""
     workers: int = 2
-    """processes at a time"""
+    """number of worker processes"""
     store_mb: int = 500
-    """of Ray's object store"""
+    """size of Ray's object store"""
 
 
 def main() -> None:
@@ -75,7 +77,7 @@ def main() -> None:
         recombine(options)
     store, size = PassageStore.open(options.folder), storage.read_json(f"{options.folder}/bytes.json")
     title = f"{len(store):,} passages of {size / 1e9:.1f} GB, training texts of {options.task}"
-    table = Table("work", "s", "passages/s", "MB/s", "GiB at most", "of the driver", title=title, box=None)
+    table = Table("work", "s", "passages/s", "MB/s", "peak GiB", "of the driver", title=title, box=None)
 
     def measured(what: str, work: Callable[[], Any]) -> Any:
         started = time.monotonic()
@@ -101,7 +103,7 @@ def main() -> None:
 
 
 def recombine(options: Millions) -> None:
-    """Write passages of halves of a corpus' documents, as a passages stage does."""
+    """Write passages from halves of a corpus' documents, as a passages stage does."""
     corpus = open_corpus(options.corpus, column="text")
     texts = pa.concat_arrays(
         [batch[0].cast(pa.large_string()) for file in corpus.files for batch in read_columns(file.uri, ["text"])]
@@ -127,7 +129,7 @@ def _write_part(item: dict[str, int], folder: str, fronts: pa.Array, backs: pa.A
 
 @contextlib.contextmanager
 def most_memory() -> Iterator[dict[str, int]]:
-    """Give the most bytes that this process and its children held, shared pages once, known when the block ends."""
+    """Yield the peak memory of this process and its children, shared pages counted once; valid after the block."""
     most, done = {"all": 0, "driver": 0}, threading.Event()
 
     def watch() -> None:
@@ -147,7 +149,7 @@ def most_memory() -> Iterator[dict[str, int]]:
 
 
 def _held(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # it may end while it is looked at
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # the process may end meanwhile
         return int(process.memory_full_info().pss)
     return 0
 

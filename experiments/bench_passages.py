@@ -1,4 +1,4 @@
-"""How fast a corpus is cut into passages: one large JSONL file by one worker and by two, and many small files.
+"""Measure the speed of cutting a corpus into passages: one large JSONL file (one or two workers), many small files.
 
     python experiments/bench_passages.py --corpus data/corpus --gb 2 --files 20000
 
@@ -24,7 +24,7 @@ from tlm_ray.corpus.documents import read_columns
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import cut_passages
 
-TOKENS = 128  # of a passage, as the recipes have it
+TOKENS = 128  # per passage, as in the recipes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class Cutting:
     corpus: str
     """documents to repeat: file, folder, glob or URI"""
     folder: str = "/tmp/cutting"
-    """where what is cut lies"""
+    """folder for the corpora"""
     gb: float = 2.0
-    """of the large file"""
+    """size of the large file"""
     files: int = 20_000
     """small ones"""
     turns: int = 5
-    """turns per measurement"""
+    """repetitions per measurement"""
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     for turn in range(options.turns + 1):
         for side, (name, workers) in sides.items():
             seconds = cut(folder, name, workers)
-            if turn:  # the first one warms up
+            if turn:  # the first is a warm-up
                 taken[side].append(seconds)
     table = Table("side", "MB", "s, median", "MB/s", "of the first's speed", box=None, header_style="dim")
     first = next(iter(taken.values()))
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def cut(folder: Path, name: str, workers: int) -> float:
-    """Cut one of the two corpora; return how long it took, the reading of digests left out."""
+    """Cut one of the two corpora; return the seconds, without reading digests."""
     corpus = open_corpus(str(folder / name), column="text", digests=str(folder / f"{name}.json"))
     started = time.monotonic()
     cut_passages(str(folder / "out"), corpus, passage_tokens=TOKENS, workers=workers)

@@ -1,13 +1,13 @@
-"""Retrieval side by side with other libraries: text to index and exact top-k search, one thread against one thread.
+"""Compare retrieval with other libraries: indexing and exact top-k search, one thread each.
 
     pip install -e '.[bench]'
     python experiments/bench_retrieval.py                                    # embedded data
     python experiments/bench_retrieval.py --corpus data/corpus --task-root data/tasks --tasks sciie imdb
     python experiments/bench_retrieval.py --json                             # the last line is one JSON object
 
-All run in turns in this process; a ratio is a rival's time over ours in the same turn, and the table shows the median
-of the turns. All search by the same words: lower-cased, no stop words removed. The process uses memory that was freed
-again, whoever freed it, as a worker does. Peak memory is what a process of its own needs beside the texts.
+All run in turns in this process. A ratio is another library's time over ours in the same turn; the table shows the
+median over turns. All use the same words: lower-cased, with stop words. The process reuses freed memory, as a worker
+does. Peak memory is that of a separate process, without the texts.
 """
 
 import json
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def index_rows(texts: pa.Array, turns: int) -> list[Row]:
-    """Text to index: seconds, and peak memory."""
+    """Measure indexing: seconds and peak memory."""
     as_list = texts.to_pylist()
     sides: dict[str, Callable[[], Any]] = {
         "tlm_ray": lambda: index_passages(texts),
@@ -64,7 +64,7 @@ def index_rows(texts: pa.Array, turns: int) -> list[Row]:
 
 
 def make_rivals(texts: list[str]) -> list[Any]:
-    """Index the texts by the same words with every rival."""
+    """Index the texts by the same words with every other library."""
     others: list[Any] = [Bm25s(), *map(SparseProduct, SPARSE)]
     tantivy = Tantivy()
     tantivy.index_words(texts)
@@ -74,7 +74,7 @@ def make_rivals(texts: list[str]) -> list[Any]:
 
 
 def search_rows(index: Index, rivals: list[Any], work: str, queries: list[str], k: int, turns: int) -> list[Row]:
-    """Search with every rival, after holding our result against bm25s'."""
+    """Search with every library, after comparing our result with that of bm25s."""
     prepared = {rival.name: rival.prepare(queries) for rival in rivals}
     own = Queries.read(queries, index.analyzer).in_terms(index.terms)
     check_equal(search(index, own, k=k), *rivals[0].search(prepared["bm25s"], k))
@@ -88,13 +88,13 @@ def search_rows(index: Index, rivals: list[Any], work: str, queries: list[str], 
 
 
 def measure(work: str, sides: dict[str, Callable[[], Any]], turns: int) -> list[Row]:
-    """Run all sides in turns after a first call of each; a row for each side but the first."""
+    """Time all sides in turns, after a warm-up call of each; return a row per side except the first."""
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(turns + 1):
         for name, run in sides.items():
             started = time.perf_counter()
             run()
-            if turn:  # the first compiles and warms
+            if turn:  # the first call compiles and warms up
                 taken[name].append(time.perf_counter() - started)
     ours, *others = sides
     return [
@@ -110,20 +110,20 @@ def measure(work: str, sides: dict[str, Callable[[], Any]], turns: int) -> list[
 
 
 def check_equal(ours: TopK, ids: np.ndarray, scores: np.ndarray) -> None:
-    """Raise AssertionError unless scores agree, and ids wherever neighbouring scores are apart."""
+    """Raise AssertionError unless scores agree, and ids agree where scores are not tied."""
     np.testing.assert_allclose(ours.scores, scores, rtol=1e-5, atol=1e-5)
-    gaps = -np.diff(scores, axis=1, prepend=np.inf, append=scores[:, -1:])  # the next after the last is unknown
+    gaps = -np.diff(scores, axis=1, prepend=np.inf, append=scores[:, -1:])  # the score after the last is unknown
     apart = np.minimum(gaps[:, :-1], gaps[:, 1:]) > 1e-4 * np.maximum(1, scores)
-    assert (ours.ids == ids)[apart & (ours.ids >= 0)].all(), "ids differ where scores are apart"
+    assert (ours.ids == ids)[apart & (ours.ids >= 0)].all(), "ids differ although scores are not tied"
 
 
 def peak_bytes(work: Callable[[Any], Any], texts: Any) -> int:
-    """Return what `work(texts)` adds to the peak memory of a fresh process that holds the texts."""
+    """Return the peak memory that `work(texts)` adds in a new process that holds the texts."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_report_peak, args=(work, texts, sender))
     child.start()
-    sender.close()  # so that a child that dies ends the wait
+    sender.close()  # so that the wait ends if the child dies
     peak = receiver.recv()
     child.join()
     return peak
@@ -131,14 +131,14 @@ def peak_bytes(work: Callable[[Any], Any], texts: Any) -> int:
 
 def _report_peak(work: Callable[[Any], Any], texts: Any, sender: Any) -> None:
     work(texts[:1000])  # compiled
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak that receiving the texts made
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak after receiving the texts
     before = _peak_kib()
     work(texts)
     sender.send((_peak_kib() - before) * 1024)
 
 
 def _peak_kib() -> int:
-    """Return this process's peak of resident memory since it was last forgotten (Linux)."""
+    """Return this process's peak resident memory since the last reset (Linux)."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
 

@@ -1,24 +1,23 @@
-"""Training side by side with the released loop: real tokens a second of both stages, on the same rows and masks.
+"""Compare training with the released loop: non-padding tokens per second in both stages, on the same rows and masks.
 
     python experiments/bench_training.py                                     # embedded data
     python experiments/bench_training.py --corpus data/corpus --task-root data/tasks --tasks sciie --sizes 4x256 12x768
 
-The released way is rewritten from its description: every row padded to 128 tokens, logits of the whole vocabulary at
-every position, the vocabulary head kept in stage two and multiplied by zero, AdamW without options, fp32, the loss
-fetched each step. Its batches are made ahead and not timed; ours are timed with everything that a training does. Each
-side has a process of its own and they take turns of like seconds; a ratio is that of real tokens a second in the same
-turn, padding not counted, and the table shows the median of the turns. The first turn warms and is longer: a product's
-kernel is made when its shape is first seen. Memory is what training adds to a process' peak, waiting the share of our
-seconds in which the next batch was not there yet.
+The released loop is rewritten from its description: rows padded to 128 tokens, logits of the whole vocabulary at every
+position, the vocabulary head kept in stage two and multiplied by zero, plain AdamW, fp32, the loss fetched every step.
+Its batches are made in advance and not timed; ours are timed with everything a training does. Each side has its own
+process, and they take turns of equal duration. A ratio compares non-padding tokens per second in the same turn; the
+table shows the median over turns. The first turn is a longer warm-up, because kernels are made when a shape is first
+seen. Memory is what training adds to a process' peak. Waiting is the share of our time spent waiting for batches.
 
-Before that, both make the same steps in fp32 without dropout: the first line says how far their losses are apart. The
-second is the memory that the MLM loss of one batch alone adds to a process' peak, forward and backward; the third the
-batches that one thread makes a second. The last rows compare numbers of workers; utilisation is the rate of operations
-on real tokens over that of a large matrix product.
+Before that, both make the same steps in fp32 without dropout, and the first line shows the largest difference of their
+losses. The second line is the memory that the MLM loss of one batch adds to a process' peak, forward and backward. The
+third is the batches that one thread makes per second. The last rows compare numbers of workers. Utilisation is the rate
+of operations on non-padding tokens relative to a large matrix product.
 
-A profile at 12 x 768 in bf16 on scientific passages, on a CPU whose matrix units do 1.0 to 2.0 TFLOPS: 47 % of the time
-is products, and the rest moves memory: copies 19 % (weights and gradients between 32 and 16 bits, half of them those of
-the token table), dropout 9 %, GELU 7 %, layer norms 4 %, AdamW 3 %.
+A profile at 12 x 768 in bf16 on scientific passages, on a CPU with matrix units of 1.0 to 2.0 TFLOPS: matrix products
+take 47 % of the time. The rest is memory-bound: copies 19 % (weights and gradients between 32 and 16 bits, half of them
+of the token table), dropout 9 %, GELU 7 %, layer norms 4 %, AdamW 3 %.
 """
 
 import json
@@ -57,36 +56,36 @@ class Options(Bench):
     """What to measure on."""
 
     sizes: list[str] = field(default_factory=lambda: ["4x256", "8x512", "12x768"])
-    """layers x width"""
+    """model sizes, as layers x width"""
     stages: list[str] = field(default_factory=lambda: ["one", "two"])
     """stages to measure"""
     precisions: list[str] = field(default_factory=lambda: ["fp32", "bf16"])
     """of ours"""
     workers: list[int] = field(default_factory=lambda: [1, 2])
-    """numbers of workers, each of one thread of a CPU, to compare at the first size and the last precision"""
+    """numbers of workers (one CPU thread each) to compare, at the first size and the last precision"""
     rows: int = 32
-    """rows a step"""
+    """rows per step"""
     seconds: float = 12.0
-    """of a turn"""
+    """seconds per turn"""
     warm: float = 30.0
-    """seconds of the first turn, which does not count"""
+    """seconds of the warm-up turn"""
     packed: bool = False
-    """ours with rows one after another, too"""
+    """also measure ours with packed rows"""
     dropout: float = 0.1
     """of both"""
     compare: int = 50
-    """steps whose losses are compared; 0 for none"""
+    """steps whose losses are compared (0: none)"""
     device: str = "cpu"
     """cpu or cuda"""
     threads: int = 2
-    """of a CPU"""
+    """CPU threads"""
 
     def __post_init__(self) -> None:
         if self.corpus and not self.tasks:
-            raise ValueError("--tasks: name the task whose rows are trained on, beside --corpus")
+            raise ValueError("--tasks: give a task to train on, in addition to --corpus")
 
     def work(self, data: Data, size: str, stage: str) -> Work:
-        """Return what one measurement does."""
+        """Return the work of one measurement."""
         return Work(data=data, size=size, stage=stage, rows=self.rows, dropout=self.dropout, device=self.device)
 
 
@@ -97,17 +96,17 @@ def main() -> None:
     works = [options.work(data, size, stage) for size in options.sizes for stage in options.stages]
     if options.compare:
         apart = losses_apart(replace(works[0], stage="one", steps=options.compare, dropout=0.0), options.threads)
-        print(f"losses of {options.compare} steps at most {apart:.1e} apart")
+        print(f"losses of {options.compare} steps differ by at most {apart:.1e}")
     if options.device == "cpu":
         full, ours = (in_another_process(loss_memory, works[0], full) for full in (True, False))
         megabytes = f"{full / 1e6:,.0f} MB with all logits, {ours / 1e6:,.0f} MB ours"
         print(f"memory of the MLM loss: {megabytes}, {ours / full:.1%}")
-    print(f"batches made a second by one thread: {batches_made(works[0]):,.0f}")
+    print(f"batches made per second by one thread: {batches_made(works[0]):,.0f}")
     rows = [row for work in works for row in measure(work, sides(work, options), options)]
     if options.device == "cpu" and len(options.workers) > 1:
         rows += measure(works[0], crews(options), options)
     fill = float(data.general.lengths.mean()) / LENGTH
-    show(rows, f"{data.name}: rows fill {fill:.0%} of {LENGTH} tokens; {options.rows} rows a step, {options.device}")
+    show(rows, f"{data.name}: rows fill {fill:.0%} of {LENGTH} tokens; {options.rows} rows per step, {options.device}")
     if options.json:
         print(json.dumps({"fill": fill, "rows": rows}))
 
@@ -133,7 +132,7 @@ def read(options: Options, folder: str) -> Data:
 
 
 def sides(work: Work, options: Options) -> list[Side]:
-    """Return who takes turns at a work; the first is what the others are compared with."""
+    """Return the sides that take turns; the others are compared with the first."""
     released = [RELEASED, *([HEADLESS] if work.stage == "two" else [])]
     padded = [Side(name=how, how=how, threads=options.threads) for how in [*released, *options.precisions]]
     if not options.packed:
@@ -142,14 +141,14 @@ def sides(work: Work, options: Options) -> list[Side]:
 
 
 def crews(options: Options) -> list[Side]:
-    """Return different numbers of workers, the fewest first."""
+    """Return sides with different numbers of workers, fewest first."""
     how = options.precisions[-1]
     numbers = sorted(set(options.workers))
     return [Side(name=f"{how}, workers: {n}", how=how, threads=1, world=n) for n in numbers]
 
 
 def losses_apart(work: Work, threads: int) -> float:
-    """Return how far the losses of both ways are apart at most, in fp32 without dropout."""
+    """Return the largest difference between the losses of both loops, in fp32 without dropout."""
     torch.set_num_threads(threads)
     theirs, ours = Released(work, head=True), Ours(work, Worker(device=work.device)).trainer
     for step in range(work.steps):
@@ -160,13 +159,13 @@ def losses_apart(work: Work, threads: int) -> float:
 
 
 def in_another_process(function: Any, *arguments: Any) -> Any:
-    """Return what a function returns in a process of its own."""
+    """Run a function in a new process and return its result."""
     with ProcessPoolExecutor(1, SPAWN) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def loss_memory(work: Work, full: bool) -> int:
-    """Return the bytes that the MLM loss of a batch adds to the peak, in fp32: of all logits or of ours."""
+    """Return the bytes that a batch's MLM loss adds to the peak, in fp32, with all logits or with our loss."""
     width = int(work.size.split("x")[1])
     predicted = work.data.batches(work.settings).batch(0).targets["mlm"].flat
     hidden = torch.zeros(work.rows * LENGTH, width, requires_grad=True)
@@ -183,7 +182,7 @@ def loss_memory(work: Work, full: bool) -> int:
 
 
 def batches_made(work: Work, seconds: float = 2.0) -> float:
-    """Return the batches of stage one, with their masks, that one thread makes a second."""
+    """Return the number of stage-one batches, with masks, that one thread makes per second."""
     batches, step, started = work.data.batches(work.settings), 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
         batches.batch(step)
@@ -192,7 +191,7 @@ def batches_made(work: Work, seconds: float = 2.0) -> float:
 
 
 def measure(work: Work, taking_turns: list[Side], options: Options) -> list[dict[str, Any]]:
-    """Let sides work in turns, each worker in a process of its own; ratios are to the first side."""
+    """Run sides in turns, each worker in its own process; ratios are to the first side."""
     pipes = {side.name: [start(work, side, rank) for rank in range(side.world)] for side in taking_turns}
     rates: dict[str, list[float]] = {side.name: [] for side in taking_turns}
     for seconds in [options.warm] + [options.seconds] * options.turns:

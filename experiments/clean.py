@@ -1,11 +1,11 @@
-"""Delete what no experiment under a root needs: nothing is deleted without --delete, only listed.
+"""List the stages that no experiment under a root needs, and delete them with --delete.
 
-    python experiments/clean.py                          # what could go, and how much that is
-    python experiments/clean.py --forget sweep --delete  # with what that experiment alone needed
+    python experiments/clean.py                          # list what can be deleted, with sizes
+    python experiments/clean.py --forget sweep --delete  # and what only that experiment needs
 
-An experiment is noted under the root when it begins. What one of them needs stays, be it complete or to be continued,
-and so does what some job makes now. Delete while no experiment starts: one that begins between the listing and the
-deletion makes anew what it had found.
+Each experiment is registered under the root when it starts. Stages that a registered experiment needs are kept,
+complete or not, and so are stages in progress. Do not start experiments during a deletion: one that starts between
+listing and deletion recomputes the deleted stages.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,11 +24,11 @@ class Clean:
     """Options of the clean-up."""
 
     root: str = Folders.root
-    """where results lie: a folder, or s3://..., gs://..."""
+    """folder of the results: local, or s3://..., gs://..."""
     forget: list[str] = field(default_factory=list)
-    """experiments, by name, that are of no use any more"""
+    """names of experiments that are no longer needed"""
     delete: bool = False
-    """delete what is listed"""
+    """delete the listed stages"""
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         state = "complete" if each.complete else "unfinished"
         console.print(f"{each.folder}  {state}, {each.size / 1e6:,.1f} MB", markup=False)
     if not options.delete:
-        console.print(f"{_amount(useless)}: nothing was deleted; add --delete to do it")
+        console.print(f"{_amount(useless)} can be deleted; add --delete to delete them")
         return
     deleted = [each for each in useless if _deleted(options.root, each)]
     for one in experiments:
@@ -51,25 +51,25 @@ def main() -> None:
 
 
 def _kept(experiments: Sequence[Noted], forget: Collection[str], root: str) -> set[str]:
-    """Return what the experiments that are not to be forgotten need."""
+    """Return the stages that the experiments to keep need."""
     names = sorted({one.name for one in experiments})
     for name in forget:
         if name not in names:
-            raise ValueError(f"--forget {name}: no such experiment; there are {', '.join(names) or 'none'}")
+            raise ValueError(f"--forget {name}: no such experiment; registered are {', '.join(names) or 'none'}")
     if not experiments:
         raise ValueError(
-            f"root {root!r}: no experiment is noted there, so nothing tells what is of use; run those that you want to "
-            "keep once more, which finds what they have"
+            f"root {root!r}: no experiment is registered there, so all may be needed; run those that you want to "
+            "keep once more, which reuses their results"
         )
     return {stage for one in experiments if one.name not in forget for stage in one.stages}
 
 
 def _deleted(root: str, each: Held) -> bool:
-    """Delete a stage; False, and say why, if some job makes it now."""
+    """Delete a stage; if a job is making it, print why not and return False."""
     try:
         delete(root, each.folder)
     except StageLocked as error:
-        console.print(f"left {each.folder}: {error}", markup=False)
+        console.print(f"kept {each.folder}: {error}", markup=False)
         return False
     return True
 

@@ -1,11 +1,11 @@
-"""Score against FLOPs: recipes of several scales, and of parts of their tokens, in one figure (Yao et al., figure 1).
+"""Plot scores over FLOPs for recipes of several scales and shares of their tokens (Yao et al., figure 1).
 
     python experiments/flops.py                                          # embedded data: a quarter, a half, all of tiny
     python experiments/flops.py --scales mini midi --tasks sciie chemprot --corpus data/corpus --task-root data/tasks
     python experiments/flops.py --scales small medium --baseline google-bert/bert-base-uncased --corpus s3://... ...
     python experiments/flops.py --dry-run
 
-Expected before running: more FLOPs, a higher score; pretrained encoders are level at many times the FLOPs.
+Expected: more FLOPs give higher scores; pretrained encoders score the same at many times the FLOPs.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,24 +23,22 @@ class Flops(Table):
     name, split = "flops", "test"
 
     scales: list[str] = field(default_factory=list)
-    """scales of recipes, the smallest first, instead of --scale"""
+    """scales of recipes, smallest first, instead of --scale"""
     parts: list[float] = field(default_factory=lambda: [0.25, 0.5, 1.0])
-    """parts of each recipe's tokens that it is cut to"""
+    """shares of each recipe's tokens to train on"""
     baseline: list[str] = field(default_factory=list)
-    """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+    """pretrained encoders to fine-tune as baselines: hub names or local folders"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.budget.minutes is not None and (self.scales or self.baseline):
-            raise ValueError(
-                f"--minutes {self.budget.minutes:g}: chooses the scale itself, of no --baseline; give --tokens"
-            )
+            raise ValueError(f"--minutes {self.budget.minutes:g}: would choose the scale; give --tokens instead")
         for part in self.parts:
             if not 0 < part <= 1:
-                raise ValueError(f"--parts {part:g}: a part of a recipe's tokens, above 0 and at most 1")
+                raise ValueError(f"--parts {part:g}: must be above 0 and at most 1, a share of a recipe's tokens")
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        """Vary the scale, too."""
+        """Return a row per scale and share."""
         found: dict[str, Recipe] = {}
         for scale in self.scales or [self.changes.at(task, flow)]:
             own = replace(self, changes=replace(self.changes, scale=scale))
@@ -49,7 +47,7 @@ class Flops(Table):
         return found | {start: self.fine_tuned(tuned, start, "plain", task, flow) for start in self.baseline}
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Cut the recipe."""
+        """Shorten the recipe to the share."""
         tokens = recipe_tokens(recipe)
         return {
             f"TLM {recipe.scale}" + (f", {part:g} of it" if part < 1 else ""): scaled(recipe, int(part * tokens))[0]
@@ -57,12 +55,12 @@ class Flops(Table):
         }
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """The most is the best."""
+        """Expect the largest training to be the best."""
         *less, most = [row for row in rows if row not in self.baseline]
         return [(most, row) for row in less]
 
     def against(self, rows: list[str]) -> str:
-        """The most of our own."""
+        """Return our largest training."""
         return [row for row in rows if row not in self.baseline][-1]
 
 

@@ -1,4 +1,4 @@
-"""GLUE: TLM against pretrained encoders (Yao et al. 2022, table 10); its dev sets stand for its secret test sets.
+"""Compare TLM with pretrained encoders on GLUE (Yao et al. 2022, table 10); dev sets replace the secret test sets.
 
     python experiments/glue.py --scale small --corpus s3://... --baseline google-bert/bert-base-uncased
     python experiments/glue.py --tasks cola rte stsb mrpc --task-root data/tasks --corpus data/corpus     # a laptop
@@ -6,7 +6,7 @@
 
 A metric that is the mean of two is shown with both: accuracy and F1 (MRPC, QQP), Pearson's and Spearman's correlation
 (STS-B). mnli is scored on matched text, mnli-mm on mismatched.
-Expected before running: TLM above TF-IDF, and within a point of BERT-Base on average, as in the paper.
+Expected: TLM above TF-IDF, and within a point of BERT-Base on average, as in the paper.
 """
 
 from dataclasses import dataclass, field
@@ -28,20 +28,20 @@ class Glue(Table):
 
     data: Data = field(default_factory=lambda: Data(tasks=GLUE))
     baseline: list[str] = field(default_factory=list)
-    """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+    """pretrained encoders to fine-tune as baselines: hub names or local folders"""
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """One recipe."""
+        """Return one recipe."""
         return {TLM: recipe}
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        """Put pretrained encoders beside it."""
+        """Return the recipe and a row per pretrained encoder."""
         recipe = self.recipe(task, flow, self.mixture)
         tuned = {start: self.fine_tuned(recipe, start, "plain", task, flow) for start in self.baseline}
         return self.vary(recipe) | tuned
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """What a table can show: of being within a point of another row it says no more than the difference."""
+        """Return the expectations that a table can test; being within a point of another row is not one."""
         return [(TLM, TfIdf.name)]
 
     def against(self, rows: list[str]) -> str:

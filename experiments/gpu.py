@@ -1,11 +1,11 @@
-"""One GPU, one command, one JSON: is training right there, how fast is it, and where does the time go (`make gpu`).
+"""Check correctness and speed of training on one GPU, and profile it, with one command (`make gpu`).
 
     make gpu                                       # results/gpu.json; under 9 minutes
     PYTHONPATH=. python experiments/gpu.py --out gpu.json
 
-Needs torch, transformers, pyarrow and numpy alone. Rows are made up: tokens by Zipf's law, lengths that fill three
-quarters of 128, the paper's batches of 256 rows. Without a GPU it says so and does the same on the processor at a small
-size. What is done is in the file after each part, so a run that is cut has left what it had.
+It needs only torch, transformers, pyarrow and numpy. Rows are synthetic: tokens by Zipf's law, lengths that fill three
+quarters of 128, the paper's batches of 256 rows. Without a GPU it prints a notice and runs on the CPU at a small size.
+The file is updated after each part, so an interrupted run keeps its results.
 """
 
 import argparse
@@ -41,19 +41,19 @@ SHOWN = 15  # operations of a profile
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is measured on a device."""
+    """The measurements for a device."""
 
     device: str
     models: dict[str, str]
-    """layers x width by family"""
+    """sizes (layers x width) by family"""
     rows: int
     """a step"""
     seconds: float
-    """measured a side"""
+    """seconds measured per side"""
     warm: int
     """steps before"""
     compiled: bool
-    """also with torch.compile"""
+    """whether to measure torch.compile too"""
 
 
 GPU = Plan(
@@ -71,7 +71,7 @@ def main() -> None:
     options = parsed()
     plan = GPU if torch.cuda.is_available() else CPU
     if plan is CPU:
-        print("no GPU here: the same on the processor, at a small size; nothing below says how fast a GPU is")
+        print("no GPU found: running on the CPU at a small size; the numbers below say nothing about GPUs")
     report = Report(options.out, deadline=time.monotonic() + options.minutes * 60)
     report.add("machine", partial(machine, plan.device))
     data = made_up()
@@ -88,13 +88,13 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results/gpu.json", help="the JSON to write")
-    parser.add_argument("--minutes", type=float, default=8.5, help="no part begins after these")
+    parser.add_argument("--out", default="results/gpu.json", help="JSON file to write")
+    parser.add_argument("--minutes", type=float, default=8.5, help="no part starts after so many minutes")
     return parser.parse_args()
 
 
 class Report:
-    """The parts of the JSON, written after each."""
+    """The parts of the JSON file, which is written after each."""
 
     def __init__(self, out: str, *, deadline: float):
         self.file, self.deadline = Path(out), deadline
@@ -102,30 +102,30 @@ class Report:
         self.file.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, part: Callable[[], dict[str, Any]]) -> None:
-        """Do a part and write it; one that fails says why, and the others go on."""
+        """Run a part and write its result; an error is recorded, and the other parts continue."""
         started = time.monotonic()
         if started > self.deadline:
-            found: dict[str, Any] = {"left out": "the minutes were over"}
+            found: dict[str, Any] = {"left out": "time limit reached"}
         else:
             try:
                 found = part()
-            except Exception as error:  # whatever a device, a compiler or a version of a library has in store
+            except Exception as error:  # any error of a device, compiler or library version
                 found = {"failed": f"{type(error).__name__}: {str(error)[:2000]}"}
         self.parts[name] = found | {"took_s": round(time.monotonic() - started, 1)}
         self.file.write_text(json.dumps(self.parts, indent=1) + "\n")
         print(name, {key: value for key, value in self.parts[name].items() if key != "operations"}, flush=True)
 
     def end(self) -> None:
-        """Say where it lies and what was left out; SystemExit if a part failed."""
+        """Print the location and the skipped parts; SystemExit if a part failed."""
         left_out = [name for name, part in self.parts.items() if "left out" in part]
-        print(self.file, f"without {', '.join(left_out)}" if left_out else "")
+        print(self.file, f"skipped: {', '.join(left_out)}" if left_out else "")
         failed = [name for name, part in self.parts.items() if "failed" in part]
         if failed:
             raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Say what it ran on, and the rates of large matrix products."""
+    """Return the device, versions, and rates of large matrix products."""
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     rates = {f"tflops_{precision}": matmul_rate(device, precision) / 1e12 for precision in ("fp32", "bf16")}
@@ -133,7 +133,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def made_up() -> Data:
-    """Make up rows and a tokenizer that has their tokens."""
+    """Return synthetic rows and a tokenizer with their tokens."""
     draw = np.random.default_rng(0)
     words = {word: number for number, word in enumerate([*SPECIAL.values(), *(f"w{n}" for n in range(VOCABULARY - 5))])}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="[UNK]")), **SPECIAL)
@@ -163,7 +163,7 @@ def sides(plan: Plan) -> list[tuple[Side, bool]]:
 
 
 def measured(work: Work, side: Side, plan: Plan, *, is_compiled: bool) -> dict[str, Any]:
-    """Return real tokens a second, the share of the device's matrix rate that they use, and memory."""
+    """Return non-padding tokens per second, utilisation of the device's matrix rate, and memory."""
     if plan.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -182,13 +182,13 @@ def measured(work: Work, side: Side, plan: Plan, *, is_compiled: bool) -> dict[s
         seconds, tokens, step = seconds + own_seconds, tokens + own_tokens, step + 1
     seconds += synchronised(plan.device)
     found = {"tokens_per_s": tokens / seconds, "steps": step - plan.warm}
-    if plan.device == "cuda":  # a processor's peak is that of all sides before it
+    if plan.device == "cuda":  # on a CPU, the peak includes all earlier sides
         found["memory_gb"] = (peak_bytes(plan.device) - before) / 1e9
     return found | used(own, seconds)
 
 
 def profiled(work: Work, plan: Plan) -> dict[str, Any]:
-    """Return the operations in which the time of our padded steps goes, the longest first."""
+    """Return a profile of our padded steps: operations, longest first."""
     own = make(work, sides(plan)[1][0], 0)
     for step in range(plan.warm):
         own.step(step)
@@ -198,7 +198,7 @@ def profiled(work: Work, plan: Plan) -> dict[str, Any]:
         for step in range(plan.warm, plan.warm + PROFILED):
             own.step(step)
         synchronised(plan.device)
-    if on_gpu:  # kernels alone: an operation's device time is that of its kernels, which are events of their own
+    if on_gpu:  # only kernels: an operation's device time repeats that of its kernels, which are separate events
         kernels = [e for e in found.key_averages() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
         spent = {event.key: event.self_device_time_total for event in kernels}
     else:

@@ -26,13 +26,13 @@ SCHEDULE = Schedule(
     steps=16, batch_rows=16, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, evaluate_every=8, log_every=1
 )
 LABELS, WORDS = ("a", "b", "c"), 500
-ROUNDING_BF16 = 3e-2  # of losses, as a share: a product's factors have 8 bits
-ROUNDING_FP32 = 1e-3  # sums in other orders
+ROUNDING_BF16 = 3e-2  # relative difference of losses: a product's factors have 8 bits
+ROUNDING_FP32 = 1e-3  # for sums in another order
 LOSSES = ("general_mlm", "task_mlm", "task")
 
 
 def trainer(worker: Worker, family: str = "bert") -> Trainer:
-    """Return a small stage one, the same on any device."""
+    """Return a small stage one, identical on any device."""
     draw = np.random.default_rng(0)
 
     def rows(count: int, *, labels: bool) -> Blocks:
@@ -72,17 +72,17 @@ def whole(worker: Worker, family: str = "bert") -> np.ndarray:
 
 
 def apart(one: np.ndarray, other: np.ndarray) -> float:
-    """Return how far losses lie apart at most, as a share."""
+    """Return the largest relative difference of losses."""
     return float(np.nanmax(np.abs(one - other) / np.abs(other)))
 
 
 def precisions(device: str) -> dict[str, Any]:
-    """The losses in bf16 are those in fp32 on a processor, to bf16's rounding."""
+    """Check that losses in bf16 equal those in fp32 on a CPU, within bf16's rounding."""
     return _agree(whole(Worker(device=device, precision="bf16")), whole(Worker()), ROUNDING_BF16)
 
 
 def layouts(device: str) -> dict[str, Any]:
-    """Rows laid one after another have the losses of padded ones, in both families."""
+    """Check that packed rows have the losses of padded ones, in both families."""
     found = {}
     for family in ("bert", "modernbert"):
         packed, padded = (whole(Worker(device=device, packed=is_packed), family) for is_packed in (True, False))
@@ -91,7 +91,7 @@ def layouts(device: str) -> dict[str, Any]:
 
 
 def resumed(device: str) -> dict[str, Any]:
-    """A run that goes on from a checkpoint has the losses of a whole one."""
+    """Check that a run resumed from a checkpoint has the losses of an uninterrupted one."""
     worker = Worker(device=device)
     with tempfile.TemporaryDirectory() as folder:
         first = trainer(worker)
@@ -104,18 +104,20 @@ def resumed(device: str) -> dict[str, Any]:
 
 
 def micro(device: str) -> dict[str, Any]:
-    """Gradients that are added up over parts of a step are those of the whole."""
+    """Check that gradients accumulated over parts of a step equal those of the whole."""
     return _agree(whole(Worker(device=device, micro_rows=5)), whole(Worker(device=device)), ROUNDING_FP32)
 
 
 def _agree(found: np.ndarray, expected: np.ndarray, limit: float) -> dict[str, Any]:
     assert found.shape == expected.shape, f"{found.shape} losses instead of {expected.shape}"
-    assert np.isfinite(found).any() and apart(found, expected) <= limit, f"{apart(found, expected):.1e} apart"
+    assert np.isfinite(found).any() and apart(found, expected) <= limit, (
+        f"relative difference {apart(found, expected):.1e}"
+    )
     return {"apart": apart(found, expected)}
 
 
 CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "bf16 there, fp32 on a processor": precisions,
+    "bf16 on the device, fp32 on a CPU": precisions,
     "packed, padded": layouts,
     "resumed, whole": resumed,
     "in parts, at once": micro,

@@ -1,10 +1,10 @@
-"""Tables 2 to 8 and figure 1 of the paper on one root, and what agrees with it: was each expected difference shown?
+"""Reproduce tables 2 to 8 and figure 1 of the paper under one root, and compare each expected difference.
 
     python experiments/paper.py                                                          # embedded data, tiny models
     python experiments/paper.py --scale mini --tasks sciie chemprot --task-root data/tasks --corpus data/corpus
     python experiments/paper.py --only k rho2 --dry-run
 
-Each table is also a script of its own, with flags of its own. Stages that tables share are made once.
+Each table also has its own script with its own flags. Stages that tables share are made once.
 """
 
 from dataclasses import dataclass, field, fields
@@ -34,7 +34,7 @@ class Paper(TrainingOptions):
     """Options of all tables."""
 
     only: list[Name] = field(default_factory=list)
-    """some tables instead of all"""
+    """tables to run; if unset: all"""
     seeds: int = 3
     """trainings per cell, seeds 0, 1, ..."""
     ks: list[int] = field(default_factory=list)
@@ -51,13 +51,13 @@ class Paper(TrainingOptions):
     """as of flops.py"""
 
     def table(self, name: str) -> Table:
-        """Return a table with these options."""
+        """Return a table's options from these."""
         kind = TABLES[name]
         return kind(**{one.name: getattr(self, one.name) for one in fields(kind) if hasattr(self, one.name)})
 
 
 def summary(shown: dict[str, Results]) -> str:
-    """Return a Markdown table of what was expected: how far one row lies above another here, and in the paper."""
+    """Return a Markdown table of the expected differences between rows, measured here and in the paper."""
     lines = []
     for name, results in shown.items():
         for each in (verdict for verdict in results.verdicts if verdict.found):

@@ -1,12 +1,12 @@
-"""TLM beside a pretrained encoder that is adapted to the task (Yao et al. 2022, tables 8 and A.2), on test scores.
+"""Compare TLM with a pretrained encoder adapted to the task (Yao et al. 2022, tables 8 and A.2), on test scores.
 
     python experiments/pretrained.py                                    # embedded data, an encoder pretrained here
     python experiments/pretrained.py --start FacebookAI/roberta-base --scale medium --tasks ag hyp sciie ...
     python experiments/pretrained.py --kinds plain mlm dapt tapt dapt+tapt --start FacebookAI/roberta-base ...
     python experiments/pretrained.py --dry-run
 
-Without --start an encoder is pretrained here, by the recipe's own stage one on as much general text, drawn at random:
-it has seen no more than TLM. Expected before running: MLM on the task's own text helps it, and TLM is above both.
+Without --start an encoder is pretrained here, by the recipe's stage one on as much random general text, so it has seen
+no more text than TLM. Expected: MLM on the task's text helps it, and TLM is above both.
 """
 
 from collections.abc import Sequence
@@ -44,22 +44,22 @@ class PretrainedTable(Table):
     name, split, paper = "pretrained", "test", TABLE_8
 
     start: str = ""
-    """hub name or local folder of the encoder, instead of one that is pretrained here"""
+    """hub name or local folder of the encoder; if unset: one pretrained here"""
     gururangan: bool = False
-    """adapt and fine-tune it with the steps and rates of Gururangan et al. (2020) instead of the recipe's"""
+    """use the steps and learning rates of Gururangan et al. (2020) instead of the recipe's"""
     kinds: list[Kind] = field(default_factory=lambda: ["plain", "mlm"])
-    """what comes before its fine-tuning, a row each: plain (nothing), mlm (with labels), dapt, tapt, or one by one"""
+    """steps before its fine-tuning, a row each: plain (none), mlm (with labels), dapt, tapt, or dapt+tapt"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
 
         if self.gururangan and not self.start:
-            raise ValueError("--gururangan: their settings adapt a pretrained encoder; give --start too")
+            raise ValueError("--gururangan: needs a pretrained encoder; give --start too")
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        """Adapt the encoder in each way, as others did if that is wanted; then TLM from scratch."""
+        """Return a row per kind of adaptation, with the settings of Gururangan et al. if requested, then TLM from scratch."""
         recipe = self.recipe(task, flow, self.mixture)
         found = {NAMES[kind]: self._adapted(recipe, kind, task, flow) for kind in self.kinds}
         if self.gururangan:
@@ -73,16 +73,16 @@ class PretrainedTable(Table):
         return baseline(recipe, pretraining(recipe), kind)
 
     def view(self, trainings: Sequence[Training]) -> View:
-        """Beneath adaptive pretraining stands the paper's table of it."""
+        """Show the paper's own numbers below those of adaptive pretraining."""
         adaptive = any("dapt" in kind or "tapt" in kind for kind in self.kinds)
         return replace(super().view(trainings), paper=TABLE_A2 if adaptive else TABLE_8)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """TLM, beside which the encoder stands."""
+        """Return the recipe of TLM from scratch."""
         return {OURS: recipe}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """TLM is the best, and adapting helps."""
+        """Expect TLM to be the best, and adaptation to help."""
         plain = NAMES["plain"]
         adapted = [(row, plain) for row in rows if plain in rows and row not in (plain, OURS)]
         return [(OURS, row) for row in rows if row != OURS] + adapted

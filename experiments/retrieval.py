@@ -1,11 +1,11 @@
-"""How passages are retrieved, and from how large a corpus (Yao et al. 2022, table 3), on development scores.
+"""Compare retrieval methods and corpus sizes (Yao et al. 2022, table 3), on dev scores.
 
     python experiments/retrieval.py                                     # embedded data: a tenth of the texts, and all
     python experiments/retrieval.py --methods bm25 dsir random --shares 0.01 0.1 1 --tasks sciie ...
     python experiments/retrieval.py --corpora books=s3://... web=s3://... --tasks imdb sciie chemprot --scale small ...
     python experiments/retrieval.py --dry-run
 
-Expected before running: BM25 above random from each corpus, and from the larger corpus above the smaller one.
+Expected: BM25 above random for each corpus, and the larger corpus above the smaller one.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,19 +26,19 @@ class Retrieval(Table):
     methods: Methods = field(default_factory=lambda: Methods(methods=["random", "bm25"]))
     corpora: Corpora = field(default_factory=Corpora)
     shares: list[float] = field(default_factory=lambda: [0.1, 1.0])
-    """shares of the corpus' documents that are there to be retrieved; of --corpora all are"""
+    """shares of the corpus' documents to retrieve from; --corpora are used whole"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.corpora.corpora and (self.data.corpus or self.shares != [0.1, 1.0]):
-            raise ValueError("--corpora: stands for --corpus and --shares; give them without")
+            raise ValueError("--corpora: replaces --corpus and --shares; drop these")
 
     def flow(self) -> Flow:
-        """Open the corpora too."""
+        """Open the flow with the named corpora."""
         return open_flow(self.data, self.place, self.cluster, self.corpora)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Cross the methods with the corpora."""
+        """Return a row per method and corpus."""
         named = [pair.partition("=")[0] for pair in self.corpora.corpora]
         parts = {f"{share:.4g} of the corpus": {"corpus_share": share} for share in sorted(set(self.shares))}
         corpora = {f"corpus {name}": {"corpus": name} for name in named} or parts
@@ -51,14 +51,14 @@ class Retrieval(Table):
         } | given  # which reads no corpus
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """BM25 is better than random text from each corpus, and from the largest share than from smaller ones."""
+        """Expect BM25 above random for each corpus, and the largest share above smaller ones."""
         searched = [row for row in rows if row.startswith("bm25, ")]
         pairs = [(row, row.replace("bm25", "random", 1)) for row in searched[::-1]]
         found = [pair for pair in pairs if pair[1] in rows]
         return found + ([] if self.corpora.corpora else [(searched[-1], less) for less in searched[:-1]])
 
     def against(self, rows: list[str]) -> str:
-        """BM25 from the largest corpus, where it is there."""
+        """Return BM25 with the largest corpus, if present."""
         return next((row for row in rows[::-1] if row.startswith("bm25, ")), rows[-1])
 
 

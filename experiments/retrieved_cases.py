@@ -1,9 +1,9 @@
-"""What each method retrieved for a task: amounts, sources, overlap, and cases with matching terms marked, as a page.
+"""Write a page of what each method retrieved for a task: amounts, sources, overlap, and marked examples.
 
     python experiments/retrieved_cases.py                                    # embedded data
     python experiments/retrieved_cases.py --tasks sciie --task-root data/tasks --corpus data/corpus --k 50
 
-Looking at retrieved text is the quickest way to see whether a corpus serves a task (Yao et al. 2022, table 9).
+Reading retrieved text is the quickest way to see whether a corpus suits a task (Yao et al. 2022, table 9).
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ from tlm_ray.runs.registry import note
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievedCases:
-    """Options of the page, which is about one task."""
+    """Options of the page on one task."""
 
     data: OneTask = field(default_factory=OneTask)
     scale: Scale = field(default_factory=Scale)
@@ -50,7 +50,7 @@ class RetrievedCases:
 
 
 def _left_out(stage: Stage, records: Mapping[str, Any]) -> int:
-    """Count the passages that were left out for their dev or test text; drawing methods leave out what BM25 did."""
+    """Return the number of passages excluded as contaminated; drawing methods exclude those of BM25."""
     made = {each.fingerprint for each in stage.upstream()}
     return max(record["facts"].get("contaminated", 0) for name, record in records.items() if name in made)
 

@@ -1,7 +1,7 @@
 """Other libraries' exact top-k search, each as its users would write it: for `bench_retrieval.py` alone.
 
-`index` takes texts and makes what is searched; `prepare` turns queries into what the library searches with, which is
-not timed; `search` returns what the library returns.
+`index` builds an index of texts. `prepare` converts queries to the library's input and is not timed. `search` returns
+the library's own result.
 """
 
 import re
@@ -19,13 +19,15 @@ try:
     import sparse_dot_topn
     import tantivy
 except ModuleNotFoundError as error:
-    raise SystemExit(f"{error.name} is not installed; it is compared with: pip install -e '.[bench]'") from None
+    raise SystemExit(
+        f"{error.name} is not installed, but needed for the comparison; run: pip install -e '.[bench]'"
+    ) from None
 
 K1, B = 1.2, 0.75
 
 
 def words(texts: Sequence[str]) -> list[list[str]]:
-    """The terms that all sides search by."""
+    """The terms that all libraries use."""
     return [re.findall(r"\w+", text.lower()) for text in texts]
 
 
@@ -48,7 +50,7 @@ class Bm25s:
 
 
 class Tantivy:
-    """tantivy, the Lucene of Rust, in memory; its BM25 rounds passage lengths to a byte, so scores differ a little."""
+    """tantivy (Lucene in Rust), in memory; it rounds passage lengths to a byte, so scores differ slightly."""
 
     name = "tantivy"
 
@@ -66,7 +68,7 @@ class Tantivy:
         self.searcher = index.searcher()
 
     def index_words(self, texts: Sequence[str]) -> None:
-        """Index the same words as the others."""
+        """Index the same words as the other libraries."""
         self.index([" ".join(text) for text in words(texts)], tokenizer="whitespace")
 
     def prepare(self, queries: Sequence[str]) -> list[Any]:
@@ -83,7 +85,7 @@ class Tantivy:
 
 
 class SparseProduct:
-    """The queries' counts times the passages' BM25 weights, as a product of sparse matrices that keeps the top k."""
+    """A sparse matrix product of query counts and BM25 weights that keeps the top k."""
 
     def __init__(self, library: Any):
         self.name, self.multiply = library.__name__, library.sp_matmul_topn

@@ -1,10 +1,10 @@
-"""What stage two is worth: the task head of stage one against stage two's (Yao et al. 2022, table 7), on dev scores.
+"""Compare both stages with stage one alone, by its task head (Yao et al. 2022, table 7), on dev scores.
 
     python experiments/stage_two.py                                                      # embedded data
     python experiments/stage_two.py --scale small --tasks ag imdb chemprot citation_intent --corpus s3://... ...
     python experiments/stage_two.py --dry-run
 
-Expected before running: both stages above stage one alone, by most where it sees few labels.
+Expected: both stages above stage one alone, most of all with few labels.
 """
 
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ class StageTwo(Table):
     name, paper = "stage_two", TABLE_7
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Leave stage two out."""
+        """Return a row with both stages and one without stage two."""
         return {"both stages": recipe, "stage one alone": replace(recipe, one_stage=True)}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """Both are better."""
+        """Expect both stages to be better."""
         both, alone = rows
         return [(both, alone)]
 

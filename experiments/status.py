@@ -1,9 +1,9 @@
-"""What lies under a root: what is done, running and unfinished, which experiments need it, and what it cost.
+"""Show the stages under a root: complete, running and unfinished ones, the experiments that need them, and the cost.
 
-    python experiments/status.py                         # the root that experiments take if none is given, .tlm
+    python experiments/status.py                         # the default root, .tlm
     python experiments/status.py --root s3://bucket/tlm --price 3.5
 
-Nothing is changed, so it may be asked at any time.
+It changes nothing, so it can run at any time.
 """
 
 import time
@@ -26,16 +26,16 @@ class Status:
     """Options of the status."""
 
     root: str = Folders.root
-    """where results lie: a folder, or s3://..., gs://..."""
+    """folder of the results: local, or s3://..., gs://..."""
     price: float | None = None
-    """of an hour of a GPU, or of a CPU where there is none"""
+    """price per GPU hour (per CPU hour without GPUs)"""
 
 
 def main() -> None:
     options = parse(Status, __doc__)
     there, experiments = held(options.root), noted(options.root)
     if not there:
-        raise FileNotFoundError(f"root {options.root!r}: no stage lies there; name the one that experiments were given")
+        raise FileNotFoundError(f"root {options.root!r}: no stages there; give the --root of your experiments")
     complete = [each.folder for each in there if each.complete]
     seconds = {folder: record["seconds"] for folder, record in records(options.root, complete).items()}
     console.print(_stages(there, seconds, options.price))
@@ -61,8 +61,8 @@ def _stages(there: Sequence[Held], seconds: Mapping[str, float], price: float | 
 def _running(root: str) -> None:
     for folder, (file, claim) in claimed(root).items():
         age = time.time() - file.modified_ns / 1e9
-        state = "its process is gone" if claim.is_dead else f"last sign of life {max(0.0, age):.0f} s ago"
-        console.print(f"[yellow]in work[/] {escape(folder)}: host {escape(claim.host)}, process {claim.pid}, {state}")
+        state = "its process has ended" if claim.is_dead else f"last heartbeat {max(0.0, age):.0f} s ago"
+        console.print(f"[yellow]running[/] {escape(folder)}: host {escape(claim.host)}, process {claim.pid}, {state}")
 
 
 def _experiments(experiments: Sequence[Noted], complete: set[str]) -> Table:

@@ -30,7 +30,7 @@ RELEASED, HEADLESS = "released", "released, no vocabulary head"
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What both sides train on."""
+    """The training data of both sides."""
 
     name: str
     general: Blocks
@@ -39,7 +39,7 @@ class Data:
     tokenizer: transformers.PreTrainedTokenizerBase
 
     def batches(self, settings: StageSettings, *, rank: int = 0, world: int = 1) -> Batches:
-        """Return the batches of a stage that a worker takes."""
+        """Return a worker's batches of a stage."""
         rows = {GENERAL: self.general, TASK: self.task}
         streams = tuple(
             Stream(
@@ -52,20 +52,22 @@ class Data:
             )
             for name, loss in settings.losses.items()
         )
-        vocabulary = replace(Vocabulary.of(self.tokenizer), size=VOCABULARY)  # all of the model's, in use or not
+        vocabulary = replace(
+            Vocabulary.of(self.tokenizer), size=VOCABULARY
+        )  # all of the model's parameters, used or not
         return Batches(
             streams=streams, mixer=settings.mixer, vocabulary=vocabulary, seed=settings.seed, rank=rank, world=world
         )
 
     def model(self, geometry: Geometry, objectives: tuple[Objective, ...]) -> JointModel:
-        """Return a model with the same random weights always."""
+        """Return a model with fixed random weights."""
         config = scratch_config(geometry, vocabulary=VOCABULARY, pad_id=self.tokenizer.pad_token_id, labels=self.labels)
         return JointModel(RandomWeights(config, seed=0), objectives, family=geometry.of_family)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What both sides do: a stage's steps with a model of some size."""
+    """The work of both sides: a stage's steps with a model of some size."""
 
     data: Data
     size: str
@@ -78,14 +80,14 @@ class Work:
 
     @property
     def geometry(self) -> Geometry:
-        """A model of layers x width, with attention heads of 64 and a feed-forward as wide as its family's."""
+        """The geometry of layers x width, with attention heads of 64 and the family's feed-forward width."""
         layers, width = map(int, self.size.split("x"))
         sizes = {"heads": max(1, width // 64), "intermediate": 4 * width if self.family == "bert" else 3 * width // 2}
         return Geometry(family=self.family, layers=layers, width=width, dropout=self.dropout, **sizes)
 
     @property
     def settings(self) -> StageOne | StageTwo:
-        """The stage with one learning rate, each of its steps logged."""
+        """The stage's settings with a constant learning rate, every step logged."""
         rate: dict[str, Any] = {"learning_rate": 1e-4, "warmup_steps": 0, "weight_decay": 0.01}
         schedule = Schedule(steps=self.steps, batch_rows=self.rows, evaluate_every=self.steps, log_every=1, **rate)
         common: dict[str, Any] = {"start": Scratch(self.geometry), "schedule": schedule, "precision": "fp32", "seed": 0}
@@ -95,7 +97,7 @@ class Work:
 
 
 class Released:
-    """The released loop's steps; head False leaves the vocabulary head out, which its stage two has no use for."""
+    """The released loop; head=False omits the vocabulary head, which stage two does not need."""
 
     def __init__(self, work: Work, *, head: bool):
         self.schedule, self.device = work.settings.schedule, work.device
@@ -108,7 +110,7 @@ class Released:
         self.losses: list[dict[str, float]] = []
 
     def step(self, step: int) -> tuple[float, int]:
-        """Take one optimizer step; return its seconds, without those in which rows are padded, and its real tokens."""
+        """Take one optimizer step; return its seconds, without padding of rows, and its non-padding tokens."""
         batch = self.batches.batch(step)
         inputs = self.padded(batch)
         started = time.perf_counter()
@@ -129,7 +131,7 @@ class Released:
             mlm = mlm / (targets >= 0).sum().clamp(min=1)
         task = nn.functional.cross_entropy(scores, labels) if labels is not None else 0.0 * scores.sum()
         rho2 = RHO2 if (targets >= 0).any() else 0.0
-        alike = share * mlm  # each token counts alike, as in ours
+        alike = share * mlm  # every token has equal weight, as in ours
         loss = alike + task if stream == GENERAL else (rho2 * alike + task) / (rho2 + 1)
         loss.backward()
         for group in self.optimizer.param_groups:
@@ -139,7 +141,7 @@ class Released:
         self.losses.append({f"{stream}_mlm": mlm.item()} | ({TASK: task.item()} if stream == TASK else {}))
 
     def padded(self, batch: Batch) -> tuple[torch.Tensor | None, ...]:
-        """Return a batch's rows padded to LENGTH, and what each place is to be predicted as, -100 for nothing."""
+        """Return a batch's rows padded to LENGTH, and their targets, -100 for none."""
         rows, width = batch.tokens.shape
         tokens = np.full((rows, LENGTH), self.batches.vocabulary.pad_id)
         attention, targets = np.zeros((rows, LENGTH), np.int64), np.full((rows, LENGTH), -100)
@@ -154,7 +156,7 @@ class Released:
 
 
 class Ours:
-    """This package's loop, as a worker of a training runs it."""
+    """This package's training loop, as a worker runs it."""
 
     def __init__(self, work: Work, worker: Worker):
         batches = work.data.batches(work.settings, rank=worker.rank, world=worker.world)
@@ -162,7 +164,7 @@ class Ours:
         self.trainer = Trainer(model, batches, work.settings.schedule, worker)
 
     def step(self, step: int) -> tuple[float, int]:
-        """Take one step; return its seconds and this worker's real tokens."""
+        """Take one step; return its seconds and this worker's non-padding tokens."""
         started, before = time.perf_counter(), self.trainer.pace.own
         self.trainer.step(step)
         return time.perf_counter() - started, self.trainer.pace.own - before

@@ -23,7 +23,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Who works: one of the released ways, or ours in a precision (`how`), on one worker or more."""
+    """A side of the comparison: a released loop, or ours in a precision (`how`), with one or more workers."""
 
     name: str
     how: str
@@ -33,22 +33,22 @@ class Side:
 
 
 def start(work: Work, side: Side, rank: int) -> Connection:
-    """Start one worker of a side; return the way to ask it."""
+    """Start one worker of a side; return the connection to it."""
     pipe, inner = SPAWN.Pipe()
     SPAWN.Process(target=serve, args=(inner, work, side, rank, os.getpid()), daemon=True).start()
-    inner.close()  # so that a process that dies ends the wait
+    inner.close()  # so that the wait ends if the process dies
     return pipe
 
 
 def ask(pipes: list[Connection], question: float | None) -> list[Any]:
-    """Ask all workers of a side."""
+    """Let all workers of a side run for some seconds."""
     for pipe in pipes:
         pipe.send(question)
     return [pipe.recv() for pipe in pipes]
 
 
 def serve(pipe: Connection, work: Work, side: Side, rank: int, group: int) -> None:
-    """Worker loop: receive seconds, send real tokens per second; on None, send the totals and stop."""
+    """Run a worker: receive seconds, send non-padding tokens per second; on None, send the totals and stop."""
     transformers.utils.logging.set_verbosity_error()
     if side.world > 1:
         store = f"file://{tempfile.gettempdir()}/bench-{group}-{side.world}"
@@ -65,12 +65,12 @@ def serve(pipe: Connection, work: Work, side: Side, rank: int, group: int) -> No
         pipe.send(tokens / seconds)
     pipe.send({"memory": (peak_bytes(work.device) - before) / 1e9} | used(own, spent))
     if side.world > 1:
-        del own  # DDP's reducer ends before its group
+        del own  # DDP's reducer must end before its group
         dist.destroy_process_group()
 
 
 def make(work: Work, side: Side, rank: int) -> Released | Ours:
-    """Make what a worker works with."""
+    """Create a worker's side."""
     if side.how in (RELEASED, HEADLESS):
         return Released(work, head=side.how == RELEASED)
     tune_torch()
@@ -78,7 +78,7 @@ def make(work: Work, side: Side, rank: int) -> Released | Ours:
 
 
 def wanted(more: bool, world: int) -> bool:
-    """Return whether any worker wants another step, which all of them must take."""
+    """Return whether any worker wants another step, which all must then take."""
     if world == 1:
         return more
     votes = torch.tensor(float(more))
@@ -87,7 +87,7 @@ def wanted(more: bool, world: int) -> bool:
 
 
 def used(own: Released | Ours, seconds: float) -> dict[str, float]:
-    """Return which share of its time ours waited for batches, and of a matrix product's rate went into real tokens."""
+    """Return the share of time our loop waits for batches, and its utilisation of the matrix rate."""
     if isinstance(own, Released):
         return {}
     pace, place = own.trainer.pace, own.trainer.worker
@@ -96,7 +96,7 @@ def used(own: Released | Ours, seconds: float) -> dict[str, float]:
 
 
 def synchronised(device: str) -> float:
-    """Wait for what a GPU was given; return the seconds that it takes."""
+    """Wait for a GPU to finish; return the seconds."""
     started = time.perf_counter()
     if device == "cuda":
         torch.cuda.synchronize()

@@ -72,7 +72,7 @@ def test_a_pace_is_measured_once_under_a_root_and_names_an_encoder_that_is_not_t
 
     monkeypatch.setattr(paces, "seconds_a_step", gone)
     other = baseline(recipe, "nosuch", train_rows=60)
-    with pytest.raises(ValueError, match=r"encoder 'nosuch': cannot be opened \(no such thing\); give the name"):
+    with pytest.raises(ValueError, match=r"encoder 'nosuch': cannot be opened \(no such thing\); give a name"):
         estimates.stage_seconds([Training(row="r", task="topics", recipe=other)], flow)
 
 

@@ -294,7 +294,7 @@ def test_watch_sees_each_stage_with_its_record(kitchen, flow):
 def test_a_record_of_another_recipe_stops_before_anything_is_made(kitchen, flow):
     kitchen.make(flow["blocks"])
     storage.write_record(storage.join(flow["task"].folder(kitchen.root), RECORD), {"recipe": {}, "facts": {}})
-    with pytest.raises(ValueError, match="holds another recipe"):
+    with pytest.raises(ValueError, match="is of another recipe"):
         kitchen.make(*ends_of(flow))
     assert "one-0" not in kitchen.made and kitchen.has(flow["blocks"])
 

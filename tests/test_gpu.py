@@ -35,7 +35,7 @@ def test_a_check_that_fails_says_so_and_the_others_go_on(tmp_path, monkeypatch, 
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["check: wrong"]["failed"] == "FloatingPointError: a loss is not finite"
     assert found["check: right"]["apart"] == 0.0 and found["machine"]["tflops_bf16"] > 0
-    assert ("no GPU here" in capsys.readouterr().out) == (not torch.cuda.is_available())
+    assert ("no GPU found" in capsys.readouterr().out) == (not torch.cuda.is_available())
 
 
 def test_parts_after_the_last_minute_are_left_out(tmp_path):
@@ -43,7 +43,7 @@ def test_parts_after_the_last_minute_are_left_out(tmp_path):
 
     report = gpu.Report(str(tmp_path / "gpu.json"), deadline=0.0)
     report.add("late", lambda: {"done": True})
-    assert json.loads((tmp_path / "gpu.json").read_text())["late"]["left out"] == "the minutes were over"
+    assert json.loads((tmp_path / "gpu.json").read_text())["late"]["left out"] == "time limit reached"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="takes minutes on a GPU: make gpu")

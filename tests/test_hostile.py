@@ -197,7 +197,9 @@ def test_a_record_that_is_none_is_named(tmp_path, lie):
 def test_a_sealed_record_that_lies_is_named(tmp_path, values):
     stage = make_stage()
     storage.write_record(storage.join(stage.folder(str(tmp_path)), "record.json"), values)
-    with pytest.raises(ValueError, match=r"record '.*' (is none: it has no recipe or no facts|holds another recipe)"):
+    with pytest.raises(
+        ValueError, match=r"record '.*' (is invalid: it has no recipe or no facts|is of another recipe)"
+    ):
         stage.record(str(tmp_path))
 
 

@@ -91,7 +91,7 @@ def test_a_server_killed_amid_an_experiment_has_all_of_it_after_the_next_run(tmp
         first.close(last, {})
     first.finish({"test/ours on topics": 60.0})
     first.attach([str(report)])
-    assert capsys.readouterr().out.count("going on without it") == 1
+    assert capsys.readouterr().out.count("continuing without it") == 1
     with server(tmp_path, port):
         second = tracker()
         for last in lasts:  # found

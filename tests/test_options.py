@@ -115,12 +115,12 @@ def test_a_flag_that_a_script_would_ignore_is_not_there(refused, script, flag):
 
 @pytest.mark.parametrize("script", ["train", "retrieved_cases"])
 def test_a_script_about_one_task_refuses_two(refused, script):
-    assert "--tasks a b: name one; main_table.py trains several" in refused(script, "--tasks", "a", "b")
+    assert "--tasks a b: must be one task; main_table.py takes several" in refused(script, "--tasks", "a", "b")
 
 
 REFUSED = [
-    ("main_table", "--tasks a b a", "--tasks a b a: a is there twice; name it once"),
-    ("pretrained", "--gururangan", "--gururangan: their settings adapt a pretrained encoder; give --start too"),
+    ("main_table", "--tasks a b a", "--tasks a b a: a is given twice; give it once"),
+    ("pretrained", "--gururangan", "--gururangan: needs a pretrained encoder; give --start too"),
     (
         "train",
         "--register ours --ensemble",
@@ -146,27 +146,27 @@ REFUSED = [
         "--rows best",
         "--rows 'best': allowed are 'TF-IDF + logistic regression', 'BM25 neighbours', 'task",
     ),
-    ("main_table", "--metric macro_f1", "--metric macro_f1: the embedded task has accuracy"),
+    ("main_table", "--metric macro_f1", "--metric macro_f1: is for --tasks of your own"),
     ("main_table", "--k 0", "--k 0: without general text all rows would be one training"),
     ("main_table", "--rho1 0", "--rho1 0: without general text all rows would be one training"),
-    ("main_table", "--column body", "--column body: is a column of --corpus; give that too"),
-    ("main_table", "--rho1 3 --external-only", "--rho1 3: --external-only leaves task batches out"),
-    ("main_table", "--tokens 1 --minutes 1", "--tokens and --minutes: both are a budget; give one"),
+    ("main_table", "--column body", "--column body: names a column of --corpus; give --corpus too"),
+    ("main_table", "--rho1 3 --external-only", "--rho1 3: has no effect with --external-only"),
+    ("main_table", "--tokens 1 --minutes 1", "--tokens and --minutes: both set the budget; give one"),
     ("main_table", "--minutes -1", "--minutes -1: must be more than 0"),
     ("main_table", "--tokens 0", "--tokens 0: must be more than 0"),
     ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
-    ("attention_heads", "--rows 0", "--rows 0: must be 1 or more, texts of the dev set"),
-    ("flops", "--parts 0.5 2", "--parts 2: a part of a recipe's tokens, above 0 and at most 1"),
+    ("attention_heads", "--rows 0", "--rows 0: must be 1 or more (number of dev texts)"),
+    ("flops", "--parts 0.5 2", "--parts 2: must be above 0 and at most 1, a share of a recipe's tokens"),
     (
         "flops",
         "--minutes 3 --scales mini midi",
-        "--minutes 3: chooses the scale itself, of no --baseline; give --tokens",
+        "--minutes 3: would choose the scale; give --tokens instead",
     ),
     ("k", "--k 7 --ks 5 50", "--k 7: is not among --ks 5 50; give --ks alone"),
     ("k", "--depth 5 --ks 5 50", "--depth 5: must be the largest of --ks, 50, or more"),
-    ("retrieval", "--corpora a=x --corpus y", "--corpora: stands for --corpus and --shares; give them without"),
+    ("retrieval", "--corpora a=x --corpus y", "--corpora: replaces --corpus and --shares; drop these"),
     ("rho2", "--rho2 3", "--rho2: is what this experiment varies; give --rho2s"),
-    ("pretrained", "--start x --minutes 3", "--minutes 3: the speed of --start is not known; give --tokens"),
+    ("pretrained", "--start x --minutes 3", "--minutes 3: the speed of --start is unknown; give --tokens"),
     ("rho1", "--rho1 3", "--rho1: is what this experiment varies; give --rho1s"),
     ("rho2", "--external-only", "--external-only: leaves out the task batches whose rho2 this experiment varies"),
     ("sweep", "--search halving", "invalid choice 'halving'"),
@@ -174,7 +174,7 @@ REFUSED = [
     ("sweep", "--vary k=3", "--vary k=3: has a flag of its own; give --ks"),
     ("sweep", "--warm-start", "--warm-start: is for --search optuna, not grid"),
     ("sweep", "--money 3", "money and price: give both"),
-    ("sweep", "--encoder x", "--encoder x: is for the method dense; add it to --methods"),
+    ("sweep", "--encoder x", "--encoder x: is used by the method dense only; add dense to --methods"),
 ]
 
 
@@ -186,12 +186,12 @@ def test_what_would_change_nothing_or_cannot_be_is_refused(refused, script, argu
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        (["gpu=1"], "--train-resources 'gpu=1': Ray writes it GPU; give GPU=1"),
-        (["CPU=0"], "--train-resources CPU=0: a worker needs some of it; give CPU=1"),
-        (["CPU"], "--train-resources 'CPU': give NAME=AMOUNT"),
-        (["CPU=-1"], "--train-resources 'CPU=-1': give NAME=AMOUNT"),
-        (["CPU=nan"], "--train-resources 'CPU=nan': give NAME=AMOUNT"),
-        (["CPU=1", "CPU=2"], "--train-resources CPU=1 CPU=2: CPU is there twice"),
+        (["gpu=1"], "--train-resources 'gpu=1': Ray spells it GPU; give GPU=1"),
+        (["CPU=0"], "--train-resources CPU=0: a worker needs more than 0; give CPU=1"),
+        (["CPU"], "--train-resources 'CPU': must be NAME=AMOUNT"),
+        (["CPU=-1"], "--train-resources 'CPU=-1': must be NAME=AMOUNT"),
+        (["CPU=nan"], "--train-resources 'CPU=nan': must be NAME=AMOUNT"),
+        (["CPU=1", "CPU=2"], "--train-resources CPU=1 CPU=2: CPU is given twice"),
     ],
 )
 def test_resources_that_no_worker_can_have_are_refused(resources, message):
@@ -253,7 +253,7 @@ def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_
     assert capsys.readouterr().out.count("stage one: ") == len(told)
     timed = recipe(tmp_path, budget=Budget(minutes=0.75))
     assert 0.9 * 45 <= pace.seconds(timed) <= 1.05 * 45, "evaluations come at whole steps"
-    with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is not known; give --tokens"):
+    with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is unknown; give --tokens"):
         recipe(tmp_path, budget=Budget(minutes=1), changes=Changes(architecture="bert-base-uncased"))
 
 
@@ -271,13 +271,11 @@ def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, ca
 
 
 def test_too_few_minutes_are_answered_in_minutes(tmp_path, pace):
-    with pytest.raises(
-        ValueError, match=r"--minutes 0\.01: this recipe can be cut to [\d.]+ minutes at least"
-    ) as error:
+    with pytest.raises(ValueError, match=r"--minutes 0\.01: this recipe needs [\d.]+ minutes or more") as error:
         recipe(tmp_path, budget=Budget(minutes=0.01))
-    least = float(str(error.value).split("cut to ")[1].split(" minutes")[0])
+    least = float(str(error.value).split("needs ")[1].split(" minutes")[0])
     assert recipe_tokens(recipe(tmp_path, budget=Budget(minutes=least))) > 0
-    with pytest.raises(ValueError, match="minutes at least"):
+    with pytest.raises(ValueError, match="minutes or more"):
         recipe(tmp_path, budget=Budget(minutes=0.95 * least))
 
 

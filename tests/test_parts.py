@@ -194,7 +194,7 @@ def test_parts_identify_what_was_made_with_them_and_the_papers_own_do_not():
 
 
 def test_objectives_need_names_of_their_own():
-    with pytest.raises(ValueError, match="give one or more, each with a name of its own"):
+    with pytest.raises(ValueError, match="give one or more, each with a different name"):
         small_recipe(objectives=(Mlm(), Mlm()))
     with pytest.raises(ValueError, match="give one or more"):
         small_recipe(objectives=())
@@ -202,7 +202,7 @@ def test_objectives_need_names_of_their_own():
 
 def test_general_text_has_no_labels_to_learn():
     settings = stage_one(objectives=(Labels(),), rho1=None)
-    with pytest.raises(ValueError, match="labels: these rows have none; general text cannot be learned by its labels"):
+    with pytest.raises(ValueError, match="labels: these rows have no labels; general text cannot train this objective"):
         make_batches(settings).batch(0)
 
 

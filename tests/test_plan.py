@@ -51,15 +51,15 @@ def test_each_stage_says_which_rows_tasks_and_seeds_need_it(tmp_path):
 def test_the_plan_sums_what_is_to_make_and_prints_names_as_they_are(tmp_path, capsys):
     show(wanted(), Execution(root=str(tmp_path), side_by_side=0))
     said = " ".join(capsys.readouterr().out.split())
-    assert "0 of 15 stages found, 15 to make: 8.00e+01 tokens, 4.80E11 FLOPs (6 x tokens x parameters)" in said
+    assert "0 of 15 stages cached, 15 to run: 8.00e+01 tokens, 4.80E11 FLOPs (6 x tokens x parameters)" in said
     assert "about 15 s with 1 training at a time (a cluster may have room for more): 7 s of data stages" in said
-    assert "not in these sums: 4 stages whose time is not known" in said and "[red]ag[/]" in said
+    assert "not included: 4 stages of unknown duration" in said and "[red]ag[/]" in said
     for one in wanted()[:2]:
         for found in one.stage.upstream():
             record(found, str(tmp_path), seconds=1.0)
     show(wanted(), Execution(root=str(tmp_path), side_by_side=4))
     said = " ".join(capsys.readouterr().out.split())
-    assert "4 of 15 stages found, 11 to make" in said and "with 4 trainings at a time: 6 s of data stages" in said
+    assert "4 of 15 stages cached, 11 to run" in said and "with 4 trainings at a time: 6 s of data stages" in said
 
 
 def test_a_training_whose_encoder_was_not_opened_has_no_estimate_and_spoils_none(tmp_path, capsys):
@@ -72,7 +72,7 @@ def test_a_training_whose_encoder_was_not_opened_has_no_estimate_and_spoils_none
     last = stage("stage_two", known, lane="train", cost={"tokens": 2}, other=1)
     show([Wanted(row="r", task="t", seed=0, stage=last)], Execution(root=root))
     said = " ".join(capsys.readouterr().out.split())
-    assert "not known" in said and "not in these sums: 1 stages whose time is not known" in said
+    assert "unknown" in said and "not included: 1 stages of unknown duration" in said
 
 
 def test_the_speed_of_a_gpu_or_of_more_workers_is_not_told_by_trainings_of_one_cpu(tmp_path):

@@ -91,11 +91,13 @@ def test_from_the_scripts(filled, tmp_path):
     assert re.search(r"stage_one 2 0\.00 0\.00 0\.00 stage_two 0 2 0\.00", said)
     assert "first 2 of 3" in said and "second 2 of 2" in said
     said = run("clean", filled)
-    assert said.startswith(f"stage_two/{'0' * 20} unfinished, 0.0 MB 1 stages, 0.00 GB: nothing was deleted")
+    assert said.startswith(f"stage_two/{'0' * 20} unfinished, 0.0 MB 1 stages, 0.00 GB can be deleted; add --delete")
     said = run("clean", filled, "--forget", "first", "--delete")
     assert said.endswith("deleted 3 stages, 0.00 GB")
     assert {each.folder for each in held(filled)} == folders(blocks, two)
     assert [each.name for each in noted(filled)] == ["second"]
-    assert "--forget nosuch: no such experiment; there are second" in run("clean", filled, "--forget", "nosuch", code=2)
-    assert "no stage lies there" in run("status", str(tmp_path / "empty"), code=2)
-    assert "no experiment is noted there" in run("clean", str(tmp_path / "empty"), code=2)
+    assert "--forget nosuch: no such experiment; registered are second" in run(
+        "clean", filled, "--forget", "nosuch", code=2
+    )
+    assert "no stages there" in run("status", str(tmp_path / "empty"), code=2)
+    assert "no experiment is registered there" in run("clean", str(tmp_path / "empty"), code=2)

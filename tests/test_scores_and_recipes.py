@@ -280,10 +280,13 @@ def test_baselines_differ_in_what_comes_before_stage_two():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stage_one": None}, "stage_one None: give start"),
-        ({"stage_one": None, "start": Architecture("x")}, "stage_one None: give start, the Pretrained encoder"),
-        ({"objectives": ()}, r"objectives \(\): give one or more, each with a name of its own"),
-        ({"objectives": (Mlm(), Mlm(masking=Masking(share=0.3)))}, "each with a name of its own"),
+        ({"stage_one": None}, "stage_one None: stage two needs a trained encoder"),
+        (
+            {"stage_one": None, "start": Architecture("x")},
+            "stage_one None: stage two needs a trained encoder; give start",
+        ),
+        ({"objectives": ()}, r"objectives \(\): give one or more, each with a different name"),
+        ({"objectives": (Mlm(), Mlm(masking=Masking(share=0.3)))}, "each with a different name"),
         ({"rho1": None, "k": 0}, "rho1 None: without task batches k must be 1 or more"),
     ],
 )

@@ -75,13 +75,13 @@ def test_any_field_of_a_recipe_is_a_path():
     [
         ({"rate": [1]}, "rate: a Recipe has no 'rate'; it has scale, start, vocabulary, stage_one"),
         ({"stage_one.rate": [1]}, "stage_one.rate: a Schedule has no 'rate'; it has steps, batch_rows"),
-        ({"k.x": [1]}, "k.x: this recipe has 5 there, which has no fields"),
-        ({"optimizer": ["adam"]}, "optimizer 'adam': stands for AdamW.*give such an object, in Python"),
-        ({"rho2": ["much"]}, "rho2 'much': stands for 20; give a number"),
-        ({"k": [5.5]}, "k 5.5: stands for 5; give whole numbers, as both ends of a range too"),
-        ({"vocabulary": [True]}, "vocabulary True: stands for 200; give a number"),
+        ({"k.x": [1]}, "k.x: its parent is 5 in this recipe, which has no fields"),
+        ({"optimizer": ["adam"]}, "optimizer 'adam': would replace AdamW.*give such an object, in Python"),
+        ({"rho2": ["much"]}, "rho2 'much': would replace 20; give a number"),
+        ({"k": [5.5]}, "k 5.5: would replace 5; give whole numbers, also as ends of a range"),
+        ({"vocabulary": [True]}, "vocabulary True: would replace 200; give a number"),
         ({"k": []}, "k: give at least one value"),
-        ({"k": Range(low=1, high=9)}, "k: a grid takes lists"),
+        ({"k": Range(low=1, high=9)}, "k: a grid needs lists"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_by_name(values, message):
@@ -100,7 +100,7 @@ def test_values_are_read_from_a_command_line():
     assert read_values("1e-4..1e-2:log") == Range(low=1e-4, high=1e-2, log=True)
     whole = read_values("2..9")
     assert {whole.at(share / 100) for share in range(100)} == set(range(2, 10))
-    with pytest.raises(ValueError, match=r"'1\.\.x': a range is LOW\.\.HIGH"):
+    with pytest.raises(ValueError, match=r"'1\.\.x': a range must be LOW\.\.HIGH"):
         read_values("1..x")
 
 

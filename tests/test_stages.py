@@ -158,7 +158,7 @@ class Thing:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (math.nan, "parameter blocks.x is nan: it never equals itself; give a finite number"),
+        (math.nan, "parameter blocks.x is nan: NaN never equals itself; give a finite number"),
         (math.inf, "parameter blocks.x is inf"),
         ([1, {"y": -math.inf}], r"parameter blocks.x\[1\].y is -inf"),
         (print, "parameter blocks.x is a builtin_function_or_method: only numbers, .* give its name"),
@@ -212,7 +212,7 @@ def test_a_record_is_completion(tmp_path):
 def test_a_record_of_another_recipe_is_an_error_that_names_the_folder(tmp_path, changes):
     stage, root = make_stage(), str(tmp_path)
     write_record(stage, root, **changes)
-    with pytest.raises(ValueError, match=f"holds another recipe .* delete the folder '{stage.folder(root)}'"):
+    with pytest.raises(ValueError, match=f"is of another recipe .* delete the folder '{stage.folder(root)}'"):
         stage.record(root)
 
 

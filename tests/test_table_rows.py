@@ -53,7 +53,9 @@ def test_stage_one_alone_has_the_score_of_its_own_task_head_and_a_model(data, tm
 
 @pytest.mark.parametrize("change", [{"rho1": None}, {"stage_one": None, "counts": None}, {"weighting": "mlm"}])
 def test_stage_one_alone_must_learn_labels(change):
-    with pytest.raises(ValueError, match=r"one_stage True: needs a stage one that learns|stage_one None: give start"):
+    with pytest.raises(
+        ValueError, match=r"one_stage True: needs a stage one that learns|stage_one None: stage two needs"
+    ):
         small_recipe(one_stage=True, **change)
 
 
@@ -75,7 +77,7 @@ def test_a_share_of_the_corpus_is_drawn_by_the_texts_alone(data, tmp_path):
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan")])
 def test_a_share_is_above_0_and_at_most_1(share):
-    with pytest.raises(ValueError, match=r"corpus_share .*: a share of the documents, above 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"corpus_share .*: must be above 0 and at most 1"):
         small_recipe(corpus_share=share)
 
 
@@ -117,7 +119,7 @@ def test_an_adapted_encoder_begins_with_the_weights_of_the_stage_before(data, tm
     "change", [{"counts": Counts()}, {"after": small_recipe(start=Pretrained("x"), stage_one=None)}]
 )
 def test_a_recipe_can_only_come_after_one_with_a_stage_one(change):
-    with pytest.raises(ValueError, match="after: a recipe with a stage one"):
+    with pytest.raises(ValueError, match="after: must be a recipe with a stage one"):
         small_recipe(**({"after": small_recipe()} | change))
 
 

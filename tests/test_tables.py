@@ -211,12 +211,12 @@ def test_a_pretrained_row_says_that_its_costs_leave_the_pretraining_out():
     text = report.table_markdown(of(cells))
     *_, own, bert = split_markdown(text)
     assert bert[3:] == ["1.00E12 †", "1.10E15 †", "45 MB †", "10.0 min †"] and "†" not in "".join(own)
-    assert "- † fine-tuning alone, without its pretraining" in text
+    assert "- † fine-tuning only, without pretraining" in text
     assert "†" not in report.table_markdown(of(cells[:-1]))
     assert [cell["pretrained"] for cell in json.loads(report.table_json(of(cells)))["cells"]] == [False] * 3 + [True]
     console = Console(width=150, file=io.StringIO())
     report.print_table(of(cells), console)
-    assert "1.00E12 †" in console.file.getvalue() and "† fine-tuning alone" in console.file.getvalue()
+    assert "1.00E12 †" in console.file.getvalue() and "† fine-tuning only" in console.file.getvalue()
     known = [*cells[:-1], replace(tuned, pretraining_flops=2.79e19)]
     assert split_markdown(report.table_markdown(of(known)))[-1][3] == "1.00E12 † + 2.79E19 (reported)"
     assert json.loads(report.table_json(of(known)))["cells"][-1]["pretraining_flops"] == 2.79e19

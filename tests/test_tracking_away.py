@@ -59,14 +59,14 @@ def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys,
     tracker.log_model(last, str(tmp_path / "absent"))
     tracker.fail()
     (line,) = capsys.readouterr().out.splitlines()
-    assert "going on without it" in line and "secret" not in line
+    assert "continuing without it" in line and "secret" not in line
 
 
 def test_a_server_that_drips_is_given_up_as_one_that_says_nothing(server, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(mlflow_store, "ANSWER_S", 1.0)
     server.body, server.drips = b" " * 1000, True
     Tracker.start("test", uri=f"http://127.0.0.1:{server.server_port}", root=str(tmp_path))
-    assert "no whole answer within 1 s; going on without it" in " ".join(capsys.readouterr().out.split())
+    assert "no complete answer within 1 s; continuing without it" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "file:./mlruns", "ftp://127.0.0.1/runs"])
@@ -74,13 +74,13 @@ def test_a_store_that_is_away_or_that_mlflow_refuses_costs_one_line(tmp_path, ca
     monkeypatch.chdir(tmp_path)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
     assert tracker.followers(stage()) == []
-    assert capsys.readouterr().out.count("going on without it") == 1
+    assert capsys.readouterr().out.count("continuing without it") == 1
 
 
 def test_a_file_that_is_no_database_costs_one_line(tmp_path, capsys):
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
     Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=str(tmp_path))
-    assert "file is not a database; going on without it" in capsys.readouterr().out
+    assert "file is not a database; continuing without it" in capsys.readouterr().out
 
 
 def test_a_client_in_any_process_gives_up_soon(monkeypatch):
@@ -108,7 +108,7 @@ def test_steps_that_could_not_be_logged_are_logged_when_the_training_ends(server
     away = StepLogger(f"http://127.0.0.1:{server.server_port}", logger.run, logger.prefix, logger.logged)
     away(HISTORY)
     away(HISTORY)
-    assert capsys.readouterr().out.count("steps are sent when it is back") == 1, (
+    assert capsys.readouterr().out.count("steps are sent once it is reachable again") == 1, (
         "a server that is away is not asked again"
     )
     assert steps(tracker, logger) == list(range(1, 121))
@@ -136,4 +136,4 @@ def test_a_database_that_cannot_be_opened_is_not_waited_for(tmp_path, capsys, mo
     monkeypatch.setattr("mlflow.store.db.utils.time.sleep", lambda seconds: pytest.fail(f"slept {seconds} s"))
     (tmp_path / "folder").mkdir()
     Tracker.start("test", uri=f"sqlite:///{tmp_path}/folder", root=str(tmp_path))
-    assert capsys.readouterr().out.count("going on without it") == 1
+    assert capsys.readouterr().out.count("continuing without it") == 1

@@ -107,14 +107,14 @@ def test_another_seed_or_file_is_named(laid, data, tmp_path):
     changed = replace(laid, corpus=open_corpus(str(corpus), column="text"))
     reason = first(changed.stages(small_recipe(), "topics", 0))
     assert reason.stage.name == "passages"
-    files = {f"file {second_file.name} is gone", f"file new{first_file.suffix} is new"}
+    files = {f"file {second_file.name} is removed", f"file new{first_file.suffix} is new"}
     assert set(reason.words.split("; ")) == files
     shutil.copytree(data / "tasks", tmp_path / "mended")
     train = tmp_path / "mended" / "topics" / "train.parquet"
     table = pq.read_table(train)
     pq.write_table(table.slice(1), train)
     reason = first(replace(laid, task_root=str(tmp_path / "mended")).stages(small_recipe(), "topics", 0))
-    assert (reason.stage.name, reason.words) == ("task", "file train is another")
+    assert (reason.stage.name, reason.words) == ("task", "file train is changed")
 
 
 def test_of_results_that_differ_in_one_number_the_nearest_is_told(laid):

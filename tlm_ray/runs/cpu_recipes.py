@@ -1,4 +1,4 @@
-"""Our own recipes for CPUs: tiny for the embedded data, mini and midi for real tasks and text; see RECORDS.md."""
+"""Recipes for CPUs: tiny for the embedded data, mini and midi for real tasks and text; see RECORDS.md."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Scratch
 
 # ModernBERT learns to attend in a third of the steps of a BERT of this size. No dropout: a few thousand steps do not
-# overfit, and drawing it takes a third of a step on a CPU.
+# overfit, and dropout takes a third of a step on a CPU.
 SMALLEST = Geometry(family="modernbert", layers=2, width=128, heads=2, intermediate=384, positions=128, dropout=0.0)
 
 # Half the steps that it had at first: on the embedded task these gave 75.2 ± 1.0, all of them 75.3 ± 0.8 (3 seeds).
@@ -39,7 +39,7 @@ MINI_RECIPE = replace(
     ),
     stage_two=replace(TINY_RECIPE.stage_two, steps=200, warmup_steps=20, evaluate_every=50, averaged=0.5),
 )
-# Twice the width, and as many tokens in twice the steps.
+# Twice the width; the same number of tokens in twice the steps.
 MIDI_RECIPE = replace(
     MINI_RECIPE,
     scale="midi",
@@ -51,21 +51,21 @@ MIDI_RECIPE = replace(
 )
 OWN_RECIPES = {recipe.scale: recipe for recipe in (TINY_RECIPE, MINI_RECIPE, MIDI_RECIPE)}
 
-# From which share of its tokens on a recipe makes more of them than the next smaller one (see RECORDS.md).
+# The share of its tokens from which a recipe scores better than the next smaller one at equal time (see RECORDS.md).
 WORTH = {"midi": 0.5, "mini": 0.0}
-LENGTHS = (128, 256, 512)  # tokens of a task's row
-PIECES = 1.3  # word pieces of a word
-PASSES = 10  # of stage two over the training rows, where these are few
-PLENTY = 1_000_000  # rows times row_words: text that needs little general text beside it (the paper's rho1: 1 to 3)
+LENGTHS = (128, 256, 512)  # tokens per task row
+PIECES = 1.3  # word pieces per word
+PASSES = 10  # passes of stage two over the training rows, if these are few
+PLENTY = 1_000_000  # rows times row_words from which a task needs little general text (the paper's rho1: 1 to 3)
 
 
 def fitted(recipe: Recipe, *, train_rows: int, row_words: int) -> Recipe:
-    """Return one of our own recipes, fitted to a task.
+    """Return one of the CPU recipes, fitted to a task.
 
-    row_words: words that three in four training texts have at most. Rows are as long as these need, up to 512 tokens;
-    of longer rows stage one takes fewer steps, so that a training takes not much more time. Stage two passes ten times
-    over the training rows, but sees no more than 32,000, or 16,000 long ones: with 6,400 for SciERC's 3,219 a tiny BERT
-    scored 28, with 32,000 it scored 34 (macro-F1, two seeds).
+    row_words: the third quartile of words per training text. It sets the row length, up to 512 tokens. With longer rows
+    stage one takes fewer steps, to limit the time. Stage two passes ten times over the training rows, but over at most
+    32,000 rows, or 16,000 long ones. For SciERC's 3,219 rows a tiny BERT scored 28 with 6,400 and 34 with 32,000
+    (macro-F1, two seeds).
     """
     one, two = recipe.stage_one, recipe.stage_two
     assert one is not None and isinstance(recipe.start, Scratch)

@@ -1,4 +1,4 @@
-"""How a script ends: errors that its user can mend are one message, an interrupt is a hint."""
+"""End a script with one message for errors that the user can fix, and a hint after an interrupt."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ from tlm_ray.training.errors import TrainingStopped
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Show errors that a user can mend as one message, without a traceback; the process ends with code 2.
+    """Show errors that a user can fix as one message, without a traceback, and exit with code 2.
 
-    An interrupt ends it with code 130, at once: stages in progress are left as they are, to be continued.
+    An interrupt exits with code 130 at once; unfinished stages are resumed by the next run.
     """
     try:
         yield
     except KeyboardInterrupt:
-        console.print("[yellow]interrupted[/] run the same command again to go on")
+        console.print("[yellow]interrupted[/] run the same command again to resume")
         sys.stdout.flush()
         events.warn("run interrupted")
-        os._exit(130)  # threads that wait for trainings would hold the process; Ray's processes end with it
+        os._exit(130)  # threads that wait for trainings would block the exit; Ray's processes end with this one
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
         console.print(f"[bold red]error[/] {escape(storage.shown(str(error)) + _advice(str(error)))}")
         events.fail("run failed", error=str(error))
@@ -33,12 +33,12 @@ def plain_errors() -> Iterator[None]:
 
 
 def _advice(error: str) -> str:
-    """Return what may help where a store refuses a request."""
+    """Return a hint for an error of a store that denies access, else ""."""
     if "ACCESS_DENIED" not in error:
         return ""
-    if "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ:  # Arrow's client then goes on without a word, as nobody
+    if "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ:  # without a token Arrow's client silently continues unauthenticated
         return (
-            "; this process has a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), without which requests go out when the "
-            "token service gives no credentials: check the role, whom it trusts, and the way to the token service"
+            "; this process has a web identity (AWS_WEB_IDENTITY_TOKEN_FILE), but the token service may have given no "
+            "credentials: check the role, its trust policy, and the connection to the token service"
         )
-    return "; give it credentials that may read and write there: AWS_ACCESS_KEY_ID with its secret, AWS_PROFILE, a role"
+    return "; set credentials that may read and write there: AWS_ACCESS_KEY_ID with its secret, AWS_PROFILE, or a role"

@@ -1,4 +1,4 @@
-"""How long a run takes, stage by stage: trainings by their pace here, data stages by what they read."""
+"""Estimate a run's time per stage: trainings from their pace on this hardware, data stages from their input size."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,21 +13,21 @@ from tlm_ray.runs.sizes import Sizes, sizes_of
 from tlm_ray.runs.stages import Stage, Stages, found
 from tlm_ray.training.settings import StageSettings
 
-# Measured on two cores of an AMD EPYC: seconds to start, and core-seconds a megabyte of text, which cores share out
+# Measured on two cores of an AMD EPYC: seconds to start, and core-seconds per megabyte of text
 PER_MB = {"passages": 0.055, "statistics": 0.017, "neighbours": 0.017, "blocks": 0.9}
 START_S = {"documents": 12.0, "passages": 1.5, "statistics": 2.0, "neighbours": 4.0, "blocks": 2.0}
-DOCUMENTS_S = 50.0  # of one core, to read the docstrings
-SCORED_S = 4.5e-11  # of a query's word and a passage
+DOCUMENTS_S = 50.0  # core-seconds to read the docstrings
+SCORED_S = 4.5e-11  # seconds per query word and passage
 TOKENIZER_S, TOKENIZER_MB_S = 1.5, 0.35
 COUNTS_S, COUNTED_MB_S = 1.8, 0.12
-SCORES_S, SCORED_TOKEN_S = 0.6, 6e-6  # of the metrics of a training
+SCORES_S, SCORED_TOKEN_S = 0.6, 6e-6  # seconds for the metrics of a training
 MB = 1e6
 
 
 def stage_seconds(trainings: Sequence[Training], flow: Flow, *, measures: bool = True) -> dict[str, float]:
-    """Estimate the seconds of stages that are to make, by fingerprint; what is not known is left out.
+    """Estimate the seconds of stages to run, by fingerprint, without those that are unknown.
 
-    measures: measure the pace of trainings that is not known, which takes some seconds for each kind of them.
+    measures: whether to measure unknown paces, which takes some seconds per kind of training.
     """
     laid_out = [(one, one.stages(flow)) for one in trainings]
     there = found([stages.metrics for _, stages in laid_out], flow.execution.root)
@@ -48,7 +48,7 @@ def stage_seconds(trainings: Sequence[Training], flow: Flow, *, measures: bool =
 
 
 def _data_stages(recipe: Recipe, stages: Stages, sizes: Sizes, workers: int) -> Iterator[tuple[Stage, float]]:
-    """Yield the stages that train nothing, with their seconds."""
+    """Yield the data stages with their seconds."""
     corpus, selected = sizes.text_bytes / MB, sizes.selected_bytes(recipe.depth) / MB * recipe.uses_general
     words = sizes.queries * sum(sizes.task_tokens) / len(sizes.task_tokens)
     read = {"passages": corpus, "statistics": corpus, "neighbours": corpus, "blocks": selected, "documents": 0.0}
@@ -66,7 +66,7 @@ def _data_stages(recipe: Recipe, stages: Stages, sizes: Sizes, workers: int) -> 
 
 
 def training_seconds(recipe: Recipe, task: str, flow: Flow) -> float:
-    """Estimate the seconds of both stages of training; ValueError where nothing tells the pace."""
+    """Estimate the seconds of both training stages; ValueError if the pace is unknown."""
     recipe = recipe.settled(gpu=flow.execution.compute.gpu)
     paces, compute = Paces(execution=flow.execution), flow.execution.compute
     if paces.can_measure:
@@ -76,6 +76,6 @@ def training_seconds(recipe: Recipe, task: str, flow: Flow) -> float:
         return sum(paces.seconds(recipe, each, sizes, each.schedule.steps) for each in settings)
     parameters = recipe_parameters(recipe)
     if parameters is None:
-        raise ValueError("--minutes: the speed of an encoder that was not opened is not known; give --tokens")
+        raise ValueError("--minutes: the speed of an encoder is unknown before it is opened; give --tokens instead")
     rate = training_rate("stage_one", flow.execution.root, compute)
     return 2 * start_seconds(compute) + 6 * recipe_tokens(recipe) * parameters / rate

@@ -1,4 +1,4 @@
-"""The trainings of one cell of a table, which differ by their seeds; and what they say together."""
+"""Group the trainings of one table cell, which differ by seed, and their ensembles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ class Group:
     """the task's short name"""
     metric: str | Metric
     facts: Sequence[Mapping[str, Any]]
-    """of each training, see `Outcome.facts`"""
+    """facts of each training, see `Outcome.facts`"""
     folders: Sequence[str]
-    """of their metrics stages, which keep what was predicted"""
+    """folders of their metrics stages, which hold the predictions"""
     recipe: Recipe | PlainClassifier
-    """how they are trained"""
+    """their recipe"""
 
     def cell(self, split: str = "test") -> Cell:
-        """Return the table's cell of a split, costs as means over seeds."""
+        """Return the table cell of a split, with costs as means over seeds."""
         return Cell(
             row=self.row,
             task=self.task,
@@ -55,21 +55,21 @@ class Group:
         return tuple(own[split] for own in self.facts)
 
     def _parts(self, split: str) -> tuple[float, ...]:
-        """Return the means over runs of the two metrics that the metric is the mean of, if it is."""
+        """Return the means over runs of both metrics, if the metric is the mean of two."""
         pair = OF_PAIRS.get(self.facts[0]["metric"], ())
         found = self.predictions(split) if pair else None
         return tuple(fmean(score(part, found.gold, run) for run in found.predicted) for part in pair) if found else ()
 
     @property
     def _pretrained(self) -> str:
-        """The pretrained encoder that they began with, "" for none."""
+        """The pretrained encoder that they started from; "" if none."""
         if isinstance(self.recipe, FrozenEncoder):
             return self.recipe.source
         start = self.recipe.start if isinstance(self.recipe, Recipe) else None
         return start.source if isinstance(start, Pretrained) else ""
 
     def predictions(self, split: str = "test") -> Predictions:
-        """Return what each training predicts of a split."""
+        """Return each training's predictions of a split."""
         read = self.read(split)
         return Predictions(
             row=self.row,
@@ -81,12 +81,12 @@ class Group:
         )
 
     def read(self, split: str) -> list[Predicted]:
-        """Read what each training predicted of a split."""
+        """Read each training's predictions of a split."""
         return [read_predictions(folder, split) for folder in self.folders]
 
 
 class Said(NamedTuple):
-    """What trainings, and perhaps a plain classifier, say of a split's rows: probabilities or numbers."""
+    """The outputs of trainings, and optionally a baseline classifier, on a split: probabilities or numbers."""
 
     gold: np.ndarray
     """(rows,)"""
@@ -98,21 +98,21 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Group):
-    """What a group's trainings say as one, or each with a plain classifier, or all in one with it; it trains nothing.
+    """An ensemble of a group's trainings, with or without a baseline classifier; it trains nothing.
 
-    Of seeds the mean of their probabilities, or numbers; with a plain classifier the pool of both, whose weight the dev
-    set chooses (`tlm_ray.corpus.pooling`).
+    Seeds are averaged by probabilities or numbers. A baseline classifier is mixed in with a weight tuned on dev
+    (`tlm_ray.corpus.pooling`).
     """
 
     of_seeds: bool
-    """all seeds as one, else each by itself"""
+    """average all seeds, else keep each separate"""
     beside: Group | None = None
-    """the plain classifier's runs"""
+    """runs of the baseline classifier"""
     short: str = ""
     """its name"""
 
     def cell(self, split: str = "test") -> Cell:
-        """Return the table's cell; it costs what all that it is made of costs."""
+        """Return the table cell, with the costs of all members."""
         own, times = super().cell(split), len(self.facts) if self.of_seeds else 1
         beside = self.beside.cell().wall_s if self.beside else 0.0
         return replace(
@@ -124,7 +124,7 @@ class Mean(Group):
         )
 
     def predictions(self, split: str = "test") -> Predictions:
-        """Return what is predicted of a split, and of all seeds as one also what all but each predict."""
+        """Return the predictions of a split and, for averaged seeds, the leave-one-out predictions."""
         seeds = np.arange(len(self.facts))
         others = [np.delete(seeds, seed) for seed in seeds] if self.of_seeds else []
         return Predictions(
@@ -139,7 +139,7 @@ class Mean(Group):
 
     @property
     def encoders_share(self) -> float:
-        """The share of all seeds together beside the plain classifier."""
+        """The weight of the averaged seeds beside the baseline classifier."""
         return self._share(np.arange(len(self.facts)))
 
     @property
@@ -158,18 +158,18 @@ class Mean(Group):
         return tuple(score(self.metric, gold, predicted) for predicted in self._predicted(self._runs, split))
 
     def _predicted(self, runs: Sequence[np.ndarray], split: str) -> np.ndarray:
-        """Return what each run's seeds predict together, (runs, rows)."""
+        """Return the averaged predictions of each run's seeds, (runs, rows)."""
         return np.array([decide(self._together(seeds, split)) for seeds in runs])
 
     def _together(self, seeds: np.ndarray, split: str) -> np.ndarray:
-        """Return what some seeds, and the plain classifier, say as one: probabilities or numbers, (rows, classes)."""
+        """Return the probabilities or numbers of some seeds and the baseline classifier, (rows, classes)."""
         said = self._said[split]
         own = said.own[seeds].mean(axis=0)
         return own if said.beside is None else pooled(own, said.beside, self._share(seeds))
 
     def _share(self, seeds: np.ndarray) -> float:
         dev = self._said["dev"]
-        assert dev.beside is not None, "a share is of trainings beside a plain classifier"
+        assert dev.beside is not None, "a weight needs a baseline classifier"
         return best_share(dev.gold, dev.own[seeds].mean(axis=0), dev.beside)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The settings of Gururangan et al. (2020) for adapting a pretrained encoder to a task: steps, rates and decay."""
+"""Settings of Gururangan et al. (2020) for adapting a pretrained encoder: steps, learning rates and decay."""
 
 from dataclasses import replace
 
@@ -8,15 +8,15 @@ from tlm_ray.training.schedules import Schedule
 
 OPTIMIZER = AdamW(betas=(0.9, 0.98))
 WARMUP = 0.06  # of the steps
-DAPT_STEPS, TAPT_PASSES, TUNED_PASSES = 12_500, 100, 10  # of tuning, 3 for tasks of many rows
+DAPT_STEPS, TAPT_PASSES, TUNED_PASSES = 12_500, 100, 10  # passes of fine-tuning; 3 for tasks with many rows
 MANY = 5_000  # rows
 
 
 def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
-    """Return the recipe of an adapted encoder (`recipes.baseline`) with the settings of Gururangan et al. (2020).
+    """Return an adapted encoder's recipe (`recipes.baseline`) with the settings of Gururangan et al. (2020).
 
-    Adaptation to a domain takes 12,500 steps of 2,048 rows, adaptation to a task 100 passes over its training text in
-    steps of 256; tuning takes 10 passes, or 3 over more than 5,000 rows, in steps of 16, and keeps the best of them.
+    Domain-adaptive pretraining: 12,500 steps of 2,048 rows. Task-adaptive: 100 passes over the training text in steps
+    of 256. Fine-tuning: 10 passes in steps of 16, or 3 for more than 5,000 rows; the best on dev is kept.
     """
     passes = 3 if train_rows > MANY else TUNED_PASSES
     tuned = _schedule(passes * train_rows, rows=16, rate=2e-5, decay=0.1, evaluations=passes)
@@ -32,7 +32,7 @@ def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
 
 
 def _schedule(shown: int, *, rows: int, rate: float, decay: float, evaluations: int) -> Schedule:
-    """Return a schedule that shows so many rows."""
+    """Return a schedule over so many rows."""
     steps = -(-shown // rows)
     return Schedule(
         steps=steps,

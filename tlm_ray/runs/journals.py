@@ -1,4 +1,4 @@
-"""The points that searches began, kept under the root: what a killed search goes on with, and others are told."""
+"""Journals of sweeps under the root: the points tried, to resume a killed search and to warm-start others."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from tlm_ray.runs.stages import DIGITS, fingerprint_of, plain
 from tlm_ray.runs.trials import Trials
 
 FOLDER = "sweeps"  # below the root
-FIX = "delete this file: its search begins anew, with what was trained for it"
-MOST = 1_000  # points of a grid that are looked for
+FIX = "delete this file; its search then restarts, reusing its trainings"
+MOST = 1_000  # maximum grid points to look up
 
 
 class Journal:
-    """The points of one sweep that draws or suggests them: of its search, space, tasks, recipes and seeds."""
+    """The points of one sweep, identified by its search, space, tasks, recipes and seeds."""
 
     def __init__(self, trials: Trials, search: Search):
         self.trials = trials
@@ -38,13 +38,13 @@ class Journal:
         return {"values": values, "recipes": recipes, "seeds": self.trials.seeds}
 
     def add(self, point: Point) -> None:
-        """Keep a point that was not kept before."""
+        """Add a point if it is new."""
         if point not in self.points:
             self.points.append(point)
             storage.write_record(self.uri, {"points": [self.trials.space.labels(each) for each in self.points]})
 
     def recorded(self) -> Iterator[Point]:
-        """Yield points of the space that others trained before: of a grid whatever sweep or table, of ranges sweeps."""
+        """Yield points that were trained before: for a grid by any sweep or table, for ranges by sweeps."""
         space = self.trials.space
         if space.is_grid:
             candidates = list(itertools.islice(space.points(), MOST))

@@ -1,7 +1,7 @@
-"""The command line in groups of flags: data, place, cluster, and the flow that they come to. For experiments alone.
+"""Command-line options of experiments, in groups: data, folders, cluster; and the `Flow` that they open.
 
-An experiment composes its options of the groups that it uses: a flag that it would ignore does not exist there.
-Locations are made absolute when a group is made, and nowhere else, because workers have other working folders.
+An experiment uses only the groups it needs, so it has no flag that it ignores. Locations become absolute when a group
+is created, because workers run in other working folders.
 """
 
 import math
@@ -27,12 +27,12 @@ Options = TypeVar("Options")
 
 
 def parse(kind: type[Options], description: str | None) -> Options:
-    """Read the command line; a field of `kind` that is a group of flags shows under its own title, without a prefix."""
+    """Parse the command line into `kind`; flags of nested groups get a title of their own and no prefix."""
     return tyro.cli(kind, description=description, config=(tyro.conf.OmitArgPrefixes,))
 
 
 def settle(group: Any, change: Callable[[str], str], *names: str) -> None:
-    """Change fields of a frozen group while it is made; empty ones stay empty."""
+    """Apply `change` to the named fields of a frozen group during its creation; empty fields stay empty."""
     for name in names:
         if value := getattr(group, name):
             object.__setattr__(group, name, change(value))
@@ -43,33 +43,33 @@ class Data:
     """Which tasks, and which general corpus."""
 
     tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
-    """names below --task-root, folders or files, or the paper's and GLUE's names; the default is embedded"""
+    """task names (below --task-root, or of the paper or GLUE), folders or files; docstrings is the embedded task"""
     corpus: Annotated[list[str], tyro.conf.arg(metavar="LOCATION ...")] = field(default_factory=list)
-    """general corpus: files, folders, globs or URIs of Parquet, JSONL, CSV or text; the default is embedded"""
+    """general corpus: files, folders, globs or URIs of Parquet, JSONL, CSV or text; if unset: the embedded corpus"""
     column: str = "text"
-    """the corpus' text column"""
+    """text column of the corpus"""
     task_root: str = ""
-    """folder of named tasks, each with train, dev and test files; the default is the Hugging Face hub"""
+    """folder with one subfolder per task (train, dev and test files); if unset: the Hugging Face hub"""
     text: str = ""
-    """the tasks' column of texts; the default is text, or one whose name says it"""
+    """text column of the task files; if unset: text, or found by name"""
     label: str = ""
-    """their column of labels, likewise"""
+    """label column of the task files; if unset: label, or found by name"""
     pair: str = ""
-    """their column of second texts, for tasks of pairs; the default is text_pair if there is one"""
+    """column of the second text, for sentence-pair tasks; if unset: text_pair if it exists"""
     metric: str = ""
-    """what scores are, instead of the task's own (macro_f1 for a task of yours); pearson_spearman makes a regression"""
+    """metric to report; if unset: the task's own, macro_f1 for your own tasks; pearson_spearman means regression"""
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise ValueError("--tasks: name at least one")
+            raise ValueError("--tasks: give at least one task")
         if twice := [task for task, count in Counter(self.tasks).items() if count > 1]:
-            raise ValueError(f"--tasks {' '.join(self.tasks)}: {twice[0]} is there twice; name it once")
+            raise ValueError(f"--tasks {' '.join(self.tasks)}: {twice[0]} is given twice; give it once")
         if self.metric and EMBEDDED in self.tasks and not self.task_root:
-            raise ValueError(f"--metric {self.metric}: the embedded task has accuracy; name a task of yours")
+            raise ValueError(f"--metric {self.metric}: is for --tasks of your own; the embedded task has accuracy")
         if self.column != "text" and not self.corpus:
-            raise ValueError(f"--column {self.column}: is a column of --corpus; give that too")
+            raise ValueError(f"--column {self.column}: names a column of --corpus; give --corpus too")
         if self.columns != Columns() and EMBEDDED in self.tasks and not self.task_root:
-            raise ValueError(f"--tasks {EMBEDDED}: is embedded and has no columns to name; name a task of yours")
+            raise ValueError(f"--tasks {EMBEDDED}: has fixed columns; drop --text, --label and --pair")
         tasks = [
             storage.absolute(task) if ("/" in task or is_table(task)) and not self.task_root else task
             for task in self.tasks
@@ -80,7 +80,7 @@ class Data:
 
     @property
     def columns(self) -> Columns:
-        """The tasks' columns that are named."""
+        """The columns given on the command line."""
         return Columns(text=self.text, label=self.label, text_pair=self.pair)
 
 
@@ -89,17 +89,19 @@ class Corpora:
     """Several general corpora, for experiments that compare them."""
 
     corpora: Annotated[list[str], tyro.conf.arg(metavar="NAME=LOCATION ...")] = field(default_factory=list)
-    """corpora by names of your own, instead of --corpus"""
+    """several named corpora, instead of --corpus"""
     corpora_column: str = "text"
-    """their text column"""
+    """text column of these corpora"""
 
     def opened(self, place: "Folders") -> dict[str, Corpus]:
-        """Open each by its name; ValueError for one that is not NAME=LOCATION."""
+        """Open the corpora, by name; ValueError for an entry that is not NAME=LOCATION."""
         found: dict[str, Corpus] = {}
         for pair in self.corpora:
             name, equals, location = pair.partition("=")
             if not (name and equals and location) or name in found:
-                raise ValueError(f"--corpora {pair!r}: give NAME=LOCATION, each name once, such as web=s3://bucket/web")
+                raise ValueError(
+                    f"--corpora {pair!r}: must be NAME=LOCATION with each name once, such as web=s3://bucket/web"
+                )
             uri, digests = storage.absolute(location), storage.join(place.root, "corpora.json")
             found[name] = open_corpus(uri, column=self.corpora_column, digests=digests)
         return found
@@ -112,7 +114,7 @@ class OneTask(Data):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.tasks) > 1:
-            raise ValueError(f"--tasks {' '.join(self.tasks)}: name one; main_table.py trains several")
+            raise ValueError(f"--tasks {' '.join(self.tasks)}: must be one task; main_table.py takes several")
 
     @property
     def task(self) -> str:
@@ -125,13 +127,13 @@ class Folders:
     """Where results go."""
 
     root: str = ".tlm"
-    """where results lie: a folder, or s3://..., gs://... on a cluster"""
+    """folder for results and intermediate stages: local, or s3://... or gs://... on a cluster"""
     out: str = "results"
-    """where tables and figures go"""
+    """folder for tables and figures"""
     shared_root: bool = False
-    """the root is a local path, but one folder on every node (NFS)"""
+    """the local --root is a folder shared by all nodes (such as NFS)"""
     log_json: str = ""
-    """file that gets a line of JSON for each event, - for stderr"""
+    """file to append one JSON line per event to; - for stderr"""
 
     def __post_init__(self) -> None:
         settle(self, storage.absolute, "root", "out")
@@ -139,22 +141,22 @@ class Folders:
 
 @dataclass(frozen=True, kw_only=True)
 class Place(Folders):
-    """Where results go, and who follows."""
+    """Where results go, and where they are tracked."""
 
     tracking_uri: str = ""
-    """MLflow server or store; the default is MLFLOW_TRACKING_URI, else sqlite:///mlflow.db"""
+    """MLflow server or store; if unset: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """What the data stages run on."""
+    """What retrieval and the other data stages run on."""
 
     workers: int = 0
-    """CPU workers that retrieve; 0 for one per CPU of the cluster"""
+    """number of CPU workers for retrieval (0: one per CPU of the cluster)"""
     shards: int = 0
-    """parts that the corpus is searched in; 0 chooses"""
+    """number of corpus shards (0: automatic)"""
     autoscaling: bool = False
-    """the cluster adds nodes on demand: wait for them instead of refusing"""
+    """the cluster adds nodes on demand: wait for missing resources instead of stopping with an error"""
 
     def execution(self, place: Folders) -> Execution:
         """Return how stages are made, as far as it is known without a cluster."""
@@ -169,20 +171,20 @@ class Workers:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Workers):
-    """What it runs on; none of this changes a result beyond rounding."""
+    """What stages and trainings run on; none of this changes a result beyond rounding."""
 
     train_workers: int = 1
-    """workers of one training"""
+    """number of workers per training"""
     train_resources: list[str] = field(default_factory=lambda: ["CPU=1"])
-    """Ray resources of one training worker: CPU=1, or CPU=4 GPU=1"""
+    """Ray resources per training worker, such as CPU=1, or CPU=4 GPU=1"""
     micro_rows: int = 0
-    """rows that a training worker computes at once, which bounds its memory; 0 for all of a step"""
+    """rows that a worker processes at once, to limit memory (0: all rows of a step)"""
     packed: bool = False
-    """lay a worker's rows one after another instead of padding them"""
+    """pack rows into one sequence instead of padding them"""
     sharded: bool = False
-    """share weights and optimizer state out over a training's workers, for models that one GPU cannot hold (FSDP2)"""
+    """shard weights and optimizer state over a training's workers (FSDP2), for models too large for one GPU"""
     side_by_side: int = 0
-    """trainings at once; 0 for as many as the cluster has room for"""
+    """number of trainings to run in parallel (0: as many as fit on the cluster)"""
 
     def execution(self, place: Folders) -> Execution:
         """Return how stages are made, as far as it is known without a cluster."""
@@ -197,7 +199,7 @@ class Cluster(Workers):
 
 
 def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | None = None) -> Flow:
-    """Open the log and the corpora, which finds what is wrong with them, and return the flow that makes stages."""
+    """Open the event log and the corpora, which validates them, and return the `Flow` that makes stages."""
     events.write_to(place.log_json)
     named = corpora.opened(place) if corpora else {}
     corpus = None
@@ -205,11 +207,11 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
         digests = storage.join(place.root, "corpora.json")
         corpus = united([open_corpus(uri, column=data.column, digests=digests) for uri in data.corpus])
     elif not named and (data.task_root or data.tasks != [EMBEDDED]):
-        console.print("corpus: the docstrings of installed packages; text of your tasks' own kind (--corpus) is better")
+        console.print("corpus: the docstrings of installed packages; text like your tasks' (--corpus) works better")
     for each in (corpus, *named.values()):
         if each and each.left_out:
             name, about = escape(storage.shown(each.uri)), escape(", ".join(each.left_out))
-            console.print(f"corpus {name}: without {about}, which are about it")
+            console.print(f"corpus {name}: ignoring {about} (about the corpus)")
     return Flow(
         execution=workers.execution(place),
         corpus=corpus,
@@ -221,7 +223,7 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
 
 
 def _amounts(resources: list[str]) -> dict[str, float]:
-    """Read NAME=AMOUNT pairs; ValueError names the one that is not."""
+    """Parse NAME=AMOUNT pairs; ValueError names an invalid one."""
     amounts: dict[str, float] = {}
     for pair in resources:
         name, _, text = pair.partition("=")
@@ -230,12 +232,12 @@ def _amounts(resources: list[str]) -> dict[str, float]:
         except ValueError:
             amount = math.nan
         if not name or not 0 <= amount < math.inf:
-            raise ValueError(f"--train-resources {pair!r}: give NAME=AMOUNT, such as CPU=4 GPU=1")
+            raise ValueError(f"--train-resources {pair!r}: must be NAME=AMOUNT, such as CPU=4 GPU=1")
         if name.upper() in ("CPU", "GPU") and name != name.upper():
-            raise ValueError(f"--train-resources {pair!r}: Ray writes it {name.upper()}; give {name.upper()}={text}")
+            raise ValueError(f"--train-resources {pair!r}: Ray spells it {name.upper()}; give {name.upper()}={text}")
         if name in amounts:
-            raise ValueError(f"--train-resources {' '.join(resources)}: {name} is there twice; give it once")
+            raise ValueError(f"--train-resources {' '.join(resources)}: {name} is given twice; give it once")
         amounts[name] = amount
     if not any(amounts.values()):
-        raise ValueError(f"--train-resources {' '.join(resources)}: a worker needs some of it; give CPU=1")
+        raise ValueError(f"--train-resources {' '.join(resources)}: a worker needs more than 0; give CPU=1")
     return amounts

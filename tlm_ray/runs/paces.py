@@ -1,4 +1,4 @@
-"""The pace of trainings on the hardware at hand: measured once, then kept under the root."""
+"""Measure the pace of trainings on this hardware once, and cache it under the root."""
 
 import os
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.training.calibration import Load, seconds_a_step
 from tlm_ray.training.settings import Compute, StageOne, StageSettings
 
-PACES = "paces.json"  # under the root, so that a budget of minutes is the same recipe again
+PACES = "paces.json"  # under the root, so that a budget in minutes gives the same recipe again
 CPU_SHARE = "/sys/fs/cgroup/cpu.max"  # "max 100000", or microseconds of each period of as many
-PREDICTED = 0.12  # of the time that learning of a token takes, to predict its row's label
+PREDICTED = 0.12  # time to predict per token, as a share of the time to train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paces:
-    """Seconds of trainings on what they run on."""
+    """Seconds of trainings on given hardware."""
 
     execution: Execution
-    """what trainings run on"""
+    """hardware of trainings"""
     measures: bool = True
-    """measure what was not measured before, which takes some seconds each"""
+    """whether to measure unknown paces, which takes some seconds each"""
 
     @property
     def side_by_side(self) -> int:
-        """Trainings at once: as many as asked for, or as this machine has CPUs for if no cluster is named."""
+        """The number of parallel trainings: as requested, or as many as this machine's CPUs allow without a cluster."""
         compute = self.execution.compute
         if self.execution.side_by_side or compute.gpu or os.environ.get("RAY_ADDRESS"):
             return self.execution.side_by_side or 1
@@ -38,7 +38,7 @@ class Paces:
 
     @property
     def can_measure(self) -> bool:
-        """Whether this process has the hardware that trainings run on."""
+        """Whether this process has the hardware of the trainings."""
         if not self.execution.compute.gpu:
             return True
         import torch
@@ -46,12 +46,12 @@ class Paces:
         return torch.cuda.is_available()
 
     def knows(self, recipe: Recipe, settings: StageSettings, sizes: Sizes) -> bool:
-        """Say whether the pace of a stage of training is known, or can be measured."""
+        """Return whether the pace of a training stage is known or can be measured."""
         known = self._name(load_of(recipe, settings, sizes, self.execution)) in self._known()
         return known or (self.measures and self.can_measure)
 
     def seconds(self, recipe: Recipe, settings: StageSettings, sizes: Sizes, steps: int) -> float:
-        """Return the seconds of a stage of training, its evaluations among them."""
+        """Return the seconds of a training stage, including evaluations."""
         load = load_of(recipe, settings, sizes, self.execution)
         pace, schedule = self.a_step(load), settings.schedule
         rows = 0.0 if load.settings.losses.keys() == {"general"} else sizes.dev_rows
@@ -59,11 +59,11 @@ class Paces:
         return start_seconds(self.execution.compute) + pace * (steps + PREDICTED * scored)
 
     def a_step(self, load: Load) -> float:
-        """Return the seconds of a step; measuring them where they are not known takes some seconds, which is said."""
+        """Return the seconds per step; an unknown pace is measured, with a printed line."""
         known, name = self._known(), self._name(load)
         if name not in known:
             stage = "stage one" if isinstance(load.settings, StageOne) else "stage two"
-            console.print(f"measuring the pace of {stage}, {self.side_by_side} side by side", style="dim")
+            console.print(f"measuring the pace of {stage}, {self.side_by_side} in parallel", style="dim")
             known[name] = self._measured(load)
             storage.write_record(self._uri, known)
         return known[name]
@@ -93,21 +93,21 @@ class Paces:
         except OSError as error:
             source = getattr(start, "source", type(start).__name__)
             raise ValueError(
-                f"encoder {source!r}: cannot be opened ({str(error).splitlines()[0]}); give the name of one on the "
+                f"encoder {source!r}: cannot be opened ({str(error).splitlines()[0]}); give a name on the "
                 "Hugging Face hub, or a local folder"
             ) from error
 
 
 def start_seconds(compute: Compute) -> float:
-    """Return the seconds that a stage of training takes beside its steps, where as many run as there are cores.
+    """Return the seconds of a training stage besides its steps, with one training per core.
 
-    One worker on a CPU finds a process that has trained before; others start theirs.
+    One worker on a CPU reuses a warm process; others start new ones.
     """
     return 0.5 if compute.workers == 1 and not compute.gpu else 15.0
 
 
 def load_of(recipe: Recipe, settings: StageSettings, sizes: Sizes, execution: Execution) -> Load:
-    """Return what a stage of training computes."""
+    """Return the load of a training stage."""
     return Load(
         settings=settings,
         lengths={"general": sizes.general_tokens, "task": sizes.task_tokens},
@@ -119,7 +119,7 @@ def load_of(recipe: Recipe, settings: StageSettings, sizes: Sizes, execution: Ex
 
 
 def trainings_of(recipe: Recipe, stages: Stages, seed: int) -> Iterator[tuple[Recipe, Stage, StageSettings]]:
-    """Yield what trains of a training, each with its recipe and settings, what it comes after first."""
+    """Yield the training stages of a training with recipe and settings, predecessors first."""
     if recipe.after is not None and stages.before is not None:
         yield from trainings_of(recipe.after, stages.before, seed)
     if stages.stage_one is not None:
@@ -129,7 +129,7 @@ def trainings_of(recipe: Recipe, stages: Stages, seed: int) -> Iterator[tuple[Re
 
 
 def machine_cpus() -> int:
-    """Return the CPUs that this process may use: those it is let run on, or fewer where a container's share is less."""
+    """Return the number of CPUs that this process may use, by its affinity and its container's limit."""
     allowed = len(os.sched_getaffinity(0))
     share = storage.read_bytes(CPU_SHARE).split() if storage.exists(CPU_SHARE) else [b"max"]
     return allowed if share[0] == b"max" else max(1, min(allowed, int(share[0]) // int(share[1])))

@@ -1,4 +1,4 @@
-"""What a run would do: each stage found or to make, who needs it and what it costs, before anything is spent."""
+"""Plan a run before it starts: each stage (cached or to run), the trainings that need it, and its cost."""
 
 import heapq
 import statistics
@@ -17,18 +17,18 @@ from tlm_ray.runs.execution import Execution
 from tlm_ray.runs.stages import RECORD, Stage, found, unique
 from tlm_ray.training.settings import Compute
 
-# FLOPs per second by the paper's counting of one worker, where no training was recorded under the root yet. Measured on
+# FLOPs per second of one worker, as the paper counts, if no training is recorded under the root. Measured on
 # one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
 CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 6e10, 3e14
 LANES = ("data", "train")
 NOTHING_KNOWN: Mapping[str, float] = MappingProxyType({})
-MOST_NAMES = 2  # named in a line of a plan
-MOST_READ = 50  # records of trainings, to tell their speed
+MOST_NAMES = 2  # maximum number of names in a line of a plan
+MOST_READ = 50  # records of trainings to read, to estimate their speed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """One training of a plan: its last stage, and the row, task and seed that it is of."""
+    """One training of a plan: its last stage, row, task and seed."""
 
     row: str
     """the table's row"""
@@ -45,13 +45,13 @@ class Line:
     """One stage of a plan."""
 
     stage: Stage
-    """what is found or to make"""
+    """the stage"""
     needed_by: str
-    """the rows, tasks and seeds that need it, in words"""
+    """rows, tasks and seeds that need it, in words"""
     found: bool
-    """whether it need not be made"""
+    """whether it is cached"""
     seconds: float | None
-    """estimated; 0 if found, None if it cannot be known"""
+    """estimated seconds; 0 if cached, None if unknown"""
 
 
 def plan_lines(
@@ -59,8 +59,8 @@ def plan_lines(
 ) -> list[Line]:
     """List all stages, inputs first.
 
-    compute: what one training runs on. seconds: of stages, by fingerprint, where they are known better than from
-    the records under `root`, or the stages' own costs.
+    compute: resources of one training. seconds: of stages, by fingerprint, if better known than from the records under
+    `root` or the stages' own costs.
     """
     stages = [one.stage for one in wanted]
     there = found(stages, root)
@@ -79,7 +79,7 @@ def plan_lines(
 
 
 def _users(wanted: Sequence[Wanted]) -> dict[str, list[Wanted]]:
-    """Return the trainings that need a stage, by the stage's fingerprint."""
+    """Return the trainings that need each stage, by fingerprint."""
     users: dict[str, list[Wanted]] = {}
     for one in wanted:
         for fingerprint in {stage.fingerprint for stage in one.stage.upstream()}:
@@ -88,7 +88,7 @@ def _users(wanted: Sequence[Wanted]) -> dict[str, list[Wanted]]:
 
 
 def _in_words(users: Sequence[Wanted], wanted: Sequence[Wanted]) -> str:
-    """Name rows, tasks and seeds, or count them where they are many, leaving out what all trainings have in common."""
+    """Name rows, tasks and seeds, or count them if they are many; omit those that all trainings share."""
     words = []
     for name, prefix in (("row", ""), ("task", ""), ("seed", "seed ")):
         own, known = (list(dict.fromkeys(str(getattr(one, name)) for one in some)) for some in (users, wanted))
@@ -99,21 +99,21 @@ def _in_words(users: Sequence[Wanted], wanted: Sequence[Wanted]) -> str:
 
 
 def _estimate(stage: Stage, root: str, compute: Compute) -> float | None:
-    """Return seconds: of a training by its FLOPs, of other stages as they say themselves."""
+    """Return the seconds of a training, from its FLOPs, or of another stage, from its own estimate."""
     flops = stage.cost.get("flops")
-    if flops is None:  # or a training whose encoder was not opened yet
+    if flops is None:  # or a training whose encoder is not opened yet
         return stage.cost.get("seconds")
     return flops / training_rate(stage.name, root, compute)
 
 
 def training_rate(name: str, root: str, compute: Compute) -> float:
-    """Return the FLOPs per second, as the paper counts them, at which a stage trains: as recorded under the root."""
+    """Return the FLOPs per second of a training stage, as the paper counts them, from the records under the root."""
     usual = GPU_FLOPS_PER_S if compute.gpu else CPU_FLOPS_PER_S
     return _measured(name, root, compute) or usual * compute.workers
 
 
 def _measured(name: str, root: str, compute: Compute) -> float | None:
-    """Return the median FLOPs per second of trainings on the same that are recorded under the root, None if none is."""
+    """Return the median FLOPs per second of recorded trainings on the same resources; None if there are none."""
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return None
@@ -136,8 +136,8 @@ def show(
 ) -> None:
     """Print the plan of making trainings, and its totals.
 
-    seconds: of stages, see `plan_lines`. at_once: trainings side by side, 0 for what the
-    execution says. price: of an hour of a GPU, or a CPU.
+    seconds: of stages, see `plan_lines`. at_once: parallel trainings, 0 for the execution's own number. price: per GPU
+    hour, or CPU hour.
     """
     compute = execution.compute
     lines = plan_lines(wanted, execution.root, compute=compute, seconds=seconds)
@@ -147,9 +147,9 @@ def show(
 
 
 def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float:
-    """Return how long the stages to make take: data stages one by one, trainings side by side, each after its inputs.
+    """Return the wall time of the stages to run: data stages one by one, trainings in parallel, each after its inputs.
 
-    overlap: trainings may run beside data stages. What is ready first begins first, in the order of the lines: `make`.
+    overlap: whether trainings may run beside data stages. Ready stages start in the order of the lines, as in `make`.
     """
     places = {line.stage.fingerprint: place for place, line in enumerate(lines)}
     missing = [{s.fingerprint for s in line.stage.inputs.values()} & places.keys() for line in lines]
@@ -190,15 +190,15 @@ def _table(lines: Sequence[Line]) -> Table:
         cost = line.stage.cost
         tokens = f"{cost['tokens']:.2e}" if "tokens" in cost else ""
         flops = human(cost["flops"]) if "flops" in cost else ""
-        state = "[green]found[/]" if line.found else "[yellow]to make[/]"
-        seconds = "" if line.found else "not known" if line.seconds is None else _clock(line.seconds)
+        state = "[green]cached[/]" if line.found else "[yellow]to run[/]"
+        seconds = "" if line.found else "unknown" if line.seconds is None else _clock(line.seconds)
         who = Text(line.needed_by)  # no markup: a task may be called [red]
         table.add_row(line.stage.name, line.stage.fingerprint[:8], state, who, tokens, flops, seconds)
     return table
 
 
 def _totals(lines: Sequence[Line], execution: Execution, at_once: int, price: float | None) -> list[str]:
-    """Say what all stages that are to make cost, and what these sums leave out."""
+    """Return lines with the total cost of the stages to run, and what these sums omit."""
     todo = [line for line in lines if not line.found]
     data, trainings = (sum(line.seconds or 0.0 for line in todo if line.stage.lane == lane) for lane in LANES)
     tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
@@ -206,19 +206,19 @@ def _totals(lines: Sequence[Line], execution: Execution, at_once: int, price: fl
     kind = "GPU" if compute.gpu else "CPU"
     hours = worker_hours(trainings, compute)
     words = [
-        f"{len(lines) - len(todo)} of {len(lines)} stages found, {len(todo)} to make: {tokens:.2e} tokens, "
+        f"{len(lines) - len(todo)} of {len(lines)} stages cached, {len(todo)} to run: {tokens:.2e} tokens, "
         f"{human(flops)} FLOPs (6 x tokens x parameters)",
         f"about {_clock(wall_seconds(lines, at_once=at_once, overlap=compute.apart))} with {at_once} "
         f"training{'s' * (at_once > 1)} at a time"
         f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(data)} of data stages and "
-        f"{hours:.2f} {kind} hours of training{'' if price is None else f', {hours * price:.2f} at {price:g} an hour'}",
+        f"{hours:.2f} {kind} hours of training{'' if price is None else f', cost {hours * price:.2f}'}",
     ]
     unknown = sum(line.seconds is None for line in todo)
-    return words + ([f"not in these sums: {unknown} stages whose time is not known"] if unknown else [])
+    return words + ([f"not included: {unknown} stages of unknown duration"] if unknown else [])
 
 
 def worker_hours(seconds: float, compute: Compute) -> float:
-    """Return the GPU hours, CPU hours without GPUs, that seconds of training take."""
+    """Return the GPU hours (CPU hours without GPUs) of some seconds of training."""
     return seconds / 3600 * compute.workers * compute.resources.get("GPU" if compute.gpu else "CPU", 1)
 
 

@@ -1,4 +1,4 @@
-"""The precision "auto": bf16 where it is multiplied fast, else fp32, which is exact and elsewhere faster."""
+"""Resolve the precision "auto": bf16 if the hardware is fast at it, else fp32, which is then faster and more exact."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from tlm_ray import storage
 from tlm_ray.console import console
 
 CPU_FLAGS = ("avx512_bf16", "amx_bf16")
-# oneDNN, which makes the products, can be kept from instructions that a processor has; from these on it has bf16's.
+# oneDNN can be limited to older instructions; these limits still include those for bf16.
 ONEDNN_BF16 = (
     *("", "DEFAULT", "ALL"),
     *("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"),
@@ -18,9 +18,9 @@ ONEDNN_BF16 = (
 
 @cache
 def fastest_precision(*, gpu: bool) -> str:
-    """Return what trainings multiply in, fp32 or bf16, and print it with the reason, once.
+    """Return the precision of "auto", fp32 or bf16, and print it with the reason, once.
 
-    gpu: whether they run on GPUs; else the processor of this process decides, the driver's.
+    gpu: whether trainings run on GPUs; else the driver's processor decides.
     """
     flag = next(iter(bf16_flags()), "")
     found = "bf16" if gpu or flag else "fp32"
@@ -31,7 +31,7 @@ def fastest_precision(*, gpu: bool) -> str:
 
 
 def bf16_flags(cpuinfo: str = "/proc/cpuinfo") -> list[str]:
-    """List the instructions for bf16 products that this machine has and oneDNN may use."""
+    """List this machine's instructions for bf16 products that oneDNN may use."""
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() not in ONEDNN_BF16 or platform.machine() != "x86_64":
         return []
     lines = storage.read_bytes(cpuinfo).decode().splitlines() if storage.exists(cpuinfo) else []

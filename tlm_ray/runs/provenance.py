@@ -1,4 +1,4 @@
-"""Where and how a report was made: the command, the code's commit, versions, hardware."""
+"""Collect the provenance of a report: command, commit, versions, hardware."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ CPUINFO = "/proc/cpuinfo"
 
 
 def describe_run(root: str) -> Provenance:
-    """Return where and how this process makes a report of results under a root."""
+    """Return the provenance of a report that this process makes of results under a root."""
     return Provenance(
         command=shown_command(sys.argv),
         when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -34,7 +34,7 @@ def describe_run(root: str) -> Provenance:
 
 
 def shown_command(arguments: Sequence[str]) -> str:
-    """Return a command line without what may be secret: credentials in URIs, and values of flags named after some."""
+    """Return a command line without secrets: credentials in URIs, and values of flags with names like passwords."""
     kept: list[str] = []
     is_after_secret = False
     for argument in arguments:
@@ -50,7 +50,7 @@ def shown_command(arguments: Sequence[str]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that decide results, of those that are installed."""
+    """Return the versions of the installed packages that affect results."""
     found = {}
     for name in PACKAGES:
         try:
@@ -61,23 +61,23 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the git commit of the working folder, and whether files differ from it; "" outside of a checkout."""
+    """Return the git commit of the working folder, and whether files differ from it; "" outside a checkout."""
     head = git("rev-parse", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no")
     return f"{head[:12]}{' and changes since' if changed else ''}" if head else ""
 
 
 def git(*arguments: str) -> str:
-    """Return what git says of the working folder, "" outside of a checkout."""
+    """Return git's output in the working folder; "" outside a checkout."""
     try:
         found = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):  # no git, or no checkout
+    except (OSError, subprocess.SubprocessError):  # git is missing, or this is no checkout
         return ""
     return found.stdout.strip()
 
 
 def hardware() -> dict[str, str]:
-    """Return the driver's processor and what the cluster has, where this process is connected to one."""
+    """Return the driver's processor and the cluster's resources, if connected to one."""
     driver = {"processor": f"{processor()}, {os.cpu_count()} CPUs"}
     if not ray.is_initialized():
         return driver
@@ -91,7 +91,7 @@ def hardware() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the processor's name, as Linux gives it, else its architecture."""
+    """Return the processor's name on Linux, else its architecture."""
     lines = storage.read_bytes(CPUINFO).decode().splitlines() if storage.exists(CPUINFO) else []
     named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return named or platform.processor() or platform.machine()

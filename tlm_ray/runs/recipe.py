@@ -1,6 +1,6 @@
-"""A recipe: every number that decides what a training learns.
+"""A recipe: every setting that decides the result of a training.
 
-A recipe is what identifies a result. What only says how to run it (workers, shards, GPUs, where results lie) is in
+A recipe identifies a result. Settings of how to run it (workers, shards, GPUs, folders) are in
 `tlm_ray.runs.execution`.
 """
 
@@ -25,54 +25,54 @@ class Recipe:
     """One way to train TLM on a task."""
 
     scale: str
-    """name of the recipe that this one was made from"""
+    """name of the recipe that this one derives from"""
     start: Start
-    """what training begins with: Scratch(geometry), Architecture(source) or Pretrained(source)"""
+    """initial model: Scratch(geometry), Architecture(source) or Pretrained(source)"""
     vocabulary: int
-    """entries of a trained tokenizer"""
+    """vocabulary size of a trained tokenizer"""
     stage_one: Schedule | None
-    """None leaves stage one out"""
+    """None skips stage one"""
     stage_two: Schedule
     after: "Recipe | None" = None
-    """another recipe, with whose stage one's model and tokenizer this one begins, as adaptive pretraining does"""
+    """start from the stage-one model and tokenizer of this other recipe, as adaptive pretraining does"""
     one_stage: bool = False
-    """stage two is left out: stage one's own task head is the result (table 7)"""
+    """skip stage two: stage one's task head is the result (table 7)"""
     k: int
-    """passages kept per query; 0: task data only"""
+    """passages used per query; 0: task data only"""
     rho1: int | None
     """general batches per task batch; None for no task batches at all (external data only, table 5)"""
     rho2: float
     """weight of the text objectives in a task batch"""
     method: Method = Bm25()  # noqa: RUF009 - frozen
-    """how passages are chosen: one of tlm_ray.retrieval.methods, by name or with its settings, or your own"""
+    """retrieval method: one of tlm_ray.retrieval.methods, by name or with settings, or your own"""
     corpus: str = ""
-    """one of the flow's `corpora` by its name, "" for its `corpus`"""
+    """name of one of the flow's `corpora`; "" for its `corpus`"""
     corpus_share: float = 1.0
-    """share of the corpus' documents, drawn by their text, that is there to be retrieved: a smaller corpus (table 3)"""
+    """share of the corpus' documents to retrieve from, sampled by a hash of their text (table 3)"""
     depth: int = 0
-    """passages retrieved per query, k at least: one retrieval serves every smaller k; 0 for k"""
+    """passages retrieved per query, at least k, so one retrieval serves every smaller k; 0 means k"""
     weighting: str = "released"
-    """of a task batch's losses: see tlm_ray.training.objectives.losses"""
+    """weighting of a task batch's losses: see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = (Mlm(),)
-    """what stage one learns of text, beside the labels; the first one's model is what stage two begins with"""
+    """what stage one learns from text, beside the labels; stage two starts from the first one's model"""
     labels: Labels = Labels()  # noqa: RUF009 - frozen
     """how stage two learns the task"""
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
     counts: Counts | None = None
-    """how token embeddings and output bias begin with counts of the text; None for random ones"""
+    """initialise token embeddings and output bias from token counts; None: random"""
     tokenizer: str = "trained"
-    """"trained", a WordPiece of `vocabulary` entries from the selected and task text, or a hub name or local folder"""
+    """"trained" (WordPiece of `vocabulary` entries on selected and task text), or a hub name or local folder"""
     vocabulary_text: str = field(default="depth", metadata=LATER)
-    """selected text that a tokenizer is trained on: "depth", of all ranks, so that smaller k share a tokenizer; or "k",
-    of the ranks below k, as for a user who retrieves no more"""
+    """ranks of selected text that train the tokenizer: "depth" (all ranks; every smaller k shares it) or "k" (only ranks
+    below k)"""
     passage_tokens: int = 128
-    """word pieces of a passage"""
+    """word pieces per passage"""
     block_tokens: int = 128
-    """tokens of a general block"""
+    """tokens per general block"""
     task_tokens: int = 128
-    """tokens of a task example"""
+    """tokens per task example"""
     precision: str = "fp32"
-    """of matrix products: fp32, bf16, or auto, bf16 where the hardware multiplies it fast"""
+    """precision of matrix products: fp32, bf16, or auto (bf16 if the hardware is fast at it)"""
 
     def __post_init__(self) -> None:
         if not self.depth:
@@ -84,7 +84,7 @@ class Recipe:
                 raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         if not 0 <= self.k <= self.depth:
             raise ValueError(
-                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved a query; "
+                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved per query; "
                 "lower k or raise --depth"
             )
         if self.rho1 is not None and (isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0):
@@ -92,13 +92,13 @@ class Recipe:
                 f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
             )
         if not 0 < self.corpus_share <= 1:
-            raise ValueError(f"corpus_share {self.corpus_share!r}: a share of the documents, above 0 and at most 1")
+            raise ValueError(f"corpus_share {self.corpus_share!r}: must be above 0 and at most 1, a share of documents")
         if not self.rho2 >= 0:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         if self.stage_one is None and not self.begins_trained:
-            raise ValueError("stage_one None: give start, the Pretrained encoder that stage two begins with, or after")
+            raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
         if self.after is not None and (self.after.stage_one is None or self.counts is not None):
-            raise ValueError("after: a recipe with a stage one, whose embeddings stay as they are; give counts=None")
+            raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
@@ -107,7 +107,7 @@ class Recipe:
                 "counts=None"
             )
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
-            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a name of its own")
+            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
         if self.rho1 is None and self.k == 0:
             raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
@@ -121,25 +121,25 @@ class Recipe:
 
     @property
     def begins_trained(self) -> bool:
-        """Whether training begins with weights that were trained before."""
+        """Whether training starts from trained weights."""
         return self.after is not None or isinstance(self.start, Pretrained)
 
     @property
     def uses_general(self) -> bool:
-        """Whether general text is an input at all: without it, neither corpus nor retrieval matters."""
+        """Whether general text is an input; without it, corpus and retrieval have no effect."""
         return self.k > 0 and self.rho1 != 0 and self.stage_one is not None
 
     def settled(self, *, gpu: bool) -> "Recipe":
-        """Return the recipe with a precision that names a result: "auto" is settled for GPUs, or for this processor."""
+        """Return the recipe with "auto" precision resolved, for GPUs or for this processor."""
         return replace(self, precision=fastest_precision(gpu=gpu)) if self.precision == "auto" else self
 
     def settings_one(self, seed: int) -> StageOne:
         """Return the settings of stage one.
 
-        Without general text k and rho1 fall away, and with them the method: such recipes are one training.
+        Without general text, k, rho1 and the method have no effect and are not part of the fingerprint.
         """
         if self.stage_one is None:
-            raise ValueError("stage_one None: this recipe begins with stage two")
+            raise ValueError("stage_one None: this recipe has no stage one")
         return StageOne(
             start=self.start,
             schedule=self.stage_one,
@@ -154,7 +154,7 @@ class Recipe:
         )
 
     def settings_two(self, seed: int, start: Start) -> StageTwo:
-        """Return the settings of stage two, which begins with stage one's model or a pretrained encoder."""
+        """Return the settings of stage two, which starts from stage one's model or a pretrained encoder."""
         return StageTwo(
             start=start,
             schedule=self.stage_two,

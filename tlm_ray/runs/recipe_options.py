@@ -1,4 +1,4 @@
-"""The command line in groups of flags: which recipe, what it changes, and what it may cost. For experiments alone."""
+"""Command-line options of experiments: the recipe, changes to it, and its budget."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -26,8 +26,7 @@ class Scale:
     """Which recipe."""
 
     scale: str = ""
-    """tiny, mini or midi (CPUs: embedded data, real text, more of it), small, medium or large (the paper's); the
-    default is tiny for the embedded task, mini for others"""
+    """tiny, mini or midi (for CPUs), small, medium or large (the paper's); if unset: mini, or tiny for the embedded task"""
 
     def at(self, task: str, flow: Flow) -> str:
         """Return the scale of a task's recipe."""
@@ -40,26 +39,26 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes(Scale):
-    """Which recipe, and what is trained otherwise."""
+    """Which recipe, and which of its settings are changed."""
 
     precision: str = ""
-    """fp32, bf16, or auto (bf16 where the hardware multiplies it fast), instead of the recipe's"""
+    """fp32, bf16, or auto (bf16 if the hardware is fast at it); if unset: the recipe's"""
     architecture: str = ""
-    """hub name or local folder of the encoder to build from random weights, instead of the recipe's geometry"""
+    """hub name or local folder of an encoder whose architecture is trained from scratch; if unset: the recipe's"""
     steps: int | None = None
-    """steps of stage one, instead of the recipe's"""
+    """training steps of stage one; if unset: the recipe's"""
     steps_two: int | None = None
-    """steps of stage two, instead of the recipe's"""
+    """training steps of stage two; if unset: the recipe's"""
 
     def __post_init__(self) -> None:
         settle(self, storage.absolute_if_there, "architecture")
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
-        """Return a task's recipe at the scale, changed."""
+        """Return a task's recipe at the scale, with these changes."""
         recipe = super().recipe(task, flow)
         start = Architecture(self.architecture) if self.architecture else None
-        if start is not None and recipe.counts is not None:  # its width is known when it is opened
-            _print_once(f"--architecture {self.architecture}: begins with random embeddings, not with counts")
+        if start is not None and recipe.counts is not None:  # the width is unknown before the encoder is opened
+            _print_once(f"--architecture {self.architecture}: embeddings start random instead of from token counts")
             recipe = replace(recipe, counts=None)
         asked: dict[str, Any] = {"precision": self.precision, "start": start}
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
@@ -72,13 +71,13 @@ class Passages:
     """How many passages per query."""
 
     k: int | None = None
-    """passages kept per query, instead of the recipe's"""
+    """passages used per query; if unset: the recipe's"""
     depth: int | None = None
-    """passages retrieved per query, instead of the largest k asked for"""
+    """passages retrieved per query, at least k; if unset: the largest k"""
 
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 1:
-            raise ValueError(f"--depth {self.depth}: must be 1 or more, the passages retrieved per query")
+            raise ValueError(f"--depth {self.depth}: must be 1 or more (passages retrieved per query)")
 
     def change(self, recipe: Recipe) -> Recipe:
         """Return a recipe with these numbers of passages."""
@@ -88,20 +87,20 @@ class Passages:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """What stage one's batches are made of."""
+    """The mix of batches in stage one."""
 
     rho1: int | None = None
-    """general batches per task batch, instead of the recipe's"""
+    """general batches per task batch; if unset: the recipe's"""
     external_only: bool = False
-    """no task batches in stage one (table 5)"""
+    """train stage one on general batches only (table 5)"""
     rho2: float | None = None
-    """weight of the MLM loss in task batches, instead of the recipe's"""
+    """weight of the MLM loss in task batches; if unset: the recipe's"""
 
     def __post_init__(self) -> None:
         if self.external_only:
             for name in ("rho1", "rho2"):
                 if (value := getattr(self, name)) is not None:
-                    raise ValueError(f"--{name} {value:g}: --external-only leaves task batches out; give one of them")
+                    raise ValueError(f"--{name} {value:g}: has no effect with --external-only; give one of them")
 
     def change(self, recipe: Recipe) -> Recipe:
         """Return a recipe with this mixture."""
@@ -114,20 +113,21 @@ class Methods:
     """How passages are retrieved."""
 
     methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
-    """retrieval methods by name, such as rake, dense or dsir"""
+    """retrieval methods, such as bm25, random, rake, dense or dsir"""
     given: str = ""
-    """file of texts with ranks, retrieved elsewhere, as one more method; {task} in it stands for the task's name"""
+    """file of texts with ranks, retrieved by another tool, as a further method; {task} is replaced by the task's
+    name"""
     encoder: str = ""
-    """hub name or local folder whose embeddings the method "dense" compares, instead of its default"""
+    """hub name or local folder of the encoder of the retrieval method dense"""
 
     def __post_init__(self) -> None:
         if self.encoder and "dense" not in self.methods:
-            raise ValueError(f"--encoder {self.encoder}: is for the method dense; add it to --methods")
+            raise ValueError(f"--encoder {self.encoder}: is used by the method dense only; add dense to --methods")
         settle(self, storage.absolute_if_there, "encoder")
         settle(self, storage.absolute, "given")
 
     def chosen(self) -> dict[str, Method]:
-        """Return the methods by their names."""
+        """Return the chosen methods by name."""
         found = {name: method_named(name) for name in self.methods}
         found |= {"dense": Dense(encoder=self.encoder)} if self.encoder else {}
         return found | ({Given.name: Given(location=self.given)} if self.given else {})
@@ -135,24 +135,23 @@ class Methods:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What one training may cost; the recipe is cut to it."""
+    """The budget per training; the recipe is shortened to fit."""
 
     tokens: int | None = None
-    """tokens that one training may take over both stages: steps and, if need be, rows per step are cut to it"""
+    """maximum tokens per training, over both stages; reduces steps, then rows per step"""
     minutes: float | None = None
-    """minutes that one training may take, by the estimate of --dry-run: the recipe is cut to it likewise, mini or
-    midi, whichever makes more of them"""
+    """maximum minutes per training, by the estimate of --dry-run; chooses mini or midi and reduces steps"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
-            raise ValueError("--tokens and --minutes: both are a budget; give one of them")
+            raise ValueError("--tokens and --minutes: both set the budget; give one of them")
         for name in ("tokens", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"--{name} {value:g}: must be more than 0")
 
     def at_best_scale(self, changes: Changes, task: str, flow: Flow) -> Changes:
-        """Return the changes at the scale that the minutes are best spent at, and print it where it is another."""
+        """Return the changes at the scale that suits the minutes best; prints the scale if it differs."""
         given = changes.at(task, flow)
         if self.minutes is None or given not in WORTH or changes.architecture:
             return changes
@@ -166,7 +165,7 @@ class Budget:
         return found
 
     def cut(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
-        """Return a recipe within the budget, and print what that changes."""
+        """Return a recipe that fits the budget, and print what changed."""
         tokens = self.tokens if self.minutes is None else self._tokens(self.minutes, recipe, task, flow)
         if tokens is None:
             return recipe
@@ -177,21 +176,21 @@ class Budget:
 
     def _tokens(self, minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
         if recipe_parameters(recipe) is None:
-            raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is not known; give --tokens")
+            raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is unknown; give --tokens instead")
         tokens = _tokens_in(minutes, recipe, task, flow)
         if tokens < least_tokens(recipe):
             whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
             least = (fixed + (whole - fixed) * least_tokens(recipe) / recipe_tokens(recipe)) / 60
             raise ValueError(
-                f"--minutes {minutes:g}: this recipe can be cut to {math.ceil(100 * least) / 100:g} minutes at least "
-                f"({fixed:.0f} s of it start its processes); give that or more, or lower rho1 or the lengths of rows"
+                f"--minutes {minutes:g}: this recipe needs {math.ceil(100 * least) / 100:g} minutes or more "
+                f"({fixed:.0f} s of them start its processes); raise --minutes, or lower rho1 or the row lengths"
             )
         return tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """What every experiment of trainings takes; derive its options from it, with what else it uses."""
+    """Options of every experiment that trains; derive your own options from it."""
 
     data: Data = field(default_factory=Data)
     changes: Changes = field(default_factory=Changes)
@@ -200,22 +199,22 @@ class TrainingOptions:
     place: Place = field(default_factory=Place)
     cluster: Cluster = field(default_factory=Cluster)
     seeds: int = 2
-    """trainings per cell, seeds 0, 1, ..."""
+    """trainings per cell, with seeds 0, 1, ..."""
     log_models: bool = False
-    """put the trained encoders into MLflow too"""
+    """also log the trained encoders to MLflow"""
     dry_run: bool = False
-    """list every stage as found or to make, with its cost, and stop"""
+    """list all stages (cached or to run) with their cost, and stop"""
     price: float | None = None
-    """price of an hour of a GPU, or of a CPU where there is none, for --dry-run"""
+    """price per GPU hour (per CPU hour without GPUs), for --dry-run"""
     why: bool = False
-    """list every stage to make and how it differs from the nearest result, and stop"""
+    """list the stages to run, each with the settings that differ from the nearest cached result, and stop"""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
 
     def recipe(self, task: str, flow: Flow, mixture: Mixture) -> Recipe:
-        """Return a task's recipe with the changes of the command line, within its budget."""
+        """Return a task's recipe with the command line's changes, within the budget."""
         changes = self.budget.at_best_scale(self.changes, task, flow)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
         return self.budget.cut(recipe, task, flow)
@@ -233,23 +232,23 @@ class TrainingOptions:
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
-    """Return a recipe with the values that were given."""
+    """Return a recipe with the given values; None and "" change nothing."""
     return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
 
 
 def _tokens_in(minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
-    """Return the tokens, as the paper counts them, that a recipe trains on in some minutes, by its pace here."""
+    """Return the tokens, by the paper's rule, that a recipe trains on in `minutes` on this hardware."""
     whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
     return int((60 * minutes - fixed) / (whole - fixed) * recipe_tokens(recipe))
 
 
 def _fixed_seconds(recipe: Recipe, flow: Flow) -> float:
-    """Return the seconds of a training's stages that do not grow with its tokens."""
+    """Return the start-up seconds of a training's stages, which do not grow with its tokens."""
     return start_seconds(flow.execution.compute) * ((recipe.stage_one is not None) + (not recipe.one_stage))
 
 
 def _size(task: str, flow: Flow) -> dict[str, int]:
-    """Return the size of a task's training set, on which recipes of ours, and of tasks that the paper lacks, depend."""
+    """Return the size of a task's training set, for recipes that depend on it."""
     if flow.is_embedded(task):
         return {}
     texts = flow.read(task).train_texts
@@ -259,4 +258,4 @@ def _size(task: str, flow: Flow) -> dict[str, int]:
 
 @cache
 def _print_once(line: str) -> None:
-    console.print(line)  # the rows, tasks and trials of an experiment mostly share a schedule
+    console.print(line)  # rows, tasks and trials mostly share a schedule, so each line would repeat

@@ -1,4 +1,4 @@
-"""The experiments under a root and what each needs, noted when they begin: so that one can tell what is of use."""
+"""Register the experiments under a root with the stages they need, so that unused stages can be deleted."""
 
 import sys
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ class Noted:
     """An experiment under a root."""
 
     name: str
-    """what it is called"""
+    """name of the experiment"""
     command: str
-    """what made it, without secrets"""
+    """its command line, without secrets"""
     stages: frozenset[str]
-    """all that it needs, by their folders below the root"""
+    """folders, below the root, of all stages it needs"""
     uri: str
-    """where that is noted"""
+    """location of its registry file"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,11 @@ class Held:
     """A stage's folder under a root."""
 
     folder: str
-    """below the root: the stage's name and the beginning of its fingerprint"""
+    """folder below the root: the stage's name and the start of its fingerprint"""
     size: int
     """bytes of all its files"""
     complete: bool
-    """its record is there"""
+    """whether its record exists"""
 
     @property
     def stage(self) -> str:
@@ -48,9 +48,10 @@ class Held:
 
 
 def note(root: str, name: str, stages: Sequence[Stage], *, key: str = "") -> None:
-    """Note that an experiment needs stages, and what they need.
+    """Register an experiment with its stages and all their inputs.
 
-    key: what tells it from others of its name, "" for the stages. The same experiment is one note, whenever it is made.
+    key: distinguishes experiments of the same name; "" means their stages. The same experiment always has the same
+    file.
     """
     folders = sorted(stage.folder("") for stage in unique(stages))
     key = key or fingerprint_of({"stages": folders})
@@ -70,7 +71,7 @@ def noted(root: str) -> list[Noted]:
 
 
 def held(root: str) -> list[Held]:
-    """Return the stages' folders under a root, finished or not, by one listing of it."""
+    """Return the stages' folders under a root, complete or not, from one listing."""
     base = base_of(root)
     files: dict[str, dict[str, int]] = {}
     for file in list_files(root, missing_ok=True):
@@ -90,7 +91,9 @@ def records(root: str, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def delete(root: str, folder: str) -> None:
-    """Delete a stage's folder while nobody makes it; StageLocked if somebody does."""
+    """Delete a stage's folder; StageLocked if a job is making the stage."""
     with locked(root, folder):
-        storage.delete(storage.join(root, folder, RECORD))  # first: half of a folder is unfinished work, never a result
+        storage.delete(
+            storage.join(root, folder, RECORD)
+        )  # the record first, so that a partly deleted folder never counts as a result
         storage.delete(storage.join(root, folder))

@@ -1,4 +1,4 @@
-"""A recipe cut down to a budget: fewer steps first, then fewer rows a step; what it learns from stays as it is."""
+"""Shorten a recipe to a token budget: fewer steps first, then fewer rows per step; its data stay the same."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -8,18 +8,18 @@ from tlm_ray.runs.recipe import Recipe
 from tlm_ray.training.cost import mixed_tokens
 from tlm_ray.training.schedules import Schedule
 
-STEPS_FLOOR = 100  # with fewer steps, warm-up and decay are no schedule any more
+STEPS_FLOOR = 100  # with fewer steps, warm-up and decay make no sense
 ROWS_FLOOR = 8
 Tokens = Callable[[Schedule], int]
 
 
 def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
-    """Return a recipe that trains on at most `tokens` tokens over both stages, and what was changed, in plain words.
+    """Return a recipe that trains on at most `tokens` tokens over both stages, and its changes in words.
 
-    Tokens are the paper's: steps x rows x length. Both stages shrink in proportion, by steps, warm-up and evaluation
-    interval; by rows where a stage would else have under STEPS_FLOOR steps, or stage one no whole cycle of rho1 general
-    batches and a task batch. A recipe within the budget is returned as it is. Raises ValueError for a budget that is
-    too small, with the smallest possible.
+    Tokens are counted as in the paper: steps x rows x length. Both stages shrink in proportion: steps, warm-up and
+    evaluation interval. Rows shrink if a stage would have under STEPS_FLOOR steps, or stage one no whole cycle of rho1
+    general batches and a task batch. A recipe within the budget is returned unchanged. ValueError for a budget that is
+    too small, with the minimum.
     """
     total = recipe_tokens(recipe)
     if tokens >= total:
@@ -29,8 +29,8 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
     least_one, least_two = _least_tokens(recipe)
     if tokens < least_one + least_two:
         raise ValueError(
-            f"tokens {tokens:,}: this recipe can be cut to {least_one + least_two:,} at least; give that or more, "
-            "or lower rho1 or the lengths of rows"
+            f"tokens {tokens:,}: this recipe needs {least_one + least_two:,} or more; raise --tokens, "
+            "or lower rho1 or the row lengths"
         )
     left = tokens
     if one is not None:
@@ -42,23 +42,23 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
 
 
 def recipe_tokens(recipe: Recipe) -> int:
-    """Return the tokens of both stages as the paper counts them."""
+    """Return the tokens of both stages, as the paper counts them."""
     one = 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(recipe.stage_one)
     return one + (0 if recipe.one_stage else _stage_two_tokens(recipe)(recipe.stage_two))
 
 
 def least_tokens(recipe: Recipe) -> int:
-    """Return the tokens of the smallest recipe that `scaled` makes of this one."""
+    """Return the tokens of the smallest recipe that `scaled` can return."""
     return sum(_least_tokens(recipe))
 
 
 def recipe_parameters(recipe: Recipe) -> int | None:
-    """Return the parameters of a recipe's encoder with its MLM head, None where it must be opened to know."""
+    """Return the number of parameters of the encoder with its MLM head; None if unknown before it is opened."""
     return recipe.start.parameters(vocabulary=recipe.vocabulary)
 
 
 def _stage_one_tokens(recipe: Recipe) -> Tokens:
-    """Return what counts the tokens of a schedule of stage one, whose general and task rows may differ in length."""
+    """Return a function that counts the tokens of a stage-one schedule; general and task rows may differ in length."""
     rho1 = recipe.rho1 if recipe.uses_general else 0
     lengths = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
     return lambda schedule: mixed_tokens(schedule, rho1, **lengths)
@@ -69,7 +69,7 @@ def _stage_two_tokens(recipe: Recipe) -> Tokens:
 
 
 def _cycle(recipe: Recipe) -> int:
-    """Return the steps from one task batch to the next."""
+    """Return the number of steps per task batch."""
     return (recipe.rho1 or 0) + 1 if recipe.uses_general else 1
 
 
@@ -80,13 +80,13 @@ def _least_tokens(recipe: Recipe) -> tuple[int, int]:
 
 
 def _least(schedule: Schedule, cycle: int) -> Schedule:
-    """Return the shortest schedule that still is one."""
+    """Return the shortest allowed schedule."""
     steps = min(schedule.steps, max(STEPS_FLOOR, cycle))
     return _with_steps(schedule, steps, rows=min(schedule.batch_rows, ROWS_FLOOR))
 
 
 def _cut(schedule: Schedule, count: Tokens, tokens: int, cycle: int) -> Schedule:
-    """Return a schedule of at most so many tokens over all steps, and its marks in proportion."""
+    """Return a schedule of at most so many tokens, with proportional warm-up and intervals."""
     least = _least(schedule, cycle).steps
     rows = min(schedule.batch_rows, tokens // count(_with_steps(schedule, least, rows=1)))
     lengths = range(1, schedule.steps + 1)
@@ -105,13 +105,13 @@ def _with_steps(schedule: Schedule, steps: int, *, rows: int) -> Schedule:
 
 
 def _changes(stage: str, recipe: Recipe, cut: Recipe) -> list[str]:
-    """Say what is another number now in a stage."""
+    """List the changed numbers of a stage."""
     before, after = (getattr(one, stage) for one in (recipe, cut))
     words = {
         "steps": "steps",
         "warmup_steps": "steps of warm-up",
         "evaluate_every": "steps between evaluations",
-        "batch_rows": "rows a step",
+        "batch_rows": "rows per step",
     }
     return [
         f"{stage.replace('_', ' ')}: {getattr(after, field):,} {what} instead of {getattr(before, field):,}"

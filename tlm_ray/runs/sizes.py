@@ -1,4 +1,4 @@
-"""What a training's stages will read, as far as it is known before anything is made: rows, words, bytes."""
+"""Estimate the input sizes of a training's stages before they run: rows, words, bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,36 +14,36 @@ from tlm_ray.runs.cpu_recipes import PIECES
 from tlm_ray.runs.data_flow import DataFlow
 from tlm_ray.runs.recipe import Recipe
 
-SAMPLED = 1_000  # documents of a corpus
-PACKED = {"parquet": 3.5, "jsonl": 1.1, "csv": 1.1, "text": 1.0}  # bytes of text a byte of a file, or the reverse
-DISTINCT = 0.75  # of what queries find, as some find the same
+SAMPLED = 1_000  # sampled documents of a corpus
+PACKED = {"parquet": 3.5, "jsonl": 1.1, "csv": 1.1, "text": 1.0}  # bytes of text per byte of a file, or the reverse
+DISTINCT = 0.75  # share of distinct passages among those retrieved
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What a training's stages will read."""
+    """The input sizes of a training's stages."""
 
     text_bytes: float
-    """of the corpus"""
+    """bytes of text in the corpus"""
     passages: float
-    """of the corpus"""
+    """passages of the corpus"""
     general_tokens: Sequence[int]
-    """of some passages"""
+    """tokens of some passages"""
     task_tokens: Sequence[int]
-    """of some training rows"""
+    """tokens of some training rows"""
     queries: int
     """training rows"""
     dev_rows: int
     test_rows: int
     classes: int
-    """of the task, 0 for a regression"""
+    """classes of the task, 0 for a regression"""
 
     def selected_bytes(self, k: int) -> float:
-        """Return the bytes of text that k passages a query come to."""
+        """Return the bytes of text in the union of k passages per query."""
         return min(self.text_bytes, DISTINCT * k * self.queries * self.text_bytes / max(1.0, self.passages))
 
 
-# The embedded data's, which are not there before its docstrings are read.
+# Those of the embedded data, unknown before the docstrings are read.
 EMBEDDED_SIZES = Sizes(
     text_bytes=24e6,
     passages=178_000,
@@ -57,7 +57,7 @@ EMBEDDED_SIZES = Sizes(
 
 
 def sizes_of(flow: DataFlow, recipe: Recipe, task_name: str) -> Sizes:
-    """Estimate from the task's rows and the beginning of the corpus."""
+    """Estimate sizes from the task's rows and the start of the corpus."""
     sizes = EMBEDDED_SIZES if flow.is_embedded(task_name) else _of_task(flow.read(task_name), recipe)
     corpus, share = flow.corpus_of(recipe), recipe.corpus_share
     if corpus is not None:
@@ -68,7 +68,7 @@ def sizes_of(flow: DataFlow, recipe: Recipe, task_name: str) -> Sizes:
 
 
 def _of_task(task: Task, recipe: Recipe) -> Sizes:
-    """Return the embedded corpus' sizes with those of another task."""
+    """Return the sizes of the embedded corpus with another task."""
     words = [len(text.split()) for text in task.train_texts[:SAMPLED]]
     return replace(
         EMBEDDED_SIZES,

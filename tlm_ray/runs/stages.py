@@ -1,8 +1,8 @@
-"""Stages: results named by what made them.
+"""Stages: results identified by the recipe that made them.
 
-A stage is an inert value that knows its recipe. Its fingerprint is the sha256 of the canonical JSON of its name,
-version, parameters and inputs' fingerprints; its folder is `root/name/fingerprint`. `record.json` is written last and
-is completion: a folder without it is unfinished work, which the next run continues.
+A stage is an immutable value. Its fingerprint is the sha256 of the canonical JSON of its name, version, parameters and
+inputs' fingerprints. Its folder is `root/name/fingerprint`. `record.json` is written last and marks it complete; the
+next run resumes a folder without it.
 """
 
 import dataclasses
@@ -18,20 +18,19 @@ from tlm_ray import storage
 from tlm_ray.identity import is_unset
 
 RECORD = "record.json"
-DIGITS = 20  # of a fingerprint, where it is a name
+DIGITS = 20  # of a fingerprint in a folder's name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """One step of the flow and all that identifies its result.
+    """One step of the flow, with everything that identifies its result.
 
-    name: the room it is made in. version: goes up when the code changes what it makes. parameters: every number that
-    matters, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
-    folders, writes files there and returns the facts for the record; not part of the identity. cost: what `--dry-run`
-    says it takes. lane: stages of the "data" lane use the whole cluster one at a time, those of "train" run side by
-    side. label: what a log calls it, such as a task's name. scratch: a folder within the stage's that only making it
-    needs. parts: what a parameter that is a hash stands for, such as a corpus' files: by the parameter's name, digests
-    by name.
+    name: kind of stage. version: raised when the code changes the result. parameters: every setting that affects the
+    result, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
+    folders; writes files and returns facts for the record; not part of the identity. cost: shown by `--dry-run`. lane:
+    "data" stages use the whole cluster, one at a time; "train" stages run in parallel. label: its name in logs, such as
+    a task. scratch: a subfolder needed only while it is made. parts: for each parameter that is a hash, the digests by
+    name that it summarises, such as a corpus' files.
     """
 
     name: str
@@ -61,30 +60,30 @@ class Stage:
         return fingerprint_of(self.recipe)
 
     def folder(self, root: str) -> str:
-        """Return where the stage's result lies; root: "" for its place below any root, which no other stage has."""
+        """Return the stage's folder; root: "" for its path below any root, which is unique."""
         return storage.join(root, self.name, self.fingerprint[:DIGITS])
 
     def record(self, root: str) -> dict[str, Any] | None:
-        """Return the stage's record if it is complete, else None; ValueError if it is another recipe's."""
+        """Return the stage's record if it is complete, else None; ValueError if the record is of another recipe."""
         uri = storage.join(self.folder(root), RECORD)
         if not storage.exists(uri):
             return None
         record = storage.read_record(uri)
         if not all(isinstance(record.get(name), dict) for name in ("recipe", "facts")):
-            raise ValueError(f"record {uri!r} is none: it has no recipe or no facts; {storage.MAKE_ANEW}")
+            raise ValueError(f"record {uri!r} is invalid: it has no recipe or no facts; {storage.MAKE_ANEW}")
         if record["recipe"] != self.recipe:
             raise ValueError(
-                f"record {uri!r} holds another recipe than its name says; delete the folder {self.folder(root)!r}"
+                f"record {uri!r} is of another recipe than its folder's name; delete the folder {self.folder(root)!r}"
             )
         return record
 
     @cached_property
     def task(self) -> str:
-        """The label of the task that it is made of, "" if it is made of none."""
+        """The label of the task among its inputs; "" if there is none."""
         return next((stage.label for stage in self.upstream() if stage.name == "task"), "")
 
     def upstream(self) -> Iterator["Stage"]:
-        """Yield all stages that this one needs, inputs first, then itself."""
+        """Yield all stages that this one depends on, inputs first, then itself."""
         for stage in self.inputs.values():
             yield from stage.upstream()
         yield self
@@ -92,7 +91,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """The stages of one training, each of which reads some of those before it; None: it is not needed."""
+    """The stages of one training, in order; None for a stage that is not needed."""
 
     task: Stage
     passages: Stage | None
@@ -104,17 +103,17 @@ class Stages:
     stage_two: Stage | None
     metrics: Stage
     before: "Stages | None" = None
-    """the stages of the recipe whose stage one this training begins with"""
+    """the stages of the recipe whose stage one this training starts from"""
 
     @property
     def stages_one(self) -> tuple[Stage, ...]:
-        """The stages that train on text, those of the recipes before first."""
+        """The stages that train on text, those of earlier recipes first."""
         earlier = self.before.stages_one if self.before else ()
         return earlier if self.stage_one is None else (*earlier, self.stage_one)
 
     @property
     def trained(self) -> tuple[Stage, ...]:
-        """The stages that train the encoder, in their order."""
+        """The stages that train the encoder, in order."""
         return self.stages_one if self.stage_two is None else (*self.stages_one, self.stage_two)
 
     @property
@@ -129,15 +128,15 @@ def fingerprint_of(recipe: Mapping[str, Any]) -> str:
 
 
 def unique(stages: Sequence[Stage]) -> list[Stage]:
-    """List stages and all that they need, each once, inputs first."""
+    """List stages and all their dependencies, each once, inputs first."""
     return list({stage.fingerprint: stage for last in stages for stage in last.upstream()}.values())
 
 
 def found(stages: Sequence[Stage], root: str) -> dict[str, dict[str, Any]]:
-    """Return the records of the stages that need not be made, by fingerprint, of these and all that they need.
+    """Return the records of cached stages, by fingerprint, among these and all their dependencies.
 
-    A stage is found if its record is complete and all its inputs are found: what was made from a result that someone
-    deleted is made again with it, never trusted by half.
+    A stage counts as cached if its record exists and all its inputs are cached. So if someone deletes a result,
+    everything made from it is made again.
     """
     records: dict[str, dict[str, Any]] = {}
     for stage in unique(stages):
@@ -148,17 +147,16 @@ def found(stages: Sequence[Stage], root: str) -> dict[str, dict[str, Any]]:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the one JSON text of a plain value: sorted keys, no spaces."""
+    """Return the canonical JSON of a plain value: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def plain(value: Any, name: str) -> Any:
-    """Return a parameter as plain JSON values; ValueError for one that would not identify a result.
+    """Return a parameter as plain JSON values; ValueError for one that cannot identify a result.
 
-    Dataclasses become objects that carry their type's name, and its `version` where it has one: raise that of a part of
-    your own when its code makes other results. Callables, NaN and objects with a default repr are refused.
-    A field that came later than the first results (metadata LATER) is left out at its default, so that what was made
-    before it is still found.
+    Dataclasses become objects with their type's name, and its `version` if it has one. Raise the version of your own
+    part when its code changes results. Callables, NaN and objects with a default repr are refused. A field with the
+    metadata LATER is omitted at its default, so that results made before it are still reused.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not is_unset(value, f)}
@@ -169,9 +167,9 @@ def plain(value: Any, name: str) -> Any:
     if isinstance(value, list | tuple):
         return [plain(v, f"{name}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"parameter {name} is {value}: it never equals itself; give a finite number")
+        raise ValueError(f"parameter {name} is {value}: NaN never equals itself; give a finite number")
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # 20 in a recipe and 20.0 from a command line are one number
+        return int(value)  # 20 in a recipe and 20.0 from a command line are the same number
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(

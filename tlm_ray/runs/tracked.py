@@ -1,6 +1,6 @@
-"""A training as a tracker shows it: words for a reader, and where its numbers lie. Plain data, made of its stages.
+"""Describe a training for a tracker, as plain data: names, parameters, and locations of its numbers.
 
-Everything that is shown comes from records, so what a tracker missed can be sent at any later time.
+All of it comes from records, so anything a tracker missed can be sent later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,54 +12,54 @@ from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.stages import DIGITS, RECORD, Stage, fingerprint_of, plain
 
-BEGINS = ("stage_two", "stage_one", "after")  # inputs that are the stage whose model a training goes on from
+BEGINS = ("stage_two", "stage_one", "after")  # inputs that are the stage whose model a training starts from
 SPLITS = ("train", "dev", "test")
 NAMED = ("row", "task", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Data that a training read, as a stage keeps it."""
+    """Data that a training read, as stored by a stage."""
 
     name: str
-    """the task's, or the corpus' file"""
+    """name of the task or of the corpus' file"""
     context: str
     """corpus, train, dev or test"""
     digest: str
-    """of its content"""
+    """digest of its content"""
     folder: str
-    """of the stage, below the root"""
+    """the stage's folder, below the root"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked:
-    """A training as a tracker shows it."""
+    """The description of a training for a tracker."""
 
     name: str
     """row, task and seed"""
     last: str
     """the fingerprint of the stage whose record completes it"""
     folder: str
-    """of that stage, below the root"""
+    """that stage's folder, below the root"""
     trained: Mapping[str, str]
-    """folders of the stages that train an encoder, by what their numbers are called, in their order"""
+    """folders of the stages that train an encoder, by prefix of their metrics, in order"""
     prefixes: Mapping[str, str]
-    """what their numbers are called, by their fingerprints"""
+    """prefixes of their metrics, by fingerprint"""
     parameters: dict[str, str]
-    """what the training is"""
+    """tags that describe the training"""
     tags: dict[str, str]
-    """fingerprints of its stages, by their names"""
+    """fingerprints of its stages, by name"""
     sources: tuple[Source, ...]
-    """what it read"""
+    """the data it read"""
 
     @property
     def key(self) -> str:
-        """Return what identifies the training within an experiment: one training may be of two rows."""
+        """Return the training's key within an experiment, in which two rows may share a training."""
         return fingerprint_of({"name": self.name, "last": self.last})[:DIGITS]
 
     @classmethod
     def of(cls, last: Stage, words: Mapping[str, Any], parameters: Mapping[str, Any]) -> "Tracked":
-        """Describe a training; last: of its stages. words: row, task and seed, or what else names it."""
+        """Describe a training; last: its last stage. words: row, task and seed, or other names."""
         trained = dict(_trained(last))
         own = _nearest(last)
         named = {key: str(value) for key, value in {**parameters, **words}.items() if value not in (None, "")}
@@ -83,7 +83,7 @@ def recipe_words(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
 
 
 def shared_parameters(trainings: Sequence[Tracked]) -> dict[str, str]:
-    """Return what all trainings of an encoder have in common, and which rows, tasks and seeds there are."""
+    """Return the parameters that all trainings of an encoder share, and all rows, tasks and seeds."""
     own = [one.parameters for one in trainings if one.trained] or [one.parameters for one in trainings]
     common = {name: value for name, value in own[0].items() if all(other.get(name) == value for other in own)}
     lists = {name: dict.fromkeys(one.parameters[name] for one in trainings if name in one.parameters) for name in NAMED}
@@ -93,16 +93,16 @@ def shared_parameters(trainings: Sequence[Tracked]) -> dict[str, str]:
 
 
 def history(training: Tracked, root: str) -> dict[str, Sequence[Mapping[str, float]]]:
-    """Return what each training stage logged, by what its numbers are called; of complete stages alone."""
+    """Return the history of each complete training stage, by prefix of its metrics."""
     facts = {prefix: _facts(folder, root) for prefix, folder in training.trained.items()}
     return {prefix: found["history"] for prefix, found in facts.items() if found.get("history")}
 
 
 def totals(training: Tracked, root: str) -> dict[str, float]:
-    """Return a complete training's scores and costs: dev, test, seconds, and each stage's apart from its curves."""
+    """Return a complete training's scores and costs: dev, test, seconds, and each stage's facts without its curves."""
     found: dict[str, float] = {}
     costs = {prefix: _numbers(_facts(folder, root)) for prefix, folder in training.trained.items()}
-    for prefix, numbers in costs.items():  # a stage's dev stands in its history
+    for prefix, numbers in costs.items():  # a stage's dev score is in its history
         found |= {f"{prefix}_cost/{name}": value for name, value in numbers.items() if name != "dev"}
     if costs:
         found["seconds"] = sum(numbers.get("seconds", 0.0) for numbers in costs.values())
@@ -112,7 +112,7 @@ def totals(training: Tracked, root: str) -> dict[str, float]:
 
 
 def amounts(source: Source, root: str) -> dict[str, Any]:
-    """Return how much data there is, as far as its record says it."""
+    """Return the amounts of data in its record."""
     facts = _facts(source.folder, root)
     if source.context == "corpus":
         return {name: facts[name] for name in ("documents", "passages", "text_bytes") if name in facts}
@@ -120,7 +120,7 @@ def amounts(source: Source, root: str) -> dict[str, Any]:
 
 
 def is_complete(training: Tracked, root: str) -> bool:
-    """Say whether a training's last record is there."""
+    """Return whether a training's last record exists."""
     return storage.exists(storage.join(root, training.folder, RECORD))
 
 
@@ -138,7 +138,7 @@ def _folder(stage: Stage) -> str:
 
 
 def _name(last: Stage, words: Mapping[str, Any]) -> str:
-    """Say which training it is: its row, task and seed."""
+    """Return the training's name: row, task and seed."""
     if not words:
         return f"{last.name} {last.fingerprint[:8]}"
     seed = f"seed {words['seed']}" if "seed" in words else ""
@@ -146,7 +146,7 @@ def _name(last: Stage, words: Mapping[str, Any]) -> str:
 
 
 def _trained(last: Stage) -> list[tuple[str, Stage]]:
-    """List the stages that train the encoder and what their numbers are called, in their order."""
+    """List the stages that train the encoder with the prefixes of their metrics, in order."""
     chain = [last] if last.name in BEGINS else []
     stage = last
     while begins := next((stage.inputs[name] for name in BEGINS if name in stage.inputs), None):
@@ -161,7 +161,7 @@ def _trained(last: Stage) -> list[tuple[str, Stage]]:
 
 
 def _nearest(last: Stage) -> dict[str, Stage]:
-    """Return a training's own stages by their names: those of its teachers lie further up."""
+    """Return a training's own stages by name, without those of its teachers."""
     found: dict[str, Stage] = {}
     level = [last]
     while level:
@@ -172,11 +172,11 @@ def _nearest(last: Stage) -> dict[str, Stage]:
 
 
 def _sources(stages: Mapping[str, Stage], task_name: str) -> Iterator[Source]:
-    """List the data of a training: what its files are, or for the embedded data the stage that made them."""
+    """List the data of a training: its files, or for the embedded data the stage that made them."""
     if task := stages.get("task"):
         digests = task.parameters.get("digests") or [task.fingerprint] * len(SPLITS)
         for context, digest in zip(SPLITS, digests, strict=True):
-            name = f"{task_name} {context}"  # MLflow takes equal names and digests for one
+            name = f"{task_name} {context}"  # MLflow merges equal names and digests
             yield Source(name=name, context=context, digest=digest, folder=_folder(task))
     if passages := stages.get("passages"):
         files = list(passages.parts.get("corpus", {})) or ["docstrings"]
@@ -186,7 +186,7 @@ def _sources(stages: Mapping[str, Stage], task_name: str) -> Iterator[Source]:
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Name each leaf by its path; an object's type stands for the object, unless it says no more than its name."""
+    """Yield each leaf by its path; an object also yields its type, unless that repeats its name."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key != "type":

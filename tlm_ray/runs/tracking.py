@@ -1,7 +1,7 @@
-"""What MLflow is told, and when: a parent run per experiment, a child run per training.
+"""Track experiments in MLflow: a parent run per experiment, a child run per training.
 
-Tracking only watches. If the server is away, one line says so and the work goes on; every number is in the records.
-What a server lacks is sent from them when the experiment ends, or by its next run, which goes on with the same parent.
+Tracking never fails a run. If the server is unreachable, one line says so, and the work continues; every number is in
+the records. Missing numbers are sent when the experiment ends, or by its next run, in the same parent run.
 """
 
 import os
@@ -22,9 +22,9 @@ from tlm_ray.runs.stages import Stage, fingerprint_of
 from tlm_ray.runs.tracked import Tracked, history, is_complete, shared_parameters, totals
 from tlm_ray.training.progress import Follower
 
-PARENT, KEY = "mlflow.parentRunId", "training_key"  # tags of a training's run
-AGAIN_S = 60.0  # after which a server that was away is asked for again
-TRAININGS = "trainings_key"  # of an experiment's: the same trainings under the same root are one run
+PARENT, KEY = "mlflow.parentRunId", "training_key"  # tags of a training's MLflow run
+AGAIN_S = 60.0  # after which an unreachable server is tried again
+TRAININGS = "trainings_key"  # key of an experiment's run: the same trainings under the same root are one run
 
 
 def default_uri() -> str:
@@ -33,36 +33,36 @@ def default_uri() -> str:
 
 
 class Tracker:
-    """An experiment's run and those of its trainings.
+    """The MLflow runs of an experiment and its trainings.
 
-    root: the location of the stages. key: what tells the experiment from others of its name; "" for its trainings,
-    which are all labelled before the first begins. The same experiment is one run, whenever it is made.
+    root: the location of the stages. key: distinguishes experiments of the same name; "" means their trainings, which
+    must all be labelled before the first begins. Repeating an experiment continues its run.
     """
 
     def __init__(self, name: str, uri: str, root: str, key: str = ""):
         self.name, self.uri, self.root, self.key = name, _absolute(uri), root, key
         self.parent, self.alive = "", True
         self.trainings: dict[str, Tracked] = {}
-        self.complete: set[str] = set()  # trainings of which the store has all, by their keys
-        self.followed: dict[str, str] = {}  # open runs of trainings in this process, by their keys
+        self.complete: set[str] = set()  # keys of trainings whose numbers are all in the store
+        self.followed: dict[str, str] = {}  # open runs of trainings in this process, by key
         self.monitor: SystemMetricsMonitor | None = None
         self.said = False
         self.lock = threading.RLock()
 
     @cached_property
     def store(self) -> Store:
-        """Where it is tracked."""
+        """The location of the MLflow store."""
         return Store(self.uri, self.name)
 
     @classmethod
     def start(cls, name: str, *, uri: str, root: str, key: str = "") -> "Tracker":
-        """Make the store and the experiment once, before anything runs in parallel."""
+        """Create the store and the experiment once, before anything runs in parallel."""
         tracker = cls(name, uri, root, key)
         tracker._try(lambda: tracker.store.experiment)
         return tracker
 
     def _try(self, action: Callable[..., Any], *arguments: Any) -> Any:
-        """Do something with the server, one thread at a time; when it is away, say so once and track no more."""
+        """Call the server, one thread at a time; if it is unreachable, print one line and stop tracking."""
         with self.lock:
             if not self.alive:
                 return None
@@ -76,26 +76,26 @@ class Tracker:
     def _say(self, error: Exception) -> None:
         if not self.said:
             console.print(
-                f"[yellow]tracking[/] {_words(self.uri, error)}; going on without it: all numbers are in the records, "
-                "and the next run of this experiment sends what is missing"
+                f"[yellow]tracking[/] {_words(self.uri, error)}; continuing without it. Records have all numbers, "
+                "and the next run of this experiment sends missing ones"
             )
         self.said = True
 
     def label(self, last: Stage, parameters: Mapping[str, Any] | None = None, **words: Any) -> None:
-        """Name a training, by its last stage, in a reader's words: row, task, seed.
+        """Name a training, given by its last stage, by row, task and seed.
 
-        parameters: what else its run says of it.
+        parameters: further parameters of its run.
         """
         one = Tracked.of(last, words, parameters or {})
         self.trainings[one.key] = one
 
     def _of(self, last: Stage) -> list[Tracked]:
-        """List the trainings whose last stage this is; one that nobody named is named after it."""
+        """List the trainings with this last stage; an unnamed one gets the stage's name."""
         named = [one for one in self.trainings.values() if one.last == last.fingerprint]
         return named or [Tracked.of(last, {}, {})]
 
     def _begin(self) -> None:
-        """Open the experiment's run: the one that the same trainings had before, or a new one."""
+        """Open the experiment's run: the earlier one of the same trainings, or a new one."""
         if self.parent:
             return
         key = fingerprint_of({"root": self.root, "trainings": self.key or sorted(self.trainings)})
@@ -111,22 +111,22 @@ class Tracker:
             self._describe(run)
 
     def _describe(self, run: Run) -> None:
-        """Log what all trainings have in common: once all are known, as MLflow refuses a second value."""
+        """Log the shared parameters once all trainings are known, because MLflow refuses a second value."""
         if self.trainings:
             self.store.log_parameters(run, shared_parameters(list(self.trainings.values())))
 
     def _learn(self) -> None:
-        """Note which trainings the store has all of."""
+        """Look up the trainings whose numbers are all in the store."""
         self.complete |= {run.data.tags[KEY] for run in self._children() if run.info.status == FINISHED}
 
     def _children(self, key: str = "") -> list[Run]:
-        """Find the runs of a training, the newest first, or of all."""
+        """Find the runs of a training, or of all, newest first."""
         return self.store.runs(**{PARENT: self.parent, KEY: key})
 
     def followers(self, stage: Stage) -> list[Follower]:
-        """Open the run of a training (again, if it was interrupted) and return what follows a stage of it.
+        """Open or reopen a training's run, and return a follower for a stage of it.
 
-        A stage that several trainings share is followed in one of them; the others get its history when they end.
+        A stage shared by several trainings is followed in one of them; the others get its history when they end.
         """
         logger = self._try(self._follow, stage)
         return [logger] if logger else []
@@ -141,7 +141,7 @@ class Tracker:
         return StepLogger(self.uri, run, prefix, self.store.last_step(run, prefix))
 
     def _open(self, one: Tracked) -> str:
-        """Return a training's run: the one that it had, taken up again, or a new one."""
+        """Return a training's run: its earlier one, reopened, or a new one."""
         before = self._children(one.key)
         run = (
             before[0]
@@ -154,13 +154,13 @@ class Tracker:
         return run.info.run_id
 
     def close(self, stage: Stage, record: Mapping[str, Any]) -> None:
-        """Complete the runs of the trainings whose last stage this is, made now or found; their records are written."""
+        """Complete the runs of the trainings with this last stage, whether made now or reused."""
         for one in self._of(stage):
             if one.key in self.trainings or one.key in self.followed:
                 self._try(self._complete, one)
 
     def _complete(self, one: Tracked) -> None:
-        """Send what the run of a complete training lacks."""
+        """Send the missing numbers of a complete training."""
         self._begin()
         if one.key in self.complete:
             return
@@ -174,7 +174,7 @@ class Tracker:
         self.followed.pop(one.key, None)
 
     def end(self, stage: Stage, status: str) -> None:
-        """End the runs of the trainings whose last stage was given up, in whatever process; FAILED or KILLED."""
+        """End the runs of trainings whose last stage was abandoned by any process, as FAILED or KILLED."""
         for one in self._of(stage):
             self.followed.pop(one.key, None)
             self._try(self._give_up, one, status)
@@ -185,9 +185,9 @@ class Tracker:
             self.store.end(run.info.run_id, status)
 
     def finish(self, metrics: Mapping[str, float]) -> None:
-        """Send what the store lacks of complete trainings, and the experiment's numbers.
+        """Send missing numbers of complete trainings, and the experiment's own.
 
-        A server that was away is tried once more.
+        An unreachable server is tried once more.
         """
         self.alive = True
         self._try(self._finish, metrics)
@@ -206,7 +206,7 @@ class Tracker:
         self.store.end(self.parent, FINISHED)
 
     def fail(self) -> None:
-        """Mark the experiment's run and all that this process follows as failed."""
+        """Mark the experiment's run and all runs open in this process as failed."""
         for run in [*self.followed.values(), *([self.parent] if self.parent else [])]:
             self._try(self.store.end, run, "FAILED")
         self._stop_monitor()
@@ -217,7 +217,7 @@ class Tracker:
             self.monitor = None
 
     def attach(self, artifacts: Iterable[str]) -> None:
-        """Log files to the experiment's run, ended or not; a Markdown file becomes its description too."""
+        """Log files to the experiment's run, even if ended; a Markdown file also becomes its description."""
         for uri in artifacts:
             self._try(self._attach, uri)
 
@@ -228,7 +228,8 @@ class Tracker:
     def log_model(self, last: Stage, folder: str, *, register: str = "") -> None:
         """Log a training's model to its run in MLflow's transformers flavour; register: a name to register it under.
 
-        folder: opens as AutoModelForSequenceClassification. What is logged or registered already stays as it is.
+        folder: opens as AutoModelForSequenceClassification. A model that is already logged or registered stays
+        unchanged.
         """
         self._try(self._log_model, self._of(last)[0], folder, register)
 
@@ -239,8 +240,8 @@ class Tracker:
 class StepLogger:
     """Logs a training's history as it grows.
 
-    When the server is away it says so once, and tries again some time later; what is missing when the training ends is
-    sent by `Tracker`.
+    If the server is unreachable, it prints one line and retries later. `Tracker` sends missing entries when the
+    training ends.
     """
 
     def __init__(self, uri: str, run: str, prefix: str, logged: int):
@@ -248,7 +249,7 @@ class StepLogger:
         self.not_before, self.said = 0.0, False
 
     def __call__(self, history: Sequence[Mapping[str, float]]) -> None:
-        """Send the entries since the last call."""
+        """Send the history entries since the last call."""
         if not history or time.monotonic() < self.not_before:
             return
         try:
@@ -258,25 +259,25 @@ class StepLogger:
             self.not_before = time.monotonic() + AGAIN_S
             if not self.said:
                 words = _words(self.store.uri, error)
-                console.print(f"[yellow]tracking[/] {words}; {self.prefix}'s steps are sent when it is back")
+                console.print(f"[yellow]tracking[/] {words}; {self.prefix}'s steps are sent once it is reachable again")
             self.said = True
 
 
 def _words(uri: str, error: Exception) -> str:
-    """Say which store is away, and why, in a line without credentials."""
+    """Return a line, without credentials, on which store is unreachable and why."""
     why = (str(error).strip() or type(error).__name__).splitlines()[0]
     return escape(storage.shown(f"{uri}: {why}"))
 
 
 def _absolute(uri: str) -> str:
-    """Make a SQLite path mean the same in every process."""
+    """Make a SQLite path absolute, so that it is valid in every process."""
     prefix = "sqlite:///"
     return prefix + storage.absolute(uri.removeprefix(prefix)) if uri.startswith(prefix) else uri
 
 
 @cache
 def _origin() -> dict[str, str]:
-    """Return the command as tags, and the git commit, if the working folder is a checkout."""
+    """Return tags with the command and, in a checkout, the git commit."""
     tags = {"command": shown_command(sys.argv), "mlflow.source.name": os.path.basename(sys.argv[0])}
     head = git("rev-parse", "HEAD")
     return tags | {"mlflow.source.type": "LOCAL"} | ({"mlflow.source.git.commit": head} if head else {})

@@ -1,4 +1,4 @@
-"""Trials: points of a space as trainings on every task and seed, what they score and what they cost."""
+"""Trials of a sweep: points of a space, trained on every task and seed, with their scores and costs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,67 +21,67 @@ from tlm_ray.runs.stages import Stage, Stages
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking import Tracker
 
-REPEATED = 1_000  # points drawn in vain, all of them there already, after which a space counts as exhausted
+REPEATED = 1_000  # consecutive duplicate draws after which a space counts as exhausted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A point, and how it is trained on each task and seed."""
+    """A point with its trainings on each task and seed."""
 
     chosen: Chosen
     """the point, and the share of the steps"""
     labels: Mapping[str, Any]
-    """its values as tables show them"""
+    """its values as shown in tables"""
     stages: Mapping[Training, Stages]
-    """of each training"""
+    """the stages of each training"""
 
     @cached_property
     def lasts(self) -> list[Stage]:
-        """The last stage of each training, whose dev score counts."""
+        """The last stage of each training, which has the dev score."""
         return [stages.last for stages in self.stages.values()]
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """What is the same for points that come to the same trainings."""
+        """A key that is equal for points with the same trainings."""
         return tuple(stage.fingerprint for stage in self.lasts)
 
     @property
     def trained(self) -> list[Stage]:
-        """The stages that train."""
+        """The training stages."""
         return [stage for stages in self.stages.values() for stage in stages.trained]
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of all its trainings."""
+        """The optimizer steps of all its trainings."""
         return sum(stage.parameters["schedule"].steps for stage in self.trained)
 
     @property
     def words(self) -> str:
-        """The point in a line of words."""
+        """The point as a line of text."""
         return _words(self.labels, self.chosen)
 
     def is_done(self, root: str) -> bool:
-        """Say whether all its trainings are recorded."""
+        """Return whether all its trainings are complete."""
         return all(stage.record(root) is not None for stage in self.lasts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """What every trial of a sweep has in common; makes trials of points and reads what they scored."""
+    """The settings that all trials of a sweep share; turns points into trials and reads their scores."""
 
     space: Space
-    """what is varied"""
+    """the search space"""
     bases: Mapping[str, Recipe]
-    """each task's recipe, whose other settings all trials share"""
+    """base recipe per task"""
     flow: Flow
-    """what makes their stages"""
+    """the flow that makes their stages"""
     seeds: int = 1
-    """trainings of a trial on each task, seeds 0, 1, ..."""
+    """trainings per trial and task, seeds 0, 1, ..."""
     fit: Callable[[Recipe, str], Recipe] = lambda recipe, task: recipe
-    """changes each recipe of a task last, such as cutting it to what a training may cost"""
+    """final change to each recipe, such as shortening it to the budget"""
 
     def recipe(self, task: str, chosen: Chosen) -> Recipe:
-        """Return how a point is trained on a task."""
+        """Return a point's recipe for a task."""
         recipe = self.fit(self.space.recipe(self.bases[task], chosen.point), task)
         if chosen.share == 1:
             return recipe
@@ -100,11 +100,11 @@ class Trials:
         return Trial(chosen=chosen, labels=labels, stages=stages)
 
     def key(self, point: Point) -> tuple[str, ...]:
-        """Return what is the same for points that come to the same trainings."""
+        """Return a key that is equal for points with the same trainings."""
         return self.trial(Chosen(point)).key
 
     def distinct(self, points: Iterable[Point]) -> Iterator[Point]:
-        """Yield the points that come to trainings of their own, until the space seems exhausted."""
+        """Yield points without duplicate trainings, until the space seems exhausted."""
         seen: set[tuple[str, ...]] = set()
         in_vain = 0
         for point in points:
@@ -116,7 +116,7 @@ class Trials:
                 yield point
 
     def result(self, trial: Trial, tracker: "Tracker") -> dict[str, Any]:
-        """Return a finished trial as tables take it: values, dev, its 95 % interval over seeds, each task's mean."""
+        """Return a finished trial for tables: values, dev, its 95 % interval over seeds, and the mean per task."""
         outcome = Outcome(
             name=trial.words,
             stages=trial.stages,
@@ -135,7 +135,7 @@ class Trials:
         return {**trial.labels, "dev": fmean(over_seeds), **ends, **tasks}
 
     def hours(self, trials: Iterable[Trial]) -> float:
-        """Return the GPU or CPU hours of some trials' trainings: as recorded, else as the plan estimates them."""
+        """Return the GPU or CPU hours of some trials' trainings, as recorded, else as estimated by the plan."""
         run = self.flow.execution
         seconds: dict[str, float] = {}
         for trial in trials:
@@ -144,7 +144,7 @@ class Trials:
             expected = {} if len(known) == len(records) else stage_seconds(list(trial.stages), self.flow)
             if unknown := records.keys() - known.keys() - expected.keys():
                 raise ValueError(
-                    f"trial {trial.words}: how long {len(unknown)} of its trainings take is not known here; "
+                    f"trial {trial.words}: the duration of {len(unknown)} of its trainings is unknown; "
                     "give --trials instead"
                 )
             seconds |= {name: known.get(name, expected.get(name, 0.0)) for name in records}

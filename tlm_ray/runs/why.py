@@ -1,4 +1,4 @@
-"""Why stages are to make: of each, the nearest result under the root, and the settings in which it is another."""
+"""Explain why stages must run: compare each with the nearest cached result, setting by setting."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,24 +11,24 @@ from tlm_ray.listing import list_files
 from tlm_ray.runs.stages import RECORD, Stage, fingerprint_of, found, unique
 
 READERS = 8  # records read at once
-OF_INPUT = 1_000  # settings that an input of another lineage counts for
+OF_INPUT = 1_000  # weight of an input of another lineage, in settings
 NOTHING = "nothing"
-FILE = "file "  # before the name of one of the files that a hash stands for
-SHORT = 12  # characters of a hash that are shown
+FILE = "file "  # prefix of a file's name among the parts of a hash
+SHORT = 12  # characters of a hash to show
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why one stage is to make."""
+    """Why one stage must run."""
 
     stage: Stage
-    """which"""
+    """the stage"""
     changes: tuple[tuple[str, Any, Any], ...]
-    """the settings that differ: name, what the nearest result has, what is wanted"""
+    """settings that differ: name, value of the nearest result, wanted value"""
     follows: tuple[str, ...]
-    """its inputs that are to make themselves"""
+    """its inputs that must run themselves"""
     is_first: bool
-    """no result of this kind is there at all"""
+    """there is no result of this kind yet"""
 
     @property
     def words(self) -> str:
@@ -40,11 +40,13 @@ class Reason:
 
 
 def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
-    """Return a reason for each stage that is to make, inputs first."""
+    """Return a reason for each stage that must run, inputs first."""
     there = found(stages, root)
     wanted = [stage for stage in unique(stages) if stage.fingerprint not in there]
     made = {name: records(root, name) for name in {stage.name for stage in wanted}}
-    stand_ins = {fingerprint: fingerprint for fingerprint in there}  # of a stage, or of the nearest to it
+    stand_ins = {
+        fingerprint: fingerprint for fingerprint in there
+    }  # fingerprint of a stage -> its own, or that of the nearest result
     found_reasons = []
     for stage in wanted:
         expected = {name: stand_ins.get(source.fingerprint, "") for name, source in stage.inputs.items()}
@@ -67,7 +69,7 @@ def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A stage that was made."""
+    """The record of a finished stage."""
 
     recipe: Mapping[str, Any]
     parts: Mapping[str, Mapping[str, str]]
@@ -85,14 +87,14 @@ class Record:
         return dict(_flat({"version": self.recipe["version"], **self.recipe["parameters"]}))
 
     def distance(self, own: Mapping[str, Any], expected: Mapping[str, str]) -> int:
-        """Count the settings in which it differs from what is wanted; inputs of another lineage count for many."""
+        """Count the settings that differ from the wanted ones; inputs of another lineage count OF_INPUT each."""
         strangers = sum(self.inputs.get(name) != fingerprint for name, fingerprint in expected.items())
         strangers += len(self.inputs.keys() - expected.keys())
         names = own.keys() | self.settings.keys()
         return OF_INPUT * strangers + sum(self.settings.get(n, NOTHING) != own.get(n, NOTHING) for n in names)
 
     def gap(self, own: Mapping[str, Any]) -> float:
-        """Return how far its numbers lie from those that are wanted, each in proportion."""
+        """Return the sum of relative differences between its numbers and the wanted ones."""
         pairs = [(self.settings.get(name), value) for name, value in own.items()]
         numbers = [(a, b) for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float) and a != b]
         return sum(abs(a - b) / (abs(a) + abs(b)) for a, b in numbers)
@@ -100,7 +102,7 @@ class Record:
     def changes(
         self, own: Mapping[str, Any], stage: Stage, expected: Mapping[str, str]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield what differs: settings by name, then inputs that are there but are others."""
+        """Yield the differences: settings by name, then inputs that exist but differ."""
         parts = {name: (self.parts[name], stage.parts[name]) for name in self.parts.keys() & stage.parts.keys()}
         for there, wanted in parts.values():
             for file in sorted(there.keys() | wanted.keys()):
@@ -118,7 +120,7 @@ class Record:
 
 
 def records(root: str, name: str) -> list[Record]:
-    """Read what stages of a name were made under the root."""
+    """Read the records of all finished stages of a name under the root."""
     folder = storage.join(root, name)
     if not storage.exists(folder):
         return []
@@ -130,7 +132,7 @@ def records(root: str, name: str) -> list[Record]:
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the numbers and words within a value, by the names that lead to them."""
+    """Yield the numbers and words within a nested value, by path."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
@@ -143,7 +145,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _said(name: str, there: Any, wanted: Any) -> str:
     if name.startswith(FILE):
-        return f"{name} is {'new' if there == NOTHING else 'gone' if wanted == NOTHING else 'another'}"
+        return f"{name} is {'new' if there == NOTHING else 'removed' if wanted == NOTHING else 'changed'}"
     return f"{name} {_shown(wanted)}, nearest result {_shown(there)}"
 
 

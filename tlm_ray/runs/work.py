@@ -1,6 +1,6 @@
-"""What the stages that need no room of their own do: the embedded data, a tokenizer, token blocks, scores.
+"""The functions of small stages: embedded data, tokenizer, token blocks, scores.
 
-The last three run on a worker of the cluster, and import there what the driver does not need.
+They run on workers of the cluster, and import there what the driver does not need.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from tlm_ray.retrieval.selection import SelectionStore
 
 
 def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
-    """Write the corpus and the task made of the docstrings of installed packages, read package by package."""
-    # the largest first, so that no worker is left alone with one at the end
+    """Write the embedded corpus and task from the docstrings of installed packages."""
+    # the largest first, so that no worker is alone with it at the end
     packages = sorted(installed_packages(), key=lambda name: (name not in LARGE, name))
     items = [{"package": package} for package in packages]
     made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
@@ -29,7 +29,7 @@ def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
 
 
 class _PackageReader:
-    """Reads one package's docstrings."""
+    """A worker that reads one package's docstrings."""
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         table = read_package(item["package"])
@@ -51,7 +51,7 @@ def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict
 
 
 def write_counts(folder: str, blocks: str, how: Any, **options: Any) -> dict[str, Any]:
-    """Write the token embeddings and the output bias that a training begins with."""
+    """Write the initial token embeddings and output bias of a training."""
     from tlm_ray.training.preparation import make_counts
 
     return make_counts(folder, blocks, how, **options)
@@ -65,7 +65,7 @@ def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[s
 
 
 def write_soft_labels(folder: str, blocks: str, teachers: list[str], **options: Any) -> dict[str, Any]:
-    """Write what several models say of a task's training texts."""
+    """Write several models' predictions for a task's training texts."""
     from tlm_ray.training.teaching import write_soft_labels
 
     return write_soft_labels(folder, blocks, teachers, **options)
@@ -76,7 +76,7 @@ def _selection(inputs: Mapping[str, str]) -> list[str]:
 
 
 def write_looks(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
-    """Write what a trained classifier's attention heads look at."""
+    """Write the attention targets of a trained classifier's heads."""
     from tlm_ray.training import attention_heads
 
     return attention_heads.write_looks(folder, blocks, model, **options)
