@@ -26,10 +26,10 @@ NAME = re.compile(
 def docstring_corpus_and_task(tables: dict[str, pa.Table], *, seed: int = 0) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Return the corpus (text, source) and the task's train, dev and test tables (text, label).
 
-    `tables` are `read_package`'s by name. The task has 84 / 50 / 200 rows of each of `LIBRARIES`,
-    of 18 to 80 words, names masked, no run of 8 words twice, chosen by sha256 of seed and text.
-    The corpus keeps each other passage that shares no such run with them (97 % of 180,000), near
-    copies once. ValueError if a library is too small.
+    `tables` are `read_package`'s by name. The task has 84 / 50 / 200 rows per library of `LIBRARIES`, chosen by sha256
+    of seed and text. Rows have 18 to 80 words, with names masked; no run of 8 words occurs in two rows. The corpus
+    keeps each other passage that shares no such run with them (97 % of 180,000), near copies once. ValueError if a
+    library is too small.
     """
     texts = {name: table["text"].to_pylist() for name, table in sorted(tables.items())}
     chosen = _choose_task(texts, seed)

@@ -24,8 +24,7 @@ class Growth:
 
     @classmethod
     def between(cls, small: pa.Table, large: pa.Table) -> "Growth | None":
-        """Compare two corpora by their lists of ranges; None if the larger one lacks a range or orders them
-        differently."""
+        """Compare two corpora by their lists of ranges; None if the larger one lacks a range or changes their order."""
         starts, firsts = (np.append(0, np.cumsum(ranges["passages"].to_numpy())) for ranges in (small, large))
         found = pc.index_in(small["key"], value_set=large["key"].combine_chunks()).fill_null(-1).to_numpy()
         if (found < 0).any() or (np.diff(found) < 0).any():
@@ -39,8 +38,7 @@ class Growth:
 
     @property
     def old(self) -> np.ndarray:
-        """The id ranges of the smaller corpus' passages in the larger one: int64 (ranges, 2), start and stop, in
-        order."""
+        """The smaller corpus' id ranges in the larger one: int64 (ranges, 2), start and stop, in order."""
         return np.stack([self.places, self.places + np.diff(self.starts)], axis=1)
 
     @property

@@ -1,5 +1,4 @@
-"""Split off dev and test rows for a task without them: a tenth of its training rows each, chosen by a hash of the
-text."""
+"""Split off missing dev and test rows: a tenth of the training rows each, chosen by a hash of the text."""
 
 import hashlib
 from collections.abc import Sequence

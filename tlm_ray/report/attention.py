@@ -1,4 +1,4 @@
-"""Positional and vertical attention heads: how many, and a picture of each (Yao et al. 2022, figure 3)."""
+"""Count and draw positional and vertical attention heads (Yao et al. 2022, figure 3)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,9 @@ import numpy as np
 from tlm_ray.report import drawing
 from tlm_ray.report.formats import markdown_rows, score_text
 
-SHARE = 0.9  # of the queries whose largest weight falls there: at least for positional heads, more for vertical ones
+SHARE = (
+    0.9  # share of queries whose largest weight is there: at least this for positional heads, more for vertical ones
+)
 RED = "#c1121f"
 
 
@@ -22,25 +24,25 @@ class Heads:
     task: str
     """the task's short name"""
     previous: np.ndarray
-    """(layers, heads), share of queries whose largest weight falls on the token before"""
+    """(layers, heads), share of queries whose largest weight is on the previous token"""
     next: np.ndarray
-    """likewise, on the token after"""
+    """likewise, on the next token"""
     marks: np.ndarray
     """likewise, on [CLS], [SEP] or the full stop"""
 
     @property
     def positional(self) -> np.ndarray:
-        """Heads that look at either neighbour, bool (layers, heads): the paper's words."""
+        """Heads that attend to either neighbour, bool (layers, heads): the paper's definition."""
         return self.previous + self.next >= SHARE
 
     @property
     def offset(self) -> np.ndarray:
-        """Heads that always look at the same neighbour, bool (layers, heads): Voita et al. (2019)."""
+        """Heads that always attend to the same neighbour, bool (layers, heads): Voita et al. (2019)."""
         return np.maximum(self.previous, self.next) >= SHARE
 
     @property
     def vertical(self) -> np.ndarray:
-        """Heads that look at the marks of a text, bool (layers, heads)."""
+        """Heads that attend to special tokens or full stops, bool (layers, heads)."""
         return self.marks > SHARE
 
 
@@ -48,7 +50,7 @@ KINDS = {"positional": "positional", "the same neighbour": "offset", "vertical":
 
 
 def heads_markdown(models: Sequence[Heads]) -> str:
-    """Return a Markdown table: of each row and task how many heads are of a kind, mean ± deviation over seeds."""
+    """Return a Markdown table: the number of heads of each kind per row and task, mean ± deviation over seeds."""
     groups: dict[tuple[str, str], list[Heads]] = {}
     for each in models:
         groups.setdefault((each.row, each.task), []).append(each)
@@ -59,14 +61,14 @@ def heads_markdown(models: Sequence[Heads]) -> str:
     ]
     rows = markdown_rows(["", "task", "heads", *KINDS], lines, right=range(2, 6))
     note = (
-        f"- A head is positional if at least {SHARE:.0%} of the queries have their largest weight on a neighbour, on "
-        f"either one or always on the same; vertical, if more than {SHARE:.0%} have it on [CLS], [SEP] or a full stop."
+        f"- A head is positional if at least {SHARE:.0%} of the queries have their largest weight on a neighbour ("
+        f"either, or always the same), and vertical if more than {SHARE:.0%} have it on [CLS], [SEP] or a full stop."
     )
     return "\n".join([*rows, "", note]) + "\n"
 
 
 def heads_records(models: Sequence[Heads]) -> list[dict[str, Any]]:
-    """Return the shares and counts of each model for programs."""
+    """Return the shares and counts of each model as plain data."""
     return [
         {"row": each.row, "task": each.task}
         | {name: getattr(each, name).tolist() for name in ("previous", "next", "marks")}
@@ -76,7 +78,7 @@ def heads_records(models: Sequence[Heads]) -> list[dict[str, Any]]:
 
 
 def heads_figure(models: Sequence[Heads], examples: Mapping[int, np.ndarray]) -> bytes:
-    """Return a PNG: the attention of every head of some models over one text, positional ones red, vertical ones faint.
+    """Return a PNG: every head's attention over one text; positional heads are red, vertical ones faint.
 
     examples: by a model's place in `models`, weights (layers, heads, length, length).
     """

@@ -1,4 +1,4 @@
-"""A page of what was retrieved for a task: how much, from where, and case by case with matching terms marked."""
+"""Render a page of a task's retrieved passages: counts, sources, and examples with matching terms marked."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ import pyarrow as pa
 from tlm_ray.report.page.template import stylesheet
 from tlm_ray.retrieval.engine.analyzer import Analyzer, spans
 
-SHOWN = 5  # passages of a case
+SHOWN = 5  # passages per example
 SOURCES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieved:
-    """What one method retrieved.
+    """The passages that one method retrieved.
 
-    selection: a neighbours stage's table. searched: the text that each training row searched with. dropped: passages
-    left out because they would leak a dev or test text.
+    selection: table of a neighbours stage. searched: the query of each training row. dropped: number of passages
+    excluded because they would leak a dev or test text.
     """
 
     method: str
@@ -33,13 +33,13 @@ class Retrieved:
 def cases_page(
     task: str, queries: Sequence[str], retrieved: Sequence[Retrieved], *, analyzer: Analyzer, cases: int
 ) -> str:
-    """Return an HTML page that needs no other file.
+    """Return a self-contained HTML page.
 
-    queries: the task's training texts, by row. cases: queries shown, evenly over those that chose a passage.
+    queries: the task's training texts, by row. cases: number of examples, spread evenly over queries with a passage.
     """
     parts = [
         f"<h1>What was retrieved for {escape(task)}</h1>",
-        f'<p class="dim">{len(queries):,} queries. A passage that several found counts once, with its best rank.</p>',
+        f'<p class="dim">{len(queries):,} queries. A passage retrieved by several counts once, with its best rank.</p>',
         "<h2>Amounts</h2>" + _amounts(retrieved),
         "<h2>Passages at each K</h2>" + _depths(retrieved),
         "<h2>Shared by two methods</h2>" + _overlap(retrieved) if len(retrieved) > 1 else "",
@@ -66,7 +66,7 @@ def _amounts(retrieved: Sequence[Retrieved]) -> str:
         size = sum(len(text.encode()) for text in texts) / 1e6
         amounts = (f"{len(texts):,}", f"{size:.2f}", f"{middle:.0f} ({low:.0f} to {high:.0f})", f"{one.dropped:,}")
         rows.append((escape(one.method), *amounts))
-    return _table(["method", "passages", "MB", "words, median (5 to 95 %)", "left out: dev or test text"], rows)
+    return _table(["method", "passages", "MB", "words, median (5 to 95 %)", "excluded: dev or test text"], rows)
 
 
 def _depths(retrieved: Sequence[Retrieved]) -> str:
@@ -136,11 +136,11 @@ def _hit(hit: Mapping[str, Any], terms: set[str], analyzer: Analyzer) -> str:
 
 
 def mark(text: str, terms: set[str], analyzer: Analyzer) -> str:
-    """Return a text as HTML with the words marked that are among the terms."""
+    """Return a text as HTML, with the words that are among the terms marked."""
     marked: list[tuple[int, int]] = []
     for start, stop in spans(text):
         if terms.intersection(analyzer.terms(text[start:stop])):
-            first = marked.pop()[0] if marked and start < marked[-1][1] else start  # pairs share a character
+            first = marked.pop()[0] if marked and start < marked[-1][1] else start  # pairs overlap by a character
             marked.append((first, stop))
     pieces, end = [], 0
     for start, stop in marked:

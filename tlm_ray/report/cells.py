@@ -1,4 +1,4 @@
-"""One cell of a results table: a recipe (row) on a task (column), over its seeds."""
+"""Cells of a results table: a recipe (row) on a task (column), over its seeds."""
 
 import math
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ SPLITS = ("test", "dev")
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What one row reached on one task, and what that cost.
+    """The scores and costs of one row on one task.
 
-    Raises ValueError for a score out of its metric's range; one that `corpus.scores` does not know, such as your own,
-    may go from -100 to 100.
+    ValueError for a score outside its metric's range, which is -100 to 100 for metrics unknown to `corpus.scores`.
     """
 
     row: str
@@ -23,29 +22,29 @@ class Cell:
     task: str
     """the task's short name, a column"""
     metric: str
-    """the name of what the scores are"""
+    """name of the metric"""
     scores: tuple[float, ...]
-    """of the split, one per seed, in percent"""
+    """scores on the split, one per seed, in percent"""
     flops: float
     """6 x tokens x parameters over both stages, mean over seeds"""
     data_bytes: int
-    """the text trained on, general and task together"""
+    """bytes of training text, general and task together"""
     wall_s: float
     """seconds of both stages, mean over seeds"""
     split: str = "test"
-    """what the scores are of: test or dev"""
+    """split of the scores: test or dev"""
     dev_scores: tuple[float, ...] = ()
-    """beside test scores: development scores of the same seeds"""
+    """with test scores: dev scores of the same seeds"""
     parts: tuple[float, ...] = ()
-    """of a metric that is the mean of two: each of them, mean over seeds, in percent"""
+    """for a metric that is the mean of two: both, mean over seeds, in percent"""
     x: float | None = None
-    """the number that the experiment varies, None for a row that has none"""
+    """the varied number of the experiment; None for a row without one"""
     flops_counted: float = 0.0
-    """operations of all matrix products, padding included; 0 where they are not known"""
+    """operations of all matrix products, padding included; 0 if unknown"""
     pretrained: bool = False
-    """training began with a pretrained encoder, whose own cost these numbers leave out"""
+    """training started from a pretrained encoder, whose cost these numbers exclude"""
     pretraining_flops: float = 0.0
-    """that cost as it was published, 0 where it is not known"""
+    """that cost as published; 0 if unknown"""
 
     def __post_init__(self) -> None:
         if not self.scores or len(self.dev_scores) not in (0, len(self.scores)):
@@ -80,11 +79,11 @@ class Cell:
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
-    """Raise ValueError unless the cells make one table: some, no duplicates, one split, one metric per task."""
+    """Raise ValueError unless the cells make a table: not empty, no duplicates, one split, one metric per task."""
     if not cells:
-        raise ValueError("cells is empty; a table needs at least one cell")
+        raise ValueError("cells: empty; give at least one cell")
     if len(splits := {cell.split for cell in cells}) > 1:
-        raise ValueError(f"cells of {' and '.join(sorted(splits))}: a table is of one split; choose one")
+        raise ValueError(f"cells of {' and '.join(sorted(splits))}: a table has one split; choose one")
     metrics: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for cell in cells:
@@ -94,13 +93,13 @@ def check_cells(cells: Sequence[Cell]) -> None:
         metric = metrics.setdefault(cell.task, cell.metric)
         if cell.metric != metric:
             raise ValueError(
-                f"{cell._name} has metric {cell.metric!r}, but the task's first has {metric!r}; "
-                "scores of one column must be of one metric"
+                f"{cell._name} has metric {cell.metric!r}, but the task's first cell has {metric!r}; "
+                "a column must have one metric"
             )
 
 
 def names(cells: Sequence[Cell], field: str) -> list[str]:
-    """Return the values of "row" or "task" in order of first appearance."""
+    """Return the distinct values of "row" or "task", in order of first appearance."""
     return list(dict.fromkeys(getattr(cell, field) for cell in cells))
 
 

@@ -1,4 +1,4 @@
-"""Score against the number that an experiment's rows vary, one panel a task."""
+"""Plot scores over the number that an experiment's rows vary, one panel per task."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ OWN, PAPER = "here", "the paper"
 
 
 def curve_figure(results: Results) -> bytes:
-    """Return a PNG: mean score over the number that rows vary, with error bars over seeds, and the paper's beside it.
+    """Return a PNG: mean score over the varied number, with error bars over seeds and the paper's numbers.
 
-    A row without such a number, such as a plain classifier, is a dotted line at its score. The scale is log(1 + value),
-    as a number may be 0.
+    A row without such a number, such as a baseline, is a dotted line at its score. The scale is log(1 + value), because
+    a number may be 0.
     """
     figure, panels = drawing.make_panels(len(results.tasks), width_in=5.2 if len(results.tasks) == 1 else 4.0)
     flat = flat_rows(results)
@@ -40,7 +40,7 @@ def curve_figure(results: Results) -> bytes:
 
 
 def flat_rows(results: Results) -> list[str]:
-    """Return the rows without the number that the others vary."""
+    """Return the rows without the varied number."""
     return [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
 
 
@@ -56,7 +56,7 @@ def _dotted(rows: Sequence[str]) -> dict[str, str]:
 
 
 def _point(name: str, x: float | None, y: float, error: float | None) -> Point:
-    assert x is not None, "a point of a curve has its place"
+    assert x is not None, "a point of a curve has a varied number"
     is_own = name == OWN
     return Point(
         name=name,
@@ -70,7 +70,7 @@ def _point(name: str, x: float | None, y: float, error: float | None) -> Point:
 
 
 def _draw_curves(panel: Axes, *curves: Sequence[Point]) -> None:
-    """Draw the points of each curve, joined, with a tick where any of them stands."""
+    """Draw each curve through its points, with a tick at each point."""
     for curve in curves:
         ordered = sorted(curve, key=lambda point: point.x)
         for point in ordered:
@@ -85,7 +85,7 @@ def _draw_curves(panel: Axes, *curves: Sequence[Point]) -> None:
 
 
 def tick_text(position: float) -> str:
-    """Return the number that stands at a position of the scale."""
+    """Return the number at a position of the scale."""
     return f"{10**position - 1:.6g}"
 
 

@@ -1,4 +1,4 @@
-"""What the figures share: colours, bare panels, points, PNG bytes.
+"""Shared parts of figures: colours, empty panels, points, PNG bytes.
 
 Figures are made with matplotlib's object interface on an Agg canvas, never with pyplot, whose
 global state is not safe in threads and keeps every figure alive.
@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-# The palette of Okabe and Ito, whose colours stay apart in every common kind of colour blindness;
-# the marker says the same again, for print in grey.
+# The palette of Okabe and Ito, distinguishable with every common kind of colour blindness;
+# markers repeat the distinction for greyscale print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "D", "^", "v", "P")
 INK = "#333333"
@@ -30,7 +30,7 @@ LEGEND_COLUMN_IN = 2.6
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A point of the series `name` in data coordinates; `error` reaches as far up as down."""
+    """A point of the series `name` in data coordinates; `error` extends equally up and down."""
 
     name: str
     x: float
@@ -52,7 +52,7 @@ def marker_of(index: int) -> str:
 
 
 def make_panels(count: int, *, width_in: float, height_in: float = 3.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` bare panels of the given size in inches, three to a row."""
+    """Return a figure with `count` empty panels of the given size in inches, three per row."""
     columns = min(count, PANELS_A_ROW)
     rows = math.ceil(count / columns)
     figure = Figure(
@@ -70,7 +70,7 @@ def make_panels(count: int, *, width_in: float, height_in: float = 3.2) -> tuple
 
 
 def make_grid(rows: int, columns: int, *, side_in: float) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure of small square panels without ticks; one that nothing is drawn on stays empty."""
+    """Return a figure of small square panels without ticks."""
     figure = Figure(
         figsize=(side_in * columns + 0.5, side_in * rows + 0.5),
         dpi=DOTS_PER_INCH,
@@ -94,18 +94,18 @@ def _make_bare(panel: Axes) -> None:
 
 
 def set_title(panel: Axes, text: str) -> None:
-    """Write a panel's title over its left edge."""
+    """Write a panel's title above its left edge."""
     panel.set_title(text, fontsize=10, color=INK, loc="left")
 
 
 def set_axis_titles(figure: Figure, *, x: str, y: str) -> None:
-    """Write what all panels have along x and y, once."""
+    """Write the common x and y labels of all panels."""
     figure.supxlabel(x, fontsize=9, color=INK)
     figure.supylabel(y, fontsize=9, color=INK)
 
 
 def draw_point(panel: Axes, point: Point) -> None:
-    """Draw a point with its error bar; hollow points are smaller and lie below the others."""
+    """Draw a point with its error bar; hollow points are smaller and behind the others."""
     panel.errorbar(
         point.x,
         point.y,
@@ -141,6 +141,6 @@ def add_legend(figure: Figure, series: Mapping[str, tuple[str, str]], dotted: Ma
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG bytes, the same bytes for the same figure."""
     stream = io.BytesIO()
-    # a legend of long names may be wider than the panels
+    # a legend with long names may be wider than the panels
     figure.savefig(stream, format="png", facecolor="white", bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Scores against training compute: the picture of the paper's claim, one panel a task."""
+"""Plot scores against training compute, the paper's main claim, one panel per task."""
 
 import math
 from itertools import chain
@@ -15,7 +15,7 @@ from tlm_ray.report.labels import name_points
 from tlm_ray.report.results import Results
 from tlm_ray.report.tables import SPLIT_NAMES
 
-# What a grey name stands for, at the first of its models that has room for it.
+# The paper's model behind each grey name, which is written at the first of its points with room for it.
 PAPER_SERIES = {
     "TLM (paper)": ("TLM small", "TLM medium", "TLM large"),
     "BERT": ("BERT-Base", "BERT-Large"),
@@ -26,10 +26,9 @@ PAPER_SERIES = {
 def score_against_flops(results: Results) -> bytes:
     """Return a PNG: mean score over training FLOPs (log), with error bars over seeds.
 
-    One panel per task, three to a row; one colour and marker a row of the table, named beside its
-    points, or in a legend where a panel has no room for that. Hollow grey points are the paper's
-    own numbers. A pretrained row stands at the FLOPs of its pretraining, where these are published. A row without any
-    training (0 FLOPs) is a dotted line at its score.
+    One panel per task, three per row; one colour and marker per row of the table, named beside its points, or in a
+    legend if a panel has no room. Hollow grey points are the paper's numbers. A pretrained row is at the FLOPs of its
+    pretraining, if published. A row without training (0 FLOPs) is a dotted line at its score.
     """
     tasks = results.tasks
     figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(tasks) == 1 else 4.0)
@@ -48,7 +47,7 @@ def score_against_flops(results: Results) -> bytes:
 
 
 def _lacks_pretraining(cell: Cell) -> bool:
-    """Say whether a row stands at the FLOPs of its fine-tuning alone, as nobody says what came before."""
+    """Return whether a row is at the FLOPs of its fine-tuning alone, because those of its pretraining are unknown."""
     return cell.pretrained and not cell.pretraining_flops
 
 
@@ -96,14 +95,14 @@ def _draw_panel(panel: Axes, points: list[Point]) -> None:
     for point in points:
         if point.x > 0:
             drawing.draw_point(panel, point)
-        else:  # a logarithmic axis has no place for it
+        else:  # 0 is not on a logarithmic axis
             panel.axhline(point.y, color=point.colour, linestyle=":", linewidth=1.2)
     for name in dict.fromkeys(point.name for point in points if point.hollow):
         line = sorted((point.x, point.y) for point in points if point.name == name and point.hollow)
         panel.plot(*zip(*line, strict=True), color=drawing.THREAD, linewidth=1.2, zorder=1)
     exponents = [math.log10(point.x) for point in points if point.x > 0] or [0.0]
     low, high = min(exponents), max(exponents)
-    margin = max(0.22 * (high - low), 0.8)  # decades, so that the outermost names have room
+    margin = max(0.22 * (high - low), 0.8)  # in decades, so that the outermost names have room
     panel.set_xlim(10 ** (low - margin), 10 ** (high + margin))
     panel.xaxis.set_major_locator(LogLocator(numticks=6))
     panel.xaxis.set_minor_formatter(NullFormatter())
@@ -111,7 +110,7 @@ def _draw_panel(panel: Axes, points: list[Point]) -> None:
 
 
 def _add_names(figure: Figure, panels: list[Axes], points: list[list[Point]]) -> None:
-    """Name the points in place; ours by a legend, if one of them found no room in its panel."""
+    """Write names beside the points, or a legend of our rows if a panel has no room."""
     own = [[point for point in found if not point.hollow] for found in points]
     paper = [[point for point in found if point.hollow] for found in points]
     figure.draw_without_rendering()

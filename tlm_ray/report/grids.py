@@ -1,4 +1,4 @@
-"""A results table as strings, before any file format: what the Markdown and the terminal show."""
+"""Lay out a results table as strings, for Markdown and the terminal."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from tlm_ray.report.results import Results
 
 MARK = "†"
 PRETRAINED_NOTE = (
-    f"{MARK} fine-tuning alone, without its pretraining: not what such a row costs from nothing. What stands behind "
-    "a + is the cost of its pretraining as the paper's Table 2 reports it."
+    f"{MARK} fine-tuning only, without pretraining, so not the full cost of such a row. The number after "
+    "a + is the cost of its pretraining, as reported in the paper's Table 2."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One row of a grid; `texts` has one string per column of the grid."""
+    """A row of a grid; `texts` has one string per column."""
 
     name: str
     texts: tuple[str, ...]
@@ -30,18 +30,17 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table of strings: a column per task, then the average, FLOPs by the paper's rule and counted, data and time."""
+    """A table of strings: a column per task, the average, FLOPs (by the paper's rule and counted), data and time."""
 
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
 
 
 def make_grid(results: Results) -> Grid:
-    """Lay cells out by row and task, in order of first appearance, with the paper's rows beneath.
+    """Lay out cells by row and task, in order of first appearance, with the paper's rows below.
 
-    The average is over the tasks of this table, and absent from a row that lacks one of them;
-    FLOPs, data and time are means over tasks. Of each column, the row that is shown to lie above all
-    others of our own is marked.
+    The average is over this table's tasks, and missing for a row that lacks one of them. FLOPs, data and time are means
+    over tasks. In each column, the row of ours that is significantly above all others is marked.
     """
     columns = tuple(f"{task} ({metric_text(results.metric(task))})" for task in results.tasks)
     return Grid(
@@ -70,7 +69,7 @@ def _own_line(row: str, results: Results) -> Line:
 
 
 def _score_text(cell: Cell) -> str:
-    """Return the mean and its spread, and of a metric that is the mean of two, each of them."""
+    """Return the mean and its spread, and both parts of a metric that is the mean of two."""
     return score_text(cell.scores) + (f" ({_of_two(cell.parts)})" if cell.parts else "")
 
 
@@ -106,7 +105,7 @@ def _flops_text(flops: float) -> str:
 
 
 def _published(cells: Iterable[Cell]) -> str:
-    """Return what the pretraining of a row's encoder cost by others' account."""
+    """Return the reported pretraining cost of a row's encoder."""
     known = {cell.pretraining_flops for cell in cells} - {0.0}
     return f" + {human(known.pop())} (reported)" if len(known) == 1 else ""
 
@@ -116,12 +115,12 @@ def _counted_text(counts: list[float], mark: str) -> str:
 
 
 def _average(means: Mapping[str, float], tasks: Sequence[str]) -> str:
-    # A mean over fewer tasks than the header names would rank a row by what it left out.
+    # A mean over fewer tasks than the header names would rank a row by the tasks it lacks.
     return f"{average_of(means):.2f}" if means.keys() == set(tasks) else ABSENT
 
 
 def average_of(means: Mapping[str, float]) -> float:
-    """Return the mean over tasks, of which those that differ in their test set alone count as one (table 10)."""
+    """Return the mean over tasks; tasks that differ only in their test set count as one (table 10)."""
     scores: dict[str, list[float]] = {}
     for task, mean in means.items():
         scores.setdefault(OTHER_TEST_OF.get(known_name(task), task), []).append(mean)
@@ -129,21 +128,21 @@ def average_of(means: Mapping[str, float]) -> float:
 
 
 def metric_text(metric: str) -> str:
-    """Return a metric's name as people write it: "macro_f1" is "macro-F1"."""
+    """Return a metric's display name: "macro-F1" for "macro_f1"."""
     return metric.replace("_", "-").replace("f1", "F1")
 
 
 def size_text(size_bytes: float) -> str:
     """Return a size in decimal units with three digits, such as "1.21 GB"."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size_bytes < 999.5:  # from here on three digits would round to 1E+03
+        if size_bytes < 999.5:  # from here on, three digits would round to 1E+03
             return f"{size_bytes:.3g} {unit}"
         size_bytes /= 1000
     return f"{size_bytes:.3g} PB"
 
 
 def time_text(seconds: float) -> str:
-    """Return a duration with one decimal in the largest unit that it fills, such as "3.5 h"."""
+    """Return a duration with one decimal, in the largest unit that is below it, such as "3.5 h"."""
     for unit, length_s in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length_s:
             return f"{seconds / length_s:.1f} {unit}"

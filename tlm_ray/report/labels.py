@@ -1,4 +1,4 @@
-"""Names written beside points, where no other name, point or error bar is in the way."""
+"""Write names beside points, without overlapping other names, points or error bars."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from matplotlib.transforms import Bbox
 
 from tlm_ray.report.drawing import Point
 
-# Where a name may stand around its point, the best first: offset in typographic points, alignment.
-# Straight above and below, the offset counts from the end of the error bar.
+# Candidate positions of a name around its point, best first: offset in typographic points, alignment.
+# Directly above and below, the offset counts from the end of the error bar.
 PLACES = (
     ((7, 0), "left", "center"),
     ((-7, 0), "right", "center"),
@@ -23,15 +23,14 @@ PLACES = (
     ((-6, 5), "right", "bottom"),
     ((-6, -5), "right", "top"),
 )
-MARGIN_PX = 3.0  # kept free around a name
+MARGIN_PX = 3.0  # margin around a name
 
 
 def name_points(panel: Axes, points: Sequence[Point], named: Sequence[Point]) -> dict[str, Annotation]:
-    """Write the names of `named` and return them; a name that finds no free place is not there.
+    """Write the names of `named` where there is room; return the names written.
 
-    A name stands once, at the first of its points that has room. No name covers one of `points`,
-    its error bar or a name before it, or leaves the panel. The figure must have been laid out,
-    since free places are found in pixels.
+    A name is written once, at the first of its points with room. No name covers one of `points`, an error bar or an
+    earlier name, or leaves the panel. The figure must have been laid out, because positions are in pixels.
     """
     taken = [_box_of(panel, point) for point in points]
     notes: dict[str, Annotation] = {}
@@ -67,8 +66,8 @@ def _try_place(
         color=point.colour,
         fontsize=7.5 if point.hollow else 9,
     )
-    note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])  # over grid lines
-    note.set_in_layout(False)  # a name must not move the panels that its place was found in
+    note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])  # above grid lines
+    note.set_in_layout(False)  # a name must not change the layout in which its position was found
     box = note.get_window_extent().padded(MARGIN_PX)
     room = panel.get_window_extent()
     is_inside = room.contains(box.x0, box.y0) and room.contains(box.x1, box.y1)

@@ -1,4 +1,4 @@
-"""The results table as LaTeX, to be put into a paper: two tabulars that need the package booktabs."""
+"""Write the results table as LaTeX: two tabulars that need the package booktabs."""
 
 from collections.abc import Sequence
 
@@ -29,9 +29,9 @@ CHARACTERS = str.maketrans(
 
 
 def table_latex(results: Results) -> str:
-    r"""Return the table, then how far the view's row lies above the others, bold as in `table_markdown`.
+    r"""Return the table, then the differences of the view's row from the others, bold as in `table_markdown`.
 
-    It asks for \usepackage{booktabs}; what the numbers are stands before it as comments.
+    It needs \usepackage{booktabs}; comments before it explain the numbers.
     """
     grid, comparison = make_grid(results), results.comparison
     own = [[line.name, *map(_cell, line.texts, line.best)] for line in grid.lines if not line.is_reported]
@@ -48,7 +48,7 @@ def table_latex(results: Results) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as LaTeX shows it."""
+    """Escape a text for LaTeX."""
     return text.translate(CHARACTERS)
 
 
@@ -57,7 +57,7 @@ def _cell(text: str, is_bold: bool) -> str:
 
 
 def _tabular(columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]]) -> list[str]:
-    """Return a tabular; the first cell of a row is text, the others are LaTeX, and a rule parts the groups of rows."""
+    """Return a tabular; a row's first cell is text, the others are LaTeX; a rule separates groups of rows."""
     begin = f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
     lines = [begin, "\\toprule", _row(columns[0], [escaped(column) for column in columns[1:]])]
     for group in filter(None, groups):
@@ -66,5 +66,5 @@ def _tabular(columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]]) 
 
 
 def _row(name: str, cells: Sequence[str]) -> str:
-    # {} because a name that begins with [ or * would be an option of the line's end or of the rule before it
+    # {} because a name that starts with [ or * would be taken as an option of the preceding command
     return " & ".join([f"{{}}{escaped(name)}", *cells]) + r" \\"

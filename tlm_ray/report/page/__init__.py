@@ -1,4 +1,4 @@
-"""Pages that need no other file: of an experiment, and of a sweep."""
+"""Self-contained HTML pages of experiments and sweeps."""
 
 from tlm_ray.report.page.experiment import experiment_page
 from tlm_ray.report.page.sweep import sweep_page

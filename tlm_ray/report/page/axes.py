@@ -1,15 +1,15 @@
-"""Parameters of a sweep as axes of a page."""
+"""Draw parameters of a sweep as axes."""
 
 import math
 
 from tlm_ray.report.page import svg
 from tlm_ray.report.parameters import Parameter
 
-GAP = 0.09  # of an axis, between two ticks
+GAP = 0.09  # minimum pixels between two ticks of an axis
 
 
 def axis_of(parameter: Parameter, *, margin: float) -> svg.Axis:
-    """Return a parameter's axis; margin: free at each end, a share."""
+    """Return a parameter's axis; margin: free share at each end."""
     low, high = parameter.position(parameter.levels[0]), parameter.position(parameter.levels[-1])
     room = margin * (parameter.reach or 1.0)
     marked = parameter.levels if parameter.is_grid else _round(parameter, low, high)
@@ -17,7 +17,7 @@ def axis_of(parameter: Parameter, *, margin: float) -> svg.Axis:
 
 
 def _round(parameter: Parameter, low: float, high: float) -> list[float]:
-    """Return round numbers within a parameter's values."""
+    """Return round numbers within a parameter's range."""
     first, last = parameter.levels[0], parameter.levels[-1]
     if parameter.scale == "linear":
         return [value for value, _ in svg.linear_axis([first, last], margin=0.0).ticks]

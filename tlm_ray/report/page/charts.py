@@ -1,4 +1,4 @@
-"""What charts of a page have in common: panels of one kind under a heading, and what stands for what in them."""
+"""Shared parts of a page's charts: panels under a heading, legends, points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from tlm_ray.report import drawing
 from tlm_ray.report.drawing import Point
 from tlm_ray.report.page import svg
 
-DASHES = 3  # kinds of lines, so that colour and line repeat after 18 series
+DASHES = 3  # line styles, so that colour and line repeat after 18 series
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One name of a legend."""
+    """An entry of a legend."""
 
     name: str
     swatch: Markup
     series: int | None = None
-    """whose elements carry the class of this series; None for what cannot be picked out"""
+    """number of the series whose elements it highlights; None if it highlights none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,25 +28,25 @@ class Chart:
 
     heading: str
     panels: Sequence[tuple[str, Markup]]
-    """each with its title"""
+    """SVG panels with their titles"""
     legend: Sequence[Entry] = ()
     notes: Sequence[str] = ()
-    """what stands along the axes, and all else that a reader should know"""
+    """caption: the axes, and what else a reader needs"""
 
 
 def colour_class(index: int) -> str:
-    """Return the class of the colour, and of the line, of a series."""
+    """Return the CSS classes of a series' colour and line."""
     repeat = index // len(drawing.COLOURS) % DASHES
     return f"c{index % len(drawing.COLOURS)}" + (f" d{repeat}" if repeat else "")
 
 
 def classes(point: Point) -> str:
-    """Return the classes of a point of a figure: its colour; hollow points are the paper's."""
+    """Return the CSS classes of a point: its colour; the paper's points are hollow."""
     return "paper" if point.hollow else f"c{drawing.COLOURS.index(point.colour)}"
 
 
 def draw_point(panel: svg.Panel, point: Point, text: str) -> Markup:
-    """Return a point with its error bar and what it says."""
+    """Return a point with its error bar and tooltip."""
     x, y = panel.at(point.x, point.y)
     bars = [panel.line([(point.x, point.y - point.error), (point.x, point.y + point.error)])] if point.error else []
     drawn = svg.marker(point.marker, x, y, class_="mark")
@@ -54,5 +54,5 @@ def draw_point(panel: svg.Panel, point: Point, text: str) -> Markup:
 
 
 def span(points: Sequence[Point]) -> list[float]:
-    """Return the ends of all error bars."""
+    """Return the ends of all error bars, to scale the axes."""
     return [point.y + sign * point.error for point in points for sign in (-1, 1)]

@@ -1,4 +1,4 @@
-"""The page of an experiment: its table, what it shows, how it was learned, of what, and at what cost."""
+"""Render the page of an experiment: table, comparisons, learning curves, data and cost."""
 
 from tlm_ray.report.comparison import difference_text
 from tlm_ray.report.formats import ABSENT
@@ -12,7 +12,7 @@ from tlm_ray.report.tables import SPLIT_NAMES, remarks
 
 
 def experiment_page(name: str, results: Results, story: Story | None = None) -> str:
-    """Return an HTML page that needs no other file: the table of `table_markdown`, drawings, and the story."""
+    """Return a self-contained HTML page: the table of `table_markdown`, charts, and the story."""
     comparison = results.comparison
     lines = [
         (other, [("", ABSENT) if each is None else ("best" * each.is_shown, difference_text(each)) for each in line])
@@ -34,7 +34,7 @@ def experiment_page(name: str, results: Results, story: Story | None = None) -> 
 
 
 def _what(results: Results) -> str:
-    """Say in a line what the table is of."""
+    """Return a line that describes the table."""
     seeds = max(len(cell.scores) for cell in results.cells)
     over = f", over {seeds} seeds" if seeds > 1 else ""
     varied = f", {results.view.varied} varied" if results.view.varied else ""

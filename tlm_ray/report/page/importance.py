@@ -1,4 +1,4 @@
-"""How much each parameter of a sweep decides: its share of the variance of the dev score."""
+"""Estimate each sweep parameter's importance: its share of the variance of the dev score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ import numpy as np
 
 from tlm_ray.report.parameters import MOST_LEVELS, is_number
 
-BINS = 5  # of as many trials each, for one that was drawn
-FEWEST = 8  # trials, below which shares say nothing
+BINS = 5  # bins with equally many trials, for a sampled parameter
+FEWEST = 8  # minimum number of trials for meaningful shares
 METHOD = (
-    "Share of the variance of the dev score that lies between a parameter's values: one-way analysis of variance, less "
-    "what chance alone would give (ε², Kelley 1935). What is left is of other parameters, of what they do together, "
-    f"and of chance. A parameter with more than {MOST_LEVELS} values is cut into {BINS} parts of as many trials each."
+    "Share of the variance of the dev score that each parameter explains: one-way analysis of variance, minus "
+    "the share expected by chance (ε², Kelley 1935). The rest is due to other parameters, interactions and chance. "
+    f"A parameter with more than {MOST_LEVELS} values is divided into {BINS} bins with equally many trials."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Importance:
-    """How much one parameter decides."""
+    """The importance of one parameter."""
 
     parameter: str
     share: float
-    """of the variance, 0 to 1"""
+    """share of the variance, 0 to 1"""
     p: float
-    """the chance of such a share if the parameter decided nothing"""
+    """probability of such a share if the parameter had no effect (p-value)"""
 
 
 def importances(trials: Sequence[tuple[Sequence[Any], float]], parameters: Sequence[str]) -> list[Importance]:
-    """Return each parameter's share, the largest first; none for few trials, and none of a parameter with one value.
+    """Return each parameter's share, largest first; none for few trials or a parameter with one value.
 
     trials: the values of the parameters, and the score.
     """
@@ -41,13 +41,13 @@ def importances(trials: Sequence[tuple[Sequence[Any], float]], parameters: Seque
 
 
 def _of(parameter: str, values: Sequence[Any], scores: np.ndarray) -> Importance | None:
-    from scipy.stats import f_oneway  # here, because its import takes 0.4 s
+    from scipy.stats import f_oneway  # imported here, because it takes 0.4 s
 
     groups = [scores[part] for part in _parts(values)]
     within = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
     if len(groups) < 2 or len(groups) == len(scores):
         return None
-    if not within:  # the parameter decides all
+    if not within:  # the parameter explains everything
         return Importance(parameter=parameter, share=1.0, p=0.0)
     ratio, p = f_oneway(*groups)
     between, rest = len(groups) - 1, len(scores) - len(groups)
@@ -56,7 +56,7 @@ def _of(parameter: str, values: Sequence[Any], scores: np.ndarray) -> Importance
 
 
 def _parts(values: Sequence[Any]) -> list[np.ndarray]:
-    """Return the trials of each value, or of each part of a drawn parameter's range."""
+    """Group the scores by value, or by bins of a sampled parameter's range."""
     levels = sorted({str(value) for value in values})
     if len(levels) <= MOST_LEVELS or not all(map(is_number, values)):
         texts = np.array([str(value) for value in values])

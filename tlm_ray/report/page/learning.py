@@ -1,4 +1,4 @@
-"""Learning curves: each loss apart, and the dev score, by steps; a panel a loss, a colour a row, a line a seed."""
+"""Draw learning curves: a panel per loss and for the dev score, a colour per row, a line per seed."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,17 +9,17 @@ from tlm_ray.report.page.charts import Chart, Entry, colour_class
 from tlm_ray.report.story import Learned
 from tlm_ray.training.progress import NOT_LOSSES
 
-MOST_POINTS = 75  # of a line: more would show the noise of single batches, and a panel is 318 pixels wide
-ALL_POINTS = 80_000  # of a page: about 0.8 MB
+MOST_POINTS = 75  # maximum points per line: more would show the noise of single batches, and a panel is 318 pixels wide
+ALL_POINTS = 80_000  # maximum points per page: about 0.8 MB
 FEWEST_POINTS = 12
-MOST_DOTS = 20  # evaluations that are marked each
+MOST_DOTS = 20  # maximum number of evaluations to mark
 WORDS = {"general_mlm": "general MLM loss", "task_mlm": "task MLM loss", "task": "task loss", "dev": "dev score, %"}
 ORDER = list(WORDS)
 Line = list[tuple[float, float]]
 
 
 def learning_charts(learned: Sequence[Learned]) -> list[Chart]:
-    """Return a chart a task, none without a history."""
+    """Return a chart per task; none without a history."""
     lines = [(each, measure) for each in learned for measure in measures(each.history)]
     if not lines:
         return []
@@ -30,14 +30,14 @@ def learning_charts(learned: Sequence[Learned]) -> list[Chart]:
 
 
 def measures(history: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return what a history is of: the losses that are known first, then others, then the dev score."""
+    """Return the measures of a history: known losses first, then others, then the dev score."""
     names = list(dict.fromkeys(name for entry in history for name in entry if name not in NOT_LOSSES - {"dev"}))
     known = [name for name in ORDER if name in names and name != "dev"]
     return [*known, *(name for name in names if name not in WORDS), *(["dev"] if "dev" in names else [])]
 
 
 def thinned(history: Sequence[Mapping[str, float]], measure: str, most: int) -> Line:
-    """Return a measure by steps in at most so many points, each the mean of as many neighbouring entries."""
+    """Return a measure by steps, in at most `most` points, each the mean of equally many neighbouring entries."""
     found = [(entry["step"], entry[measure]) for entry in history if measure in entry]
     size = -(-len(found) // most)
     parts = [found[start : start + size] for start in range(0, len(found), size or 1)]
@@ -46,7 +46,7 @@ def thinned(history: Sequence[Mapping[str, float]], measure: str, most: int) -> 
 
 def _chart(task: str, learned: Sequence[Learned], rows: Sequence[str], most: int) -> Chart:
     kinds = [(each.stage, measure) for each in learned for measure in measures(each.history)]
-    places = sorted(dict.fromkeys(kinds), key=lambda kind: kind[0])  # stable: stage one before stage two
+    places = sorted(dict.fromkeys(kinds), key=lambda kind: kind[0])  # stable sort: stage one before stage two
     panels = [
         (f"{stage}: {WORDS.get(measure, f'{measure} loss')}", _panel(learned, rows, stage, measure, most))
         for stage, measure in places
@@ -57,7 +57,7 @@ def _chart(task: str, learned: Sequence[Learned], rows: Sequence[str], most: int
     ]
     longest = max(len(each.history) for each in learned)
     mean = f" A point is the mean of up to {-(-longest // most)} logged entries." if longest > most else ""
-    note = f"Over steps; a line is a seed. A stage that rows share is drawn once, for the first of them.{mean}"
+    note = f"By steps; one line per seed. A stage shared by several rows is drawn once, for the first.{mean}"
     return Chart(heading=task, panels=panels, legend=legend, notes=[note])
 
 

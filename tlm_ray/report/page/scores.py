@@ -1,4 +1,4 @@
-"""Scores over FLOPs, or over the number that the rows of a table vary, as the PNG beside the page shows them."""
+"""Draw scores over FLOPs, or over the number that a table's rows vary, like the PNG beside the page."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ FREE_DECADES = 0.4
 
 
 def score_chart(results: Results) -> Chart:
-    """Return what the view asks for, a panel a task."""
+    """Return the chart of the view, a panel per task."""
     return _curves(results) if results.view.varied else _flops(results)
 
 
@@ -39,14 +39,14 @@ def _flops(results: Results) -> Chart:
     if any(point.hollow for point in seen.values()):
         notes.append(f"Grey: {results.view.paper.name} of Yao et al. (2022).")
     if any(not point.x for point in seen.values()):
-        notes.append("Dotted lines: rows that train no encoder.")
+        notes.append("Dotted lines: baselines that train no encoder.")
     legend = [Entry(name=p.name, swatch=svg.swatch(p.marker if p.x else ":", classes(p))) for p in seen.values()]
     return Chart(heading="Score against FLOPs", panels=panels, legend=legend, notes=notes)
 
 
 def _flops_point(panel: svg.Panel, point: Point) -> Markup:
     said = f"{point.name}: {_score(point)}"
-    if not point.x:  # a logarithmic axis has no place for it
+    if not point.x:  # 0 is not on a logarithmic axis
         return panel.level(point.y, svg.title(said), class_=f"dotted {classes(point)}")
     return draw_point(panel, _at_decade(point), f"{said} at {human(point.x)} FLOPs")
 
@@ -78,7 +78,7 @@ def _curves(results: Results) -> Chart:
 def _curve_panel(
     results: Results, task: str, own: Sequence[Point], paper: Sequence[Point], flat: Sequence[str]
 ) -> Markup:
-    """Return the curves of a task, and a dotted line for each row that has no place on them."""
+    """Return the curves of a task, and a dotted line for each row without a varied number."""
     levels = [(i, row, results.of_row(row)[task].mean) for i, row in enumerate(flat) if task in results.of_row(row)]
     panel = _curve_frame([*own, *paper], [level for *_, level in levels])
     curves = [panel.line(sorted((p.x, p.y) for p in some), class_=classes(some[0])) for some in (paper, own) if some]

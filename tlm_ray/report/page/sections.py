@@ -1,4 +1,4 @@
-"""What the pages of experiments and of sweeps tell beside the scores, ready for the template."""
+"""Prepare the page sections besides the scores, for the template."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,36 +8,36 @@ from tlm_ray.report.page.learning import learning_charts
 from tlm_ray.report.page.settings import compared
 from tlm_ray.report.story import Made, Selected, Story
 
-SOURCES = 4  # of a selection, named
-LONGEST = 32  # characters of a source's name, which may be a location
+SOURCES = 4  # number of sources of a selection to name
+LONGEST = 32  # maximum characters of a source's name, which may be a location
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What all stages of one kind cost."""
+    """The total cost of all stages of one kind."""
 
     name: str
     stages: int
     seconds: float
     flops: float
     flops_counted: float
-    """0 where a stage's are not known"""
+    """0 if unknown for a stage"""
     estimated_s: float | None
-    """None where a stage has no estimate"""
+    """None if a stage has no estimate"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """General text, and all rows that learn from it."""
+    """A selection of general text, and the rows that train on it."""
 
     of: Selected
     rows: Sequence[str]
     sources: str
-    """in words, "" where they are not known"""
+    """in words; "" if unknown"""
 
 
 def told(story: Story | None) -> dict[str, Any]:
-    """Return the template's values of a story; what is empty is left out there."""
+    """Return the template's values for a story; the template omits empty ones."""
     story = story or Story()
     return {
         "learning": learning_charts(story.learned),
@@ -52,7 +52,7 @@ def told(story: Story | None) -> dict[str, Any]:
 
 
 def costs(made: Sequence[Made]) -> list[Cost]:
-    """Return what stages cost by kind, in the order in which the last of each is made, and what all cost together."""
+    """Return the cost per kind of stage, in order of execution, and the total."""
     names = list(dict.fromkeys(each.name for each in reversed(made)))[::-1]
     kinds = {name: [each for each in made if each.name == name] for name in names}
     return [_cost(name, own) for name, own in kinds.items()] + ([_cost("all", made)] if made else [])
@@ -80,7 +80,7 @@ def selections(selected: Sequence[Selected]) -> list[Selection]:
 
 
 def _sources(selected: Selected) -> str:
-    """Name the sources of most passages, with their shares."""
+    """Name the sources with most passages, with their shares."""
     named = list(selected.sources.items())[:SOURCES]
     rest = 1 - sum(share for _, share in named)
     words = [f"{_end(name)} {100 * share:.0f} %" for name, share in named]

@@ -1,4 +1,4 @@
-"""The rows of a table as recipes: what differs between them, and what they have in common."""
+"""Compare the recipes of a table's rows: settings that differ and settings in common."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from tlm_ray.report.story import AFTER, Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """Rows that have settings of one kind."""
+    """Rows with settings of the same kind."""
 
     kind: str
     rows: Sequence[str]
     differing: Sequence[tuple[str, Sequence[str]]]
-    """settings by name, a value a row"""
+    """settings by name, a value per row"""
     common: Sequence[tuple[str, str]]
-    """settings that all rows have alike, or all whose part, such as a schedule, has such a setting"""
+    """settings with the same value in all rows, or in all rows whose part (such as a schedule) has the setting"""
 
 
 def compared(settings: Sequence[Settings]) -> list[Compared]:
-    """Return what differs between the rows of each kind, in order of first appearance."""
+    """Return the differences between the rows of each kind, in order of first appearance."""
     return [_compared([each for each in settings if each.kind == kind]) for kind in _unique(settings, "kind")]
 
 
@@ -39,14 +39,14 @@ def _compared(settings: Sequence[Settings]) -> Compared:
 
 
 def _in_common(name: str, values: Sequence[str]) -> str | None:
-    """Return the one value of a setting, None where rows differ; those without the part it is of are told by that."""
+    """Return a setting's common value, or None if rows differ; rows without its part are ignored."""
     is_of_part = "." in name.removeprefix(f"{AFTER}.")
     known = set(values) - ({ABSENT} if is_of_part else set())
     return known.pop() if len(known) == 1 else None
 
 
 def _value(settings: Sequence[Settings], name: str) -> str:
-    """Return a row's setting in words; where its tasks have different ones, each with its tasks."""
+    """Return a row's setting in words; if its tasks differ, each value with its tasks."""
     tasks: dict[str, list[str]] = {}
     for each in settings:
         tasks.setdefault(_text(each.values, name), []).append(each.task)

@@ -1,4 +1,4 @@
-"""Small drawings as SVG inside a page: elements, axes and panels. Colours are classes, which the style sheet sets."""
+"""Draw small charts as inline SVG: elements, axes and panels. Colours are CSS classes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 380, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 16, 10, 26  # of the frame within a panel
+LEFT, RIGHT, TOP, BOTTOM = 46, 16, 10, 26  # edges of the frame within a panel
 LINE = "M0 6h16"  # of a legend
 MARKERS = {
     "o": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
@@ -26,12 +26,12 @@ def tag(name: str, *inside: str, **attributes: float | str) -> Markup:
 
 
 def join(parts: Iterable[str]) -> Markup:
-    """Join texts, those that are no markup escaped."""
+    """Join texts, escaping those that are not markup."""
     return Markup("").join(parts)
 
 
 def number(value: float | str) -> str:
-    """Return a coordinate with one decimal, which is a tenth of a pixel."""
+    """Return a coordinate with one decimal, a tenth of a pixel."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
@@ -40,27 +40,27 @@ def _attribute(name: str) -> str:
 
 
 def title(text: str) -> Markup:
-    """Return what a browser shows while the pointer is over an element."""
+    """Return a tooltip."""
     return tag("title", text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A range of numbers along a side of a panel."""
+    """An axis: a range of numbers along a side of a panel."""
 
     low: float
     high: float
     ticks: Sequence[tuple[float, str]]
-    """where and what"""
+    """position and text"""
 
     def share(self, value: float) -> float:
-        """Return where a number lies between the ends, 0 to 1."""
+        """Return the position of a number between the ends, 0 to 1."""
         return (value - self.low) / ((self.high - self.low) or 1.0)
 
 
 def linear_axis(values: Sequence[float], *, margin: float = 0.06) -> Axis:
-    """Return an axis with round ticks that has room for some numbers; margin: free at each end, a share."""
-    from matplotlib.ticker import MaxNLocator  # here, because its import takes 0.3 s
+    """Return an axis with round ticks that covers some numbers; margin: free share at each end."""
+    from matplotlib.ticker import MaxNLocator  # imported here, because it takes 0.3 s
 
     low, high = min(values), max(values)
     room = margin * ((high - low) or abs(high) or 1.0)
@@ -70,7 +70,7 @@ def linear_axis(values: Sequence[float], *, margin: float = 0.06) -> Axis:
 
 
 def log_axis(values: Sequence[float], *, margin: float) -> Axis:
-    """Return an axis of positive numbers' powers of ten; margin: decades free at each end."""
+    """Return a log axis with ticks at powers of ten; margin: free decades at each end."""
     low, high = math.log10(min(values)) - margin, math.log10(max(values)) + margin
     steps = (1, 2, 5) if high - low < 2 else (1,)
     marks = [(m, e) for e in range(math.floor(low), math.ceil(high) + 1) for m in steps]
@@ -86,12 +86,12 @@ class Panel:
     y: Axis
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point lies, in pixels."""
+        """Return the position of a point, in pixels."""
         across = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
         return across, TOP + (1 - self.y.share(y)) * (HEIGHT - TOP - BOTTOM)
 
     def draw(self, label: str, marks: Iterable[str]) -> Markup:
-        """Return the panel with what stands in it; label: what a reader who sees nothing is told."""
+        """Return the panel with its content; label: text for screen readers."""
         frame = tag("g", *self._rules(), *self._ticks(), class_="frame")
         box = f"0 0 {WIDTH} {HEIGHT}"
         return tag("svg", frame, *marks, viewBox=box, role="img", aria_label=label)
@@ -108,17 +108,17 @@ class Panel:
         ]
 
     def line(self, points: Sequence[tuple[float, float]], **attributes: str) -> Markup:
-        """Return points joined."""
+        """Return a line through points."""
         return path([self.at(*point) for point in points], **attributes)
 
     def level(self, y: float, inside: str, **attributes: str) -> Markup:
-        """Return a line across the panel."""
+        """Return a horizontal line across the panel."""
         height = number(self.at(0, y)[1])
         return tag("path", inside, d=f"M{LEFT} {height}H{WIDTH - RIGHT}", **attributes)
 
 
 def path(places: Sequence[tuple[float, float]], *inside: str, **attributes: str) -> Markup:
-    """Return places in pixels joined, in whole halves of a pixel."""
+    """Return a line through pixel positions, rounded to half pixels."""
     return tag("path", *inside, d="M" + " ".join(f"{_half(x)} {_half(y)}" for x, y in places), **attributes)
 
 
@@ -132,7 +132,7 @@ def marker(shape: str, x: float, y: float, *inside: str, class_: str) -> Markup:
 
 
 def swatch(shape: str, class_: str) -> Markup:
-    """Return a marker, or a line for "-" and a dotted one for ":", to stand before a name in a legend."""
+    """Return a legend's marker, or a line for "-", or a dotted line for ":"."""
     dotted = "dotted " if shape == ":" else ""
     inside = tag("path", d=LINE, class_=dotted + class_) if shape in "-:" else marker(shape, 8, 6, class_=class_)
     return tag("svg", inside, viewBox="0 0 16 12", class_="swatch", aria_hidden="true")

@@ -1,4 +1,4 @@
-"""The page of a sweep: which parameters decide, what each trial reached, and how it was learned."""
+"""Render the page of a sweep: importance of parameters, scores of trials, learning curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,9 +13,9 @@ from tlm_ray.report.story import Story
 def sweep_page(
     name: str, trials: Sequence[Mapping[str, Any]], parameters: Sequence[str], story: Story | None = None
 ) -> str:
-    """Return an HTML page that needs no other file.
+    """Return a self-contained HTML page.
 
-    trials: as `tlm_ray.report.sweeps.sort_trials` returns them, the best first. parameters: their names.
+    trials: from `tlm_ray.report.sweeps.sort_trials`, best first. parameters: their names.
     """
     found = Trials(all=trials, names=parameters)
     return render(
@@ -31,12 +31,12 @@ def sweep_page(
 
 
 def _what(trials: Trials) -> str:
-    scored = f"; {len(trials.scored)} came to a score" if len(trials.scored) < len(trials.all) else ""
+    scored = f"; {len(trials.scored)} have a score" if len(trials.scored) < len(trials.all) else ""
     return f"{len(trials.all)} trials of {', '.join(trials.names)} on development scores{scored}"
 
 
 def _best(trials: Trials) -> str:
-    """Say which trial is the best; "" where none has a score."""
+    """Return a line on the best trial; "" if none has a score."""
     if not trials.scored:
         return ""
     _, best = trials.scored[0]

@@ -1,4 +1,4 @@
-"""The page's files: templates, which escape all that they are given, one style sheet and one script."""
+"""Load the page's files: templates with autoescape, a style sheet and a script."""
 
 from functools import cache
 from typing import Any
@@ -12,12 +12,12 @@ from tlm_ray.report.grids import size_text, time_text
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a template's text, with the style sheet and the script in it; it needs no other file."""
+    """Render a template to a self-contained page, with the style sheet and the script inlined."""
     return _environment().get_template(template).render(values | {"style": stylesheet(), "script": _raw("page.js")})
 
 
 def stylesheet() -> Markup:
-    """Return the style sheet that all pages share."""
+    """Return the shared style sheet."""
     return _raw("page.css")
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// All of the page is there without this script; it sorts and filters trials, and picks out the lines of one row.
+// The page is complete without this script, which sorts and filters trials and highlights the lines of a row.
 const cells = row => [...row.cells].map(cell => cell.textContent);
 const order = (a, b) => {
   const [x, y] = [Number(a), Number(b)];
