@@ -26,7 +26,7 @@ class Scale:
     """Which recipe."""
 
     scale: str = ""
-    """tiny, mini or midi (for CPUs), small, medium or large (the paper's); if unset: mini, or tiny for the embedded task"""
+    """tiny, mini or midi (for CPUs), small, medium or large (the paper's); if unset: mini, or tiny for docstrings"""
 
     def at(self, task: str, flow: Flow) -> str:
         """Return the scale of a task's recipe."""
