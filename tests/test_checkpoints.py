@@ -130,7 +130,7 @@ DAMAGES = [
         ("missing", "is missing"),
     )
 ]
-DAMAGES += [("state.json", "one bit", "is not")]
+DAMAGES += [("state.json", "one bit", "is corrupt")]
 
 
 @pytest.mark.parametrize(("name", "damage", "said"), DAMAGES)
@@ -149,5 +149,5 @@ def test_every_bit_of_the_state_counts(trained, tmp_path):
     whole = (tmp_path / "state.json").read_bytes()
     for place in range(len(whole)):
         (tmp_path / "state.json").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(DamagedCheckpoint, match=r"state\.json is not"):
+        with pytest.raises(DamagedCheckpoint, match=r"state\.json is corrupt"):
             read_checkpoint(str(tmp_path))

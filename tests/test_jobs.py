@@ -142,9 +142,9 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     for file in gone.iterdir():
         file.unlink()
     plan = script("main_table", *arguments(data, tmp_path), "--dry-run").stdout
-    remade = set(re.findall(r"^(\w+) +\w+ +to make", plan, re.M))
+    remade = set(re.findall(r"^(\w+) +\w+ +to run", plan, re.M))
     assert remade == {"statistics", "neighbours", "tokenizer", "blocks", "counts", "stage_one", "stage_two", "metrics"}
-    kept = re.findall(r"^(\w+) +\w+ +found", plan, re.M)
+    kept = re.findall(r"^(\w+) +\w+ +cached", plan, re.M)
     once = ["task", "passages", "tokenizer", "blocks", "counts", "stage_one", "stage_two", "metrics"]
     assert sorted(kept) == sorted([*once, "metrics", "metrics"]), "the task alone and the two plain rows stay"
 

@@ -130,8 +130,8 @@ def test_another_share_and_other_fates_are_kept(share):
     ("wrong", "message"),
     [
         ({"share": 0.0}, "masking share 0.0: must be above 0 and at most 1"),
-        ({"share": 1.1}, "masking share 1.1: must lie"),
-        ({"share": float("nan")}, "masking share nan: must lie"),
+        ({"share": 1.1}, "masking share 1.1: must be above 0"),
+        ({"share": float("nan")}, "masking share nan: must be above 0"),
         ({"masked": -0.1}, "masked -0.1 and random 0.1: must be 0 or more and sum to at most 1"),
         ({"masked": 0.9, "random": 0.2}, "masked 0.9 and random 0.2: must be 0 or more and sum"),
     ],

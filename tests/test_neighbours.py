@@ -169,5 +169,5 @@ def test_shards_cover_every_passage_once():
         items = Shards.of(passages, shards=shards, workers=workers).items()
         assert np.concatenate([np.arange(i["start"], i["stop"]) for i in items]).tolist() == list(range(passages))
         assert [i["passages"] for i in items] == [i["stop"] - i["start"] for i in items]
-    with pytest.raises(ValueError, match="at most 4,294,967,295; search it in two halves"):
+    with pytest.raises(ValueError, match="at most 4,294,967,295 are allowed; search it in two halves"):
         Shards.of(MOST_PASSAGES, shards=0, workers=1)

@@ -73,5 +73,5 @@ def test_changes_are_told_in_words():
         "stage two: 102 steps instead of 200",
         "stage two: 10 steps of warm-up instead of 20",
         "stage two: 25 steps between evaluations instead of 50",
-        "stage two: 8 rows a step instead of 32",
+        "stage two: 8 rows per step instead of 32",
     ]
