@@ -63,8 +63,7 @@ class Recipe:
     tokenizer: str = "trained"
     """"trained" (WordPiece of `vocabulary` entries on selected and task text), or a hub name or local folder"""
     vocabulary_text: str = field(default="depth", metadata=LATER)
-    """ranks of selected text that train the tokenizer: "depth" (all ranks; every smaller k shares it) or "k" (only ranks
-    below k)"""
+    """ranks of selected text that train the tokenizer: "depth" (all; every smaller k shares it) or "k" (below k)"""
     passage_tokens: int = 128
     """word pieces per passage"""
     block_tokens: int = 128
