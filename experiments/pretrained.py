@@ -59,7 +59,7 @@ class PretrainedTable(Table):
             raise ValueError("--gururangan: needs a pretrained encoder; give --start too")
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        """Return a row per kind of adaptation, with Gururangan et al.'s settings if requested, then TLM from scratch."""
+        """Return a row per kind of adaptation, with the settings of Gururangan et al. if requested, and TLM."""
         recipe = self.recipe(task, flow, self.mixture)
         found = {NAMES[kind]: self._adapted(recipe, kind, task, flow) for kind in self.kinds}
         if self.gururangan:
