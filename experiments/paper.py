@@ -21,6 +21,7 @@ from rho2 import Rho2
 from stage_two import StageTwo
 
 from tlm_ray import Results, Table, TrainingOptions, parse, plain_errors, present, ray_options, storage
+from tlm_ray.report.comparison import difference_text
 from tlm_ray.report.formats import markdown_rows
 
 TABLES: dict[str, type[Table]] = {
@@ -60,9 +61,11 @@ def summary(shown: dict[str, Results]) -> str:
     """Return a Markdown table of the expected differences between rows, measured here and in the paper."""
     lines = []
     for name, results in shown.items():
-        for each in (verdict for verdict in results.verdicts if verdict.found):
+        for each, whole in ((verdict, verdict.whole) for verdict in results.verdicts):
+            if whole is None:
+                continue
             there = [f"{sum(each.reported) / len(each.reported):+.1f}"] if each.reported else ["–"]
-            here = [each.word, f"{each.whole.mean:+.1f} ({each.whole.interval[0]:.1f} to {each.whole.interval[1]:.1f})"]
+            here = [each.word, difference_text(whole)]
             lines.append([name, f"{each.above} above {each.below}", *here, *there])
     return "\n".join(markdown_rows(["table", "expected", "", "here", "paper"], lines, right=(3, 4))) + "\n"
 

@@ -128,7 +128,7 @@ def main() -> None:
         tracking_uri=place.tracking_uri,
     )
     for task in tasks:
-        print(f"\nThe best of {len(found.trials)} trials, by dev scores, for {task}:\n\n{best_recipe(found, task)}")
+        print(f"\nThe best recipe for {task}:\n\n{best_recipe(found, task)}")
     print(f"\nTrials and figure: {place.out}/{name}.md, {place.out}/{name}.png")
 
 

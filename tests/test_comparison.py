@@ -1,8 +1,12 @@
 """What a table says of the differences between its rows."""
 
 import json
+from dataclasses import replace
 
+import pytest
 from report_cells import ROWS, make_cells, make_differences, of, split_markdown
+from rich.console import Console
+from scipy import stats
 
 from tlm_ray import report
 from tlm_ray.report.paper import TABLE_3
@@ -40,7 +44,7 @@ def test_a_line_for_each_other_row_and_a_sentence_for_each_claim():
         f"{whole['low']:.1f} to {whole['high']:.1f} (p < 0.001)."
     )
     assert "not shown, p = 0." in near and "would have been, four times in five" in near
-    assert "95 %" in meaning and "Bold" in meaning
+    assert "95 %" in meaning and "Bold" in meaning and "corrected for all 6 told here (Holm)" in meaning
     assert all(f"- {claim}" in text for claim in results.claims())
 
 
@@ -66,6 +70,38 @@ def test_a_row_that_lacks_a_task_has_no_mean_over_all():
     assert [each["tasks"] for each in lacking.records()] == [["reviews"], ["reviews"], ["news"], TASKS]
     said = [of(make_cells(TASKS), differences, against=OURS).claims()[0] for differences in (kept, part)]
     assert said[0] == said[1], "on one task"
+
+
+def lead(other, task, p):
+    """A difference of a p."""
+    mean = float(stats.norm.isf(p / 2))
+    return [
+        report.Difference(row=OURS, other=other, tasks=(task,), mean=mean, error=1.0, freedom=1e9),
+        report.Difference(row=other, other=OURS, tasks=(task,), mean=-mean, error=1.0, freedom=1e9),
+    ]
+
+
+def test_bold_and_words_are_of_one_family_of_differences():
+    given = [each for other in ("a", "b", "c") for each in lead(other, "news", 0.02)]
+    alone, three = (report.Comparison(row=OURS, differences=tuple(own)) for own in (given[:2], given))
+    assert [line[0].is_shown for _, line in alone.lines] == [True], "one difference is not corrected"
+    assert [line[0].is_shown for _, line in three.lines] == [False] * 3
+    assert [each["p_corrected"] for each in three.records()] == pytest.approx([0.06] * 3)
+    assert [each["p"] for each in three.records()] == pytest.approx([0.02] * 3)
+    results = of(make_cells(["news"], rows=[OURS, "a", "b", "c"]), given, against=OURS, expected=[("a", OURS)])
+    assert "**+" not in "\n".join(results.comparison.markdown())
+    assert results.verdicts[0].word == "not shown", "the same difference from the other side, counted once"
+    assert all("not shown, p = 0.060" in each for each in results.claims()[:-1])
+    assert "corrected for all 3 told here" in results.comparison.meaning
+
+
+def test_pairs_that_were_expected_are_of_the_family_too():
+    pair = [replace(each, row={OURS: "x"}.get(each.row, each.row), other={OURS: "x"}.get(each.other, each.other))
+            for each in lead("a", "news", 0.03)]  # fmt: skip
+    given = [*lead("a", "news", 0.03), *pair]
+    results = of(make_cells(["news"], rows=[OURS, "a", "x"]), given, against=OURS, expected=[("x", "a")])
+    assert [each.word for each in results.verdicts] == ["not shown"]
+    assert not results.comparison.lines[0][1][0].is_shown
 
 
 def test_a_table_of_one_row_claims_nothing():

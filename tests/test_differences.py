@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from tlm_ray.corpus.scores import METRICS, Metric, score
-from tlm_ray.report.bootstrap import redrawn_scores
-from tlm_ray.report.differences import Difference, Predictions, _paired, _Runs, compare, over_tasks
+from tlm_ray.report.differences import Difference, Predictions, _paired, _Runs, compare, corrected, over_tasks
+from tlm_ray.report.jackknife import freedom_of, row_values
 
 ROWS = 800
 
@@ -76,6 +76,17 @@ def test_p_is_that_of_a_permutation_test(pair):
     assert compared(one, near, gold).p > 0.05
 
 
+def test_p_of_a_middling_difference_is_that_of_a_paired_t_test():
+    draw = np.random.default_rng(6)
+    gold = np.zeros(60, int)
+    one, other = (guesses(draw, gold, share) for share in (0.7, 0.6))
+    found, right = compared(one, other, gold), [(each == gold) * 100.0 for each in (one, other)]
+    expected = stats.ttest_rel(*right)
+    error = np.std(right[0] - right[1], ddof=1) / np.sqrt(60)
+    assert found.error == pytest.approx(error) and found.error > 5, "p of a mean times its error would be another"
+    assert 0.1 < expected.pvalue < 0.9 and found.p == pytest.approx(expected.pvalue, abs=0.005)
+
+
 def probabilities(draw, hard, lead, seeds, *, of_seeds=0.25, of_both=1.0):
     """Chances of rows to be right, (rows, seeds): by row, by seed, and by what they do together."""
     noise = of_seeds * draw.normal(size=(1, seeds)) + of_both * draw.normal(size=(len(hard), seeds))
@@ -95,7 +106,7 @@ def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
             for lead in (0.25, 0.0)
         ]
         given = [single(name, own, gold, is_drawn=True) for name, own in zip("ab", runs, strict=True)]
-        low, high = compare(given, draws=100)[0].interval
+        low, high = compare(given)[0].interval
         held += low <= truth <= high
     assert 0.93 <= held / repeats <= 0.97
 
@@ -127,7 +138,7 @@ def test_95_of_100_intervals_hold_the_gain_of_an_ensemble(seeds, of_seeds):
         return [ensemble(chances, gold), each_of(chances, gold)]
 
     truth = np.mean([np.subtract(*(100 * (row.predicted == 0).mean() for row in drawn(5_000))) for _ in range(200)])
-    found = [compare(drawn(rows), draws=100)[0] for _ in range(repeats)]
+    found = [compare(drawn(rows))[0] for _ in range(repeats)]
     assert np.mean([each.interval[0] <= truth <= each.interval[1] for each in found]) >= 0.92
     variance = np.var([each.mean for each in found])
     assert 1 <= np.mean([each.error**2 for each in found]) / variance <= 2.5, "rather too wide than too narrow"
@@ -139,20 +150,12 @@ def test_an_ensembles_spread_over_seeds_is_that_of_tukeys_pseudo_values():
     whole, *less = (score("accuracy", gold, run) for run in (together.predicted[0], *together.without))
     own = [score("accuracy", gold, run) for run in each.predicted]
     paired = 4 * whole - 3 * np.array(less) - own
-    over_seeds, freedom, is_all = _paired(*runs_of([together, each]))[1]
+    over_seeds, freedom, is_all = _paired(*map(_Runs.scored, (together, each)))[1]
     assert (over_seeds, freedom, is_all) == (pytest.approx(paired.var(ddof=1) / 4), 3, True)
     found = compare([together, each])[0]
     assert found.are_kin and found.counts_seeds and found.mean == pytest.approx(whole - np.mean(own))
-    apart = _paired(*runs_of([together, each], draws=4_000))[0]
-    assert found.error**2 == pytest.approx(apart + over_seeds)
-
-
-def runs_of(rows, draws=50):
-    """Rows as `compare` scores them."""
-    found = []
-    for row in rows:
-        found.append(_Runs.scored(row, redrawn_scores(row.metric, row.gold, row.predicted, draws=draws)))
-    return found
+    right = [100.0 * (row.predicted == gold).mean(axis=0) for row in (together, each)]
+    assert found.error**2 == pytest.approx((right[0] - right[1]).var(ddof=1) / len(gold) + over_seeds)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -164,7 +167,7 @@ def test_rows_of_the_same_few_seeds_say_that_their_spread_is_not_seen(seeds):
     else:
         blended = (chances * np.random.default_rng(0).random(chances.shape) > 0.3).astype(int)
         found = compare([replace(single("c", blended, gold, is_drawn=True), members="a"), each])[0]
-    assert not found.counts_seeds and found.error > 0 and found.freedom == pytest.approx(399)
+    assert not found.counts_seeds and found.error > 0 and found.freedom <= 399
 
 
 def test_an_ensemble_against_one_run_of_another_row_says_that_a_spread_is_left_out():
@@ -174,11 +177,8 @@ def test_an_ensemble_against_one_run_of_another_row_says_that_a_spread_is_left_o
     assert compare([together, single("z", (chances[0] > 0.4).astype(int), gold)])[0].counts_seeds
 
 
-def test_all_rows_see_the_same_test_sets_and_any_order_of_them_the_same(pair):
+def test_a_difference_is_the_same_from_either_side(pair):
     gold, one, other = pair
-    redrawn = redrawn_scores("accuracy", gold, np.array([one, other, one]), draws=50)
-    np.testing.assert_array_equal(redrawn[0], redrawn[2])
-    assert redrawn.std(axis=1).min() > 0
     found = {(each.row, each.other): each for each in compare([single("a", one, gold), single("b", other, gold)])}
     assert found["a", "b"].mean == -found["b", "a"].mean and found["a", "b"].p == found["b", "a"].p
 
@@ -191,16 +191,53 @@ def test_scores_of_confusion_matrices_are_scikit_learns(name, pair):
         gold, one = gold % 2, one % 2
     slow = Metric(name="slow", compute=metric.compute)
     runs = np.array([one, gold, np.zeros_like(gold), np.roll(one, 5)])
-    for rows in (slice(None), slice(0, 7), slice(0, 1)):  # of few rows, some classes are never seen
-        fast, expected = (redrawn_scores(m, gold[rows], runs[:, rows], draws=20) for m in (metric, slow))
-        np.testing.assert_allclose(fast, expected, atol=1e-9)
+    groups = np.random.default_rng(0).permutation(ROWS) // 3
+    for rows in (slice(None, 60), slice(0, 7), slice(0, 2)):  # of few rows, some classes are never seen
+        for own in (None, np.unique(groups[rows], return_inverse=True)[1]):
+            fast, expected = (row_values(m, gold[rows], runs[:, rows], own) for m in (metric, slow))
+            np.testing.assert_allclose(fast, expected, atol=1e-7)
+
+
+def test_pseudo_values_of_accuracy_are_rows(pair):
+    gold, one, _ = pair
+    np.testing.assert_allclose(row_values("accuracy", gold, one[None]), [100.0 * (one == gold)], atol=1e-9)
+
+
+def test_rows_of_one_text_count_as_one(pair):
+    gold, one, other = pair
+    once, groups = compared(one, other, gold, metric="macro_f1"), np.repeat(np.arange(ROWS), 3)
+    thrice = [
+        single(name, np.repeat(each, 3), np.repeat(gold, 3), "macro_f1") for name, each in (("a", one), ("b", other))
+    ]
+    together = compare([replace(each, groups=groups) for each in thrice])[0]
+    assert (together.mean, together.error, together.p) == pytest.approx((once.mean, once.error, once.p))
+    assert together.freedom == pytest.approx(once.freedom)
+    assert compare(thrice)[0].error == pytest.approx(once.error / np.sqrt(3), rel=0.01)
+
+
+def test_the_error_of_grouped_rows_is_that_of_the_means_of_groups():
+    draw = np.random.default_rng(8)
+    hard, groups = draw.normal(size=100), np.repeat(np.arange(100), 5)  # of equal size: accuracy is a mean of means
+    gold = np.zeros(500, int)
+    one, other = ((hard[groups] + draw.normal(size=500) > lead).astype(int) for lead in (0.3, 0.0))
+    found = compare([replace(single(name, each, gold), groups=groups) for name, each in (("a", one), ("b", other))])[0]
+    means = [100.0 * (each == gold).reshape(100, 5).mean(axis=1) for each in (one, other)]
+    assert found.error == pytest.approx(np.std(means[0] - means[1], ddof=1) / 10)
+
+
+def test_degrees_of_freedom_are_few_where_few_rows_decide():
+    draw = np.random.default_rng(0)
+    normal = draw.normal(size=(500, 100))
+    assert 80 < np.mean(list(map(freedom_of, normal))) <= 99
+    assert freedom_of(np.concatenate([draw.normal(size=5) * 100, np.zeros(95)])) < 10
+    assert freedom_of(np.ones(10)) == 9, "where nothing varies all but one"
 
 
 def test_numbers_are_compared_by_their_metric():
     draw = np.random.default_rng(0)
     gold = draw.normal(size=300)
     good, bad = gold + 0.3 * draw.normal(size=300), gold + 2 * draw.normal(size=300)
-    found = compare([single(n, p, gold, "pearson_spearman") for n, p in (("a", good), ("b", bad))], draws=100)[0]
+    found = compare([single(n, p, gold, "pearson_spearman") for n, p in (("a", good), ("b", bad))])[0]
     assert found.is_shown and found.mean == pytest.approx(
         score("pearson_spearman", gold, good) - score("pearson_spearman", gold, bad)
     )
@@ -236,23 +273,61 @@ def test_rows_of_other_test_sets_are_refused(pair):
         compare([single("a", one, gold), single("b", other, np.roll(gold, 1))])
 
 
-def test_where_nothing_varies_nothing_is_shown():
-    found = compared(np.array([1]), np.array([0]), np.array([1]))
-    assert (found.mean, found.error, found.p, found.is_shown) == (100.0, 0.0, 1.0, False)
+@pytest.mark.parametrize(("rows", "is_shown"), [(1, False), (3, False), (8, True), (400, True)])
+def test_where_nothing_varies_p_is_that_of_a_sign_test(rows, is_shown):
+    gold = np.ones(rows, int)
+    found = compared(gold, 0 * gold, gold)
+    assert (found.mean, found.error, found.interval) == (100.0, 0.0, (100.0, 100.0))
+    assert found.p == pytest.approx(stats.binomtest(rows, rows).pvalue) and found.is_shown == is_shown
+
+
+def test_p_of_several_differences_are_holms():
+    found = [
+        Difference(row="a", other="b", tasks=(t,), mean=m, error=1.0, freedom=1e9)
+        for t, m in zip("1234", MEANS, strict=True)
+    ]
+    assert [each.p for each in found] == pytest.approx([0.01, 0.04, 0.03, 0.005])
+    told = corrected(found)
+    assert [each.told_p for each in told] == pytest.approx([0.03, 0.06, 0.06, 0.02]), "the example of Wikipedia's page"
+    assert [each.is_shown for each in told] == [True, False, False, True] and all(each.is_shown for each in found)
+    assert [each.among for each in told] == [3, 2, 2, 3], "of those that are not shown, and itself"
+    just, short = (replace(told[1], mean=share * stats.norm.isf(0.05 / 2 / 2)) for share in (1.001, 0.999))
+    again = [corrected([*found[:1], each, *found[2:]])[1].is_shown for each in (just, short)]
+    assert again == [True, False], "the level of 0.05 / 2 is what it would have been shown by"
+    assert told[1].smallest == pytest.approx(stats.norm.isf(0.0125) + stats.norm.ppf(0.8))
+
+
+MEANS = stats.norm.isf(np.array([0.01, 0.04, 0.03, 0.005]) / 2)
 
 
 def test_a_metric_without_a_number_for_some_test_sets_is_named():
     gold = np.array([0] * 9 + [1])
     of_ones = Metric(name="recall of ones", compute=lambda gold, said: float(said[gold == 1].sum() / (gold == 1).sum()))
     with (
-        pytest.raises(ValueError, match="metric 'recall of ones': has no number for a test set drawn anew"),
+        pytest.raises(ValueError, match="metric 'recall of ones': has no number for a test set without"),
         np.errstate(invalid="ignore"),
     ):
-        redrawn_scores(of_ones, gold, gold[None], draws=50)
+        row_values(of_ones, gold, gold[None])
 
 
-def test_many_rows_and_many_classes_are_drawn_in_parts(monkeypatch, pair):
+def test_many_rows_and_many_classes_are_left_out_in_parts(monkeypatch, pair):
     gold, one, _ = pair
-    whole = redrawn_scores("macro_f1", gold, one[None], draws=30)
-    monkeypatch.setattr("tlm_ray.report.bootstrap.CHUNK", 4 * ROWS)
-    np.testing.assert_array_equal(redrawn_scores("macro_f1", gold, one[None], draws=30), whole)
+    whole = row_values("macro_f1", gold, one[None])
+    monkeypatch.setattr("tlm_ray.report.jackknife.CHUNK", 9 * 70)
+    np.testing.assert_array_equal(row_values("macro_f1", gold, one[None]), whole)
+
+
+def test_a_slow_metric_is_computed_for_blocks_of_rows(monkeypatch, pair):
+    gold, one, _ = pair
+    slow = Metric(name="slow", compute=METRICS["accuracy"].compute)
+    monkeypatch.setattr("tlm_ray.report.jackknife.BLOCKS", 200)
+    values = row_values(slow, gold, one[None])
+    assert values.shape == (1, 200) and values.mean() == pytest.approx(score("accuracy", gold, one), abs=0.5)
+    right = 100 * (one == gold)
+    assert values.var(ddof=1) / 200 == pytest.approx(right.var(ddof=1) / ROWS, rel=0.3)
+
+
+def test_rows_of_other_groups_are_refused(pair):
+    gold, one, other = pair
+    with pytest.raises(ValueError, match="row 'b' on 't': its groups are not those of row 'a'"):
+        compare([single("a", one, gold), replace(single("b", other, gold), groups=np.arange(ROWS))])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.stats import pearsonr, spearmanr
 from small import small_flow, small_recipe
@@ -97,6 +98,8 @@ def sure_of(classes, strength=1.0):
     return logits
 
 
+TEXTS = [f"[{word}] of {{{end}}} here" for word, end in zip("aabbcdef", "xyxyzzzz", strict=True)]
+TEXTS[1] = "a of [x] {here}"  # the first again, which marks other spans
 SAID = [sure_of(GOLD), sure_of((GOLD + 1) % 3, np.where(ROWS < 6, 0.5, 2.0)), sure_of(np.zeros(len(GOLD), int))]
 GOLD_OF_DEV = np.array([0, 0, 0, 0, 2, 2, 1, 2])  # of which each row knows some that the others do not
 
@@ -118,6 +121,9 @@ def two_rows(data, tmp_path):
     linear.save(storage.join(stages[trainings[-1]].metrics.folder(flow.execution.root), KEPT))
     facts = {"train_bytes": 1000, "test_in_train": 3, "test_rows": 8}
     task = stages[trainings[0]].task
+    for split in ("dev", "test"):
+        table = pa.table({"text": TEXTS, "text_pair": [""] * len(TEXTS), "label": GOLD})
+        storage.write_table(storage.join(task.folder(flow.execution.root), f"{split}.arrow"), table)
     storage.write_record(
         storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts}
     )
@@ -197,3 +203,11 @@ def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):
 
 def test_tasks_whose_shared_texts_were_never_counted_are_named(outcome):
     assert outcome.notes == ["topics: made before test texts that are trained on were counted"]
+
+
+def test_rows_of_one_text_are_drawn_together_and_told(two_rows):
+    groups = [group.predictions().groups for group in two_rows.groups()]
+    assert all(own.tolist() == [0, 0, 1, 2, 3, 4, 5, 6] for own in groups)
+    results = two_rows.results(View(against="ours"))
+    assert results.notes[0] == "topics: 8 test rows of 7 texts; intervals are over texts, not rows"
+    assert two_rows.results(View(against="ours", split="dev")).notes[0].startswith("topics: 8 dev rows of 7 texts")

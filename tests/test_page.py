@@ -154,7 +154,7 @@ def test_a_sweeps_page_has_every_trial_the_best_first():
     assert table[0] == ["trial", *PARAMETERS, "dev", "state"]
     scores = sorted((trial["dev"] for trial in trials if trial["dev"] is not None), reverse=True)
     assert [row[5] for row in table[1:]] == [*(f"{score:.2f}" for score in scores), "–"]
-    assert f"dev score of {scores[0]:.2f}." in page.text("strong")[0]
+    assert f"dev score of {scores[0]:.2f}: best of {len(scores)} trials on dev" in page.text("strong")[0]
     assert page.sections == ["importance", "scatter", "parallel", "trials"]
 
 

@@ -31,6 +31,10 @@ def test_publish_sweep_writes_the_best_trial_first(tmp_path):
     scores = [trial["dev"] for trial in written]
     assert scores[:-1] == sorted((trial["dev"] for trial in trials[1:]), reverse=True)
     assert written[-1] == failed | {"k": 7, "dev": None}
+    assert all(
+        f"best of {len(make_trials())} trials on dev; its dev score is optimistic" in storage.read_bytes(uri).decode()
+        for uri in (uris["sweep.html"], uris["sweep.md"])
+    )
     assert f"{max(scores[:-1]):.2f}" in storage.read_bytes(uris["sweep.html"]).decode()
     assert pixels(storage.read_bytes(uris["sweep.png"])).std() > 0
 
@@ -39,6 +43,7 @@ def test_a_sweep_without_a_score_is_still_published(tmp_path):
     trials = [trial | {"dev": None} for trial in make_trials()]
     uris = report.publish_sweep("sweep", trials, str(tmp_path), parameters=PARAMETERS)
     assert "failed" in storage.read_bytes(uris["sweep.md"]).decode()
+    assert "best of" not in storage.read_bytes(uris["sweep.md"]).decode()
     with pytest.raises(ValueError, match="trial 0 lacks dev"):
         report.publish_sweep(
             "sweep", [{"k": 1, "rho1": 1, "rho2": 1, "method": "bm25"}], str(tmp_path), parameters=PARAMETERS

@@ -110,7 +110,10 @@ def test_the_best_recipe_is_python_that_makes_it():
     base = Changes(steps=40, precision="fp32").recipe("docstrings", Flow(execution=Execution(root="")))
     space = Space({"k": (5, 7, 9), "rho1": (3, 1), "stage_two.learning_rate": (5e-4,), "method": ("bm25", "random")})
     best = space.recipe(base, {"k": 9, "rho1": 1, "stage_two.learning_rate": 5e-4, "method": "random"})
-    found = Swept(trials=[], best={"docstrings": best}, result={"dev": 50.0, "low": 49.0, "high": 51.0}, steps=0)
+    trials = [{"dev": 50.0}, {"dev": 48.0}, {"dev": None}, {"dev": None, "stopped_step": 5}]
+    found = Swept(trials=trials, best={"docstrings": best}, result={"dev": 50.0, "low": 49.0, "high": 51.0}, steps=0)
     line = best_recipe(found, "docstrings")
-    assert line.endswith("# dev 50.00, 95 % interval 49.00 to 51.00") and "method='random'" in line
+    assert (
+        line.endswith("# dev 50.00, best of 3 trials on dev; its dev score is optimistic") and "method='random'" in line
+    )
     assert built(line) == best

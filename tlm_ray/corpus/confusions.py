@@ -1,4 +1,4 @@
-"""Compute metrics of many confusion matrices at once, for bootstraps with thousands of draws.
+"""Compute metrics of many confusion matrices at once, for leaving out each row of a test set.
 
 A confusion matrix, (..., classes, classes), counts rows by gold class (first) and predicted class (second). Each
 function returns (...), shares of 0 to 1 (Matthews' from -1), as scikit-learn computes them; 0 where undefined.

@@ -25,10 +25,10 @@ class Metric:
     is_regression: bool = False
     """labels are numbers instead of classes"""
     of_confusions: Callable[[np.ndarray], np.ndarray] | None = None
-    """the same of confusion matrices, (..., classes, classes) to (...), see tlm_ray.corpus.confusions; without it a
-    bootstrap calls `compute` once per draw, which is slow"""
+    """the same of confusion matrices, (..., classes, classes) to (...), see tlm_ray.corpus.confusions; without it an
+    interval calls `compute` once per test row, which is slow"""
     version: int = field(default=1, metadata=LATER)
-    """of one of your own: raise it when its code scores otherwise, and what was scored before is made anew"""
+    """version of a metric of your own: raise it when its code scores otherwise, to score again"""
 
 
 def metric_named(metric: str | Metric) -> Metric:

@@ -1,28 +1,34 @@
 """How the rows of a table differ, in words: a table of differences from a chosen row, and a sentence a claim."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from tlm_ray.report.differences import LEVEL, Difference, over_tasks
+from tlm_ray.report.differences import LEVEL, Difference, corrected, over_tasks
 from tlm_ray.report.formats import ABSENT, markdown_rows
 
 MEANING = (
-    f"Bold: a score above those of all other rows with p < {LEVEL:g} (and none of the same trainings above it), a "
-    f"difference with p < {LEVEL:g}. Intervals are of 95 %, over labelled rows (paired bootstrap) and seeds (Student's "
-    "t), given the dev set, which chose settings, weights and shares."
+    f"Bold: a score above those of all other rows with p < {LEVEL:g} (and none of the same trainings above it), or a "
+    f"difference with p < {LEVEL:g}. The p of differences {{}}. Intervals are of 95 %, each by itself. They are over "
+    "labelled rows (jackknife) and seeds (Student's t), given the dev set, which chose settings, weights and shares."
 )
 SEEDS_LEFT_OUT = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The differences between a table's rows, and the row that the others are held against."""
+    """The differences between a table's rows, and the row that the others are held against.
+
+    All that is told of them, in the table of differences and in sentences, is corrected as one family (Holm).
+    """
 
     row: str
     """the table's row whose lead over the others is told"""
     differences: tuple[Difference, ...] = ()
     """of all rows on each task, in both directions"""
+    expected: tuple[tuple[str, str], ...] = ()
+    """further pairs of rows of which the mean over tasks is told"""
 
     @property
     def tasks(self) -> list[str]:
@@ -31,12 +37,36 @@ class Comparison:
 
     @property
     def leads(self) -> dict[str, list[Difference]]:
-        """By the name of each other row, how far the chosen row lies above it, task by task."""
-        found: dict[str, list[Difference]] = {}
+        """By the name of each other row, how far the chosen row lies above it, task by task, corrected."""
+        return {pair[1]: list(map(self._told, own)) for pair, own in self._pairs.items() if pair[0] == self.row}
+
+    def of(self, row: str, other: str) -> list[Difference]:
+        """Return how far a row lies above another, task by task; [] where they share none."""
+        return self._pairs.get((row, other), [])
+
+    def whole(self, row: str, other: str) -> Difference:
+        """Return the mean of a pair's differences over the tasks that both have, corrected if it is told."""
+        return self._told(_whole(self.of(row, other)))
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[str, str], list[Difference]]:
+        found: dict[tuple[str, str], list[Difference]] = {}
         for each in self.differences:
-            if each.row == self.row:
-                found.setdefault(each.other, []).append(each)
+            found.setdefault((each.row, each.other), []).append(each)
         return found
+
+    @cached_property
+    def _family(self) -> dict[Any, Difference]:
+        """All differences that are told, each once, corrected."""
+        leads = [own for pair, own in self._pairs.items() if pair[0] == self.row]
+        pairs = [own for pair in self.expected if (own := self.of(*pair))]
+        told = [each for own in leads for each in (*own, _whole(own))] + list(map(_whole, pairs))
+        family = {_key(each): each for each in told}
+        return dict(zip(family, corrected(list(family.values())), strict=True))
+
+    def _told(self, found: Difference) -> Difference:
+        same = self._family.get(_key(found), found)
+        return replace(found, holm=same.holm, among=same.among)
 
     def is_best(self, row: str, task: str) -> bool:
         """Whether a row is shown to lie above every other row on a task, and none of the same runs above it."""
@@ -61,29 +91,41 @@ class Comparison:
     @property
     def lines(self) -> list[tuple[str, list[Difference | None]]]:
         """Each other row and how far the chosen row lies above it, a difference a column; None where it lacks one."""
-        return [(other, self._line(found)) for other, found in self.leads.items()]
+        return [(other, self._line(other, found)) for other, found in self.leads.items()]
 
     @property
     def meaning(self) -> str:
         """What bold and intervals mean."""
+        count = len(self._family)
+        family = f"are corrected for all {count} told here (Holm)" if count > 1 else "is of the only one told here"
         left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
-        return " ".join([MEANING, *left_out])
+        return " ".join([MEANING.format(family), *left_out])
 
     def records(self) -> list[dict[str, Any]]:
         """Return every difference of the chosen row for programs, those over all tasks of the table included."""
         found = [each for _, line in self.lines for each in line if each is not None]
         return [
             {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
-            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "smallest": each.smallest}
+            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "p_corrected": each.told_p}
+            | {"smallest": each.smallest}
             for each in found
         ]
 
-    def _line(self, found: Sequence[Difference]) -> list[Difference | None]:
+    def _line(self, other: str, found: Sequence[Difference]) -> list[Difference | None]:
         """Return one row's differences by task, None where it lacks the task, then their mean if it lacks none."""
         by_task = {each.tasks[0]: each for each in found}
         own = [by_task.get(task) for task in self.tasks]
-        whole = [over_tasks(found) if len(found) == len(self.tasks) else None] if len(self.tasks) > 1 else []
-        return own + whole
+        whole = self.whole(self.row, other) if len(found) == len(self.tasks) else None
+        return own + ([whole] if len(self.tasks) > 1 else [])
+
+
+def _whole(found: Sequence[Difference]) -> Difference:
+    return over_tasks(found) if len(found) > 1 else found[0]
+
+
+def _key(found: Difference) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return what a difference is of, in either direction."""
+    return frozenset((found.row, found.other)), found.tasks
 
 
 def difference_text(found: Difference) -> str:
@@ -98,14 +140,13 @@ def _bold(found: Difference | None) -> str:
     return f"**{difference_text(found)}**" if found.is_shown else difference_text(found)
 
 
-def claim(found: Sequence[Difference]) -> str:
-    """Say in a sentence how far one row lies above another, given their difference on each task."""
-    whole = over_tasks(found) if len(found) > 1 else found[0]
+def claim(found: Sequence[Difference], whole: Difference) -> str:
+    """Say in a sentence how far one row lies above another, given their difference on each task and its mean."""
     low, high = whole.interval
     alike = sum(each.mean * whole.mean > 0 for each in found)
     where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
     side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
-    shown = f"p {p_text(whole.p)}" if whole.is_shown else f"not shown, p {p_text(whole.p)}"
+    shown = f"p {p_text(whole.told_p)}" if whole.is_shown else f"not shown, p {p_text(whole.told_p)}"
     if not whole.is_shown and whole.error:
         shown += f"; {whole.smallest:.1f} points would have been, four times in five"
     interval = f"95 % interval {low:.1f} to {high:.1f}"

@@ -1,34 +1,23 @@
 """Which rows of a table differ: intervals and p of the differences of their means, over test rows and seeds.
 
-A row's score varies with the test rows that happened to be drawn, which all rows share, and with the seeds of its own
-trainings. The variance of a difference of two means is that of two crossed factors,
+The variance of a difference of two means is that of two crossed factors,
 
-    what seeds have in common, over test rows  +  s² (1/n + 1/n')
+    what seeds have in common, over groups of test rows  +  s² (1/n + 1/n')
 
-The first is the mean bootstrap covariance of different seeds, so that what seeds and test rows do together is counted
-once, in the second. (Of a row with one run it is that run's variance, which has it too.) s² is the variance over seeds,
-of both rows together, with the degrees of freedom that they have; those of the sum are Satterthwaite's (1946). An
-interval by Student's t then covers a difference as often as it says with three seeds, where drawing seeds with
-replacement would take a third of their variance for nothing.
-
-An ensemble is one run of n seeds. How it varies with them is Tukey's jackknife (1958): in the place of scores stand the
-pseudo-values n E - (n - 1) E without seed i. Rows that are made of the same runs are paired seed by seed. What seeds
-and test rows do together is then in both parts, so an ensemble's interval is rather too wide than too narrow.
-
-All of it is given the dev set: what another one would have chosen (settings, best weights, a share beside TF-IDF) is in
-no interval.
+with s² the variance over seeds. Both are estimated by pseudo-values, of groups of rows and of the seeds of an ensemble;
+the degrees of freedom of the sum are Satterthwaite's. docs/statistics.md says why, and how often intervals hold.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from tlm_ray.corpus.scores import Metric, score
-from tlm_ray.report.bootstrap import DRAWS, redrawn_scores
+from tlm_ray.report.jackknife import freedom_of, row_values
 
 LEVEL = 0.05
 TINY = 1e-9  # points, below which a spread is rounding
@@ -48,6 +37,8 @@ class Predictions:
     """(test rows,) class ids or numbers"""
     predicted: np.ndarray
     """(runs, test rows), a run per seed"""
+    groups: np.ndarray | None = None
+    """(test rows,) ids from 0 of the rows that belong together, such as those of one text; None where none do"""
     is_drawn: bool = True
     """runs depend on a seed; False for a classifier that always comes out alike"""
     members: str = ""
@@ -73,41 +64,66 @@ class Difference:
     """whether the error has the spread over seeds; not where neither row has two trainings to see it by"""
     are_kin: bool = False
     """whether both rows are made of the same runs"""
+    holm: float | None = None
+    """p, corrected for all differences that are told together (`corrected`); None of one that is told alone"""
+    among: int = 1
+    """by how many its level is divided: those told together of which no other test has disposed"""
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval."""
-        reach = _student().ppf(1 - LEVEL / 2, self.freedom) * self.error
+        """The 95 % interval of this difference alone."""
+        reach = _student().ppf(1 - LEVEL / 2, self.freedom) * self.error if self.error else 0.0
         return self.mean - reach, self.mean + reach
 
     @property
     def p(self) -> float:
-        """Chance of a mean this far from 0, to either side, if the rows did not differ; 1 where nothing varies."""
+        """Chance of a mean this far from 0, to either side, if the rows did not differ.
+
+        Where nothing varies it is that of a sign test: all groups of test rows say the same.
+        """
         if not self.error:
-            return 1.0
+            return 2.0**-self.freedom if self.mean else 1.0
         return float(2 * _student().sf(abs(self.mean) / self.error, self.freedom))
 
     @property
+    def told_p(self) -> float:
+        """The p that is told: corrected, where it is one of several."""
+        return self.p if self.holm is None else self.holm
+
+    @property
     def is_shown(self) -> bool:
-        """Whether the rows differ with p < 0.05."""
-        return self.p < LEVEL
+        """Whether the rows differ with p < 0.05, corrected where it is one of several."""
+        return self.told_p < LEVEL
 
     @property
     def smallest(self) -> float:
         """The difference that such numbers would have shown four times in five."""
-        student = _student()
-        return float((student.ppf(1 - LEVEL / 2, self.freedom) + student.ppf(POWER, self.freedom)) * self.error)
+        student, level = _student(), LEVEL / self.among
+        return float((student.ppf(1 - level / 2, self.freedom) + student.ppf(POWER, self.freedom)) * self.error)
 
 
-def compare(predictions: Sequence[Predictions], *, draws: int = DRAWS) -> list[Difference]:
-    """Compare all rows of each task, in both directions, by so many draws of its test rows.
+def corrected(found: Sequence[Difference]) -> list[Difference]:
+    """Correct the p of differences that are told together (Holm 1979).
 
-    ValueError if two rows of a task have other gold labels.
+    The chance that any of them is shown which is not there is then below 5 %, however they depend on each other.
+    """
+    worst, holm = 0.0, [1.0] * len(found)
+    for rank, place in enumerate(sorted(range(len(found)), key=lambda place: found[place].p)):
+        worst = max(worst, min(1.0, (len(found) - rank) * found[place].p))
+        holm[place] = worst
+    left = sum(p >= LEVEL for p in holm)
+    return [replace(each, holm=p, among=left + (p < LEVEL)) for each, p in zip(found, holm, strict=True)]
+
+
+def compare(predictions: Sequence[Predictions]) -> list[Difference]:
+    """Compare all rows of each task, in both directions; rows may lack a task.
+
+    ValueError if two rows of a task have other gold labels, or other groups.
     """
     by_task: dict[str, list[Predictions]] = {}
     for each in predictions:
         by_task.setdefault(each.task, []).append(each)
-    return [found for rows in by_task.values() for found in _of_task(rows, draws)]
+    return [found for rows in by_task.values() for found in _of_task(rows)]
 
 
 def over_tasks(found: Sequence[Difference]) -> Difference:
@@ -125,15 +141,14 @@ def over_tasks(found: Sequence[Difference]) -> Difference:
     )
 
 
-def _of_task(rows: Sequence[Predictions], draws: int) -> list[Difference]:
-    gold = rows[0].gold
+def _of_task(rows: Sequence[Predictions]) -> list[Difference]:
+    first = rows[0]
     for each in rows:
-        if not np.array_equal(each.gold, gold):
-            raise ValueError(f"row {each.row!r} on {each.task!r}: its gold labels are not those of row {rows[0].row!r}")
-    redrawn = redrawn_scores(rows[0].metric, gold, np.concatenate([each.predicted for each in rows]), draws=draws)
-    parts = np.split(redrawn, np.cumsum([len(each.predicted) for each in rows])[:-1])
-    runs = [_Runs.scored(*each) for each in zip(rows, parts, strict=True)]
-    return [_difference(one, other) for one, other in permutations(runs, 2)]
+        for name, own, others in (("gold labels", each.gold, first.gold), ("groups", each.groups, first.groups)):
+            if not np.array_equal(own, others):  # type: ignore[arg-type]  # None is equal to None alone
+                raise ValueError(f"row {each.row!r} on {each.task!r}: its {name} are not those of row {first.row!r}")
+    found = [_difference(one, other) for one, other in combinations(map(_Runs.scored, rows), 2)]
+    return [each for one in found for each in (one, replace(one, row=one.other, other=one.row, mean=0.0 - one.mean))]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,17 +159,18 @@ class _Runs:
     mean: float
     scores: np.ndarray
     """(seeds,), of an ensemble its pseudo-values"""
-    redrawn: np.ndarray
-    """(runs, draws), on test sets drawn anew; an ensemble is one run"""
+    by_rows: np.ndarray
+    """(runs, groups), pseudo-values of the test set's groups; an ensemble is one run"""
 
     @classmethod
-    def scored(cls, of: Predictions, redrawn: np.ndarray) -> "_Runs":
+    def scored(cls, of: Predictions) -> "_Runs":
         scores = np.array([score(of.metric, of.gold, run) for run in of.predicted])
         mean = float(scores.mean())
         if of.without is not None:
             less = np.array([score(of.metric, of.gold, run) for run in of.without])
             scores = len(less) * mean - (len(less) - 1) * less
-        return cls(of=of, mean=mean, scores=scores, redrawn=redrawn)
+        by_rows = row_values(of.metric, of.gold, of.predicted, of.groups)
+        return cls(of=of, mean=mean, scores=scores, by_rows=by_rows)
 
     @property
     def freedom(self) -> int:
@@ -165,14 +181,16 @@ class _Runs:
 def _difference(one: _Runs, other: _Runs) -> Difference:
     are_kin = (one.of.members or one.of.row) == (other.of.members or other.of.row)
     over_rows, (over_seeds, freedom, counts_seeds) = (_paired if are_kin else _apart)(one, other)
-    variance, effective = _sum([(max(0.0, over_rows), len(one.of.gold) - 1), (over_seeds, freedom)])
+    rows_freedom = freedom_of(one.by_rows.mean(axis=0) - other.by_rows.mean(axis=0))
+    variance, effective = _sum([(max(0.0, over_rows), rows_freedom), (over_seeds, freedom)])
+    varies = math.sqrt(variance) > TINY
     return Difference(
         row=one.of.row,
         other=other.of.row,
         tasks=(one.of.task,),
         mean=one.mean - other.mean,
-        error=math.sqrt(variance),
-        freedom=effective,
+        error=math.sqrt(variance) if varies else 0.0,
+        freedom=effective if varies else rows_freedom,
         counts_seeds=counts_seeds or not (one.of.is_drawn or other.of.is_drawn),
         are_kin=are_kin,
     )
@@ -189,15 +207,16 @@ def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     scores = one.scores - other.scores
     varies = len(scores) > 1 and float(np.ptp(scores)) > TINY
     over_seeds = (float(scores.var(ddof=1)) / len(scores), one.freedom, True) if varies else (0.0, 0, False)
-    if len(one.redrawn) == len(other.redrawn):
-        return _in_common(one.redrawn - other.redrawn), over_seeds
-    return float((one.redrawn.mean(axis=0) - other.redrawn.mean(axis=0)).var(ddof=1)), over_seeds
+    if len(one.by_rows) == len(other.by_rows):
+        return _in_common(one.by_rows - other.by_rows), over_seeds
+    means = one.by_rows.mean(axis=0, keepdims=True) - other.by_rows.mean(axis=0, keepdims=True)
+    return _in_common(means), over_seeds
 
 
 def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     """Return the variances over test rows and seeds of rows whose runs have nothing to do with each other."""
-    rows = np.cov(one.redrawn, other.redrawn)[: len(one.redrawn), len(one.redrawn) :]
-    over_rows = _in_common(one.redrawn) + _in_common(other.redrawn) - 2 * float(rows.mean())
+    between = _covariance(np.concatenate([one.by_rows, other.by_rows]))[: len(one.by_rows), len(one.by_rows) :]
+    over_rows = _in_common(one.by_rows) + _in_common(other.by_rows) - 2 * float(between.mean())
     seen = [each for each in (one, other) if each.freedom]
     if any(each.of.without is not None for each in (one, other)):  # which vary less than single runs
         variance, freedom = _sum([(float(each.scores.var(ddof=1)) / len(each.scores), each.freedom) for each in seen])
@@ -208,17 +227,23 @@ def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     return over_rows, (share * squares / freedom if freedom else 0.0, freedom, freedom > 0)
 
 
-def _in_common(redrawn: np.ndarray) -> float:
-    """Return what different seeds have in common, over test rows; of one run, its variance."""
-    covariance, count = np.atleast_2d(np.cov(redrawn)), len(redrawn)
+def _in_common(by_rows: np.ndarray) -> float:
+    """Return the variance over test rows that different seeds have in common; of one run, its own."""
+    covariance, count = _covariance(by_rows), len(by_rows)
     return float(covariance[0, 0] if count == 1 else (covariance.sum() - covariance.trace()) / (count * (count - 1)))
 
 
+def _covariance(by_rows: np.ndarray) -> np.ndarray:
+    """Return the covariance of runs' scores over test sets, (runs, runs), given pseudo-values; 0 of a single group."""
+    groups = by_rows.shape[1]
+    return np.atleast_2d(np.cov(by_rows)) / groups if groups > 1 else np.zeros((len(by_rows), len(by_rows)))
+
+
 def _sum(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Add variances with their degrees of freedom (Satterthwaite 1946)."""
+    """Add variances with their degrees of freedom (Satterthwaite 1946); of variances of 0 these are added too."""
     total = sum(variance for variance, _ in parts)
     spread = sum(variance**2 / freedom for variance, freedom in parts if variance)
-    return total, total**2 / spread if spread else math.inf
+    return total, total**2 / spread if spread else sum(freedom for _, freedom in parts)
 
 
 def _student() -> Any:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 from tlm_ray.report.cells import Cell, check_cells
 from tlm_ray.report.comparison import Comparison, claim
-from tlm_ray.report.differences import Difference, over_tasks
+from tlm_ray.report.differences import Difference
 from tlm_ray.report.paper import TABLE_2, PaperTable, ReportedRow
 
 
@@ -34,27 +35,25 @@ class Verdict:
     below: str
     found: tuple[Difference, ...]
     """how far the first lies above the second, task by task"""
+    whole: Difference | None
+    """the mean of these, corrected for all that is told beside it; None where the rows share no task"""
     paper: str
     """the title of the paper's table"""
     reported: tuple[float, ...]
     """how far it lies above it there, task by task; empty where the table lacks one of the rows"""
 
     @property
-    def whole(self) -> Difference:
-        """The mean of the tasks' differences."""
-        return over_tasks(self.found) if len(self.found) > 1 else self.found[0]
-
-    @property
     def word(self) -> str:
         """Shown, not shown, or that the reverse is."""
-        if not self.found or not self.whole.is_shown:
+        if self.whole is None or not self.whole.is_shown:
             return "not shown"
         return "shown" if self.whole.mean > 0 else "the reverse is shown"
 
     @property
     def sentence(self) -> str:
-        """What is found here, and what the paper reports."""
-        said = f"Expected, {self.word}: {claim(self.found)}"
+        """What is found here, and what the paper reports; only of rows that share a task."""
+        assert self.whole is not None
+        said = f"Expected, {self.word}: {claim(self.found, self.whole)}"
         if not self.reported:
             return said
         alike = f"above on {sum(lead > 0 for lead in self.reported)} of {len(self.reported)} tasks"
@@ -80,10 +79,11 @@ class Results:
     def __post_init__(self) -> None:
         check_cells(self.cells)
 
-    @property
+    @cached_property
     def comparison(self) -> Comparison:
         """How the view's row differs from the others."""
-        return Comparison(row=self.view.against, differences=tuple(self.differences))
+        expected = tuple((above, below) for above, below in self.view.expected)
+        return Comparison(row=self.view.against, differences=tuple(self.differences), expected=expected)
 
     @property
     def split(self) -> str:
@@ -122,13 +122,16 @@ class Results:
         paper = self.view.paper
         means = {name: {c.task: c.mean for c in paper.cells if c.row == name} for name in (above, below)}
         leads = tuple(mean - means[below][task] for task, mean in means[above].items() if task in means[below])
-        found = tuple(each for each in self.differences if (each.row, each.other) == (above, below))
-        return Verdict(above=above, below=below, found=found, paper=paper.title, reported=leads)
+        found = tuple(self.comparison.of(above, below))
+        whole = self.comparison.whole(above, below) if found else None
+        return Verdict(above=above, below=below, found=found, whole=whole, paper=paper.title, reported=leads)
 
     def claims(self) -> list[str]:
         """Return a sentence for each row that the view's leads over and each expected pair, and what bold means."""
         if not self.differences:
             return []
         verdicts = {(each.above, each.below): each.sentence for each in self.verdicts if each.found}
-        leads = {(self.view.against, other): claim(found) for other, found in self.comparison.leads.items()}
-        return [*(leads | verdicts).values(), self.comparison.meaning]
+        against, comparison = self.view.against, self.comparison
+        told = comparison.leads.items()
+        leads = {(against, other): claim(found, comparison.whole(against, other)) for other, found in told}
+        return [*(leads | verdicts).values(), comparison.meaning]

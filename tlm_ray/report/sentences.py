@@ -5,7 +5,7 @@ from statistics import fmean
 
 from tlm_ray.report.cells import Cell
 from tlm_ray.report.comparison import p_text
-from tlm_ray.report.differences import Difference, over_tasks
+from tlm_ray.report.differences import Difference
 from tlm_ray.report.results import Results
 
 SENTENCES = 4  # pairs of rows that have one each; what is beyond is counted in a fifth
@@ -19,10 +19,12 @@ def summary(results: Results) -> list[str]:
     """
     first = (results.view.against, best_rival(results))
     expected = [(each.above, each.below) for each in results.verdicts if each.found]
-    pairs = [pair for pair in dict.fromkeys([first, *expected]) if _found(results, *pair)]
+    pairs = [pair for pair in dict.fromkeys([first, *expected]) if results.comparison.of(*pair)]
     told, rest = pairs[:SENTENCES], pairs[SENTENCES:]
     sentences = [
-        _sentence(_found(results, *pair), rival=_kind(results, pair[1]) if pair == first else "", expected=expected)
+        _sentence(
+            results.comparison.whole(*pair), rival=_kind(results, pair[1]) if pair == first else "", expected=expected
+        )
         for pair in told
     ]
     return sentences + ([_rest(results, rest)] if rest else [])
@@ -47,18 +49,13 @@ def _dev(cell: Cell) -> float:
     return fmean(cell.scores if cell.split == "dev" else cell.dev_scores or (-100.0,))
 
 
-def _found(results: Results, row: str, other: str) -> list[Difference]:
-    return [each for each in results.differences if (each.row, each.other) == (row, other)]
-
-
-def _sentence(found: Sequence[Difference], *, rival: str, expected: Sequence[tuple[str, str]]) -> str:
+def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, str]]) -> str:
     """Say how far one row lies above another, and whether that is shown."""
-    whole = over_tasks(found) if len(found) > 1 else found[0]
     low, high = whole.interval
     size = f"{abs(whole.mean):.1f} points {'above' if whole.mean > 0 else 'below'}" if whole.mean else "level with"
     best = f", the best {rival} row on dev" if rival else ""
-    where = f"Averaged over {len(found)} tasks, " if len(found) > 1 else ""
-    interval = f"95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.p)}"
+    where = f"Averaged over {len(whole.tasks)} tasks, " if len(whole.tasks) > 1 else ""
+    interval = f"95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.told_p)}"
     said = f"{where}{whole.row} is {size} {whole.other}{best} ({interval})"
     if not whole.is_shown:
         needed = f"; {whole.smallest:.1f} points would have been" if whole.error else ""

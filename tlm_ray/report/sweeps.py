@@ -54,7 +54,14 @@ def sweep_markdown(ordered: Sequence[Trial]) -> str:
     columns = _columns(ordered)
     rows = [[str(rank), *(_text(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
     numbers = [c for c, name in enumerate(columns, start=1) if not any(isinstance(t.get(name), str) for t in ordered)]
-    return "\n".join(markdown_rows(["", *columns], rows, right=[0, *numbers])) + "\n"
+    said = ["", f"- Trial 1: {best_of(ordered)}"] if ordered[0]["dev"] is not None else []
+    return "\n".join([*markdown_rows(["", *columns], rows, right=[0, *numbers]), *said]) + "\n"
+
+
+def best_of(trials: Sequence[Trial]) -> str:
+    """Say among how many trials the best was chosen; the highest of several scores is higher than it would be again."""
+    tried = sum(trial.get("dev") is not None or "stopped_step" in trial for trial in trials)
+    return f"best of {tried:,} trials on dev; its dev score is optimistic" if tried > 1 else "the only trial on dev"
 
 
 def _columns(trials: Sequence[Trial]) -> list[str]:

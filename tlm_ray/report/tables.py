@@ -74,8 +74,8 @@ def table_json(results: Results) -> str:
     A cell has row, task, split, metric, x (the number that rows vary, or null), mean, std, scores, parts (of a metric
     that is the mean of two: each), dev_scores (percent), flops, flops_counted (null where not known), data_bytes,
     wall_s, pretrained (its costs leave the pretraining out) and pretraining_flops (as published, null where not known).
-    A difference has row, other, tasks, mean, low, high, p and smallest, see `Comparison.records`. `verdicts` says what
-    became of what was expected. `reported` has the paper's rows for the tasks of the table, if it has them.
+    A difference has row, other, tasks, mean, low, high, p, p_corrected and smallest, see `Comparison.records`.
+    `verdicts` says what became of what was expected. `reported` has the paper's rows for the tasks of the table.
     """
     published = [asdict(row) for task in results.tasks for row in results.reported(task)]
     document = {
@@ -89,7 +89,7 @@ def table_json(results: Results) -> str:
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {name: getattr(verdict, name) for name in ("above", "below", "word", "paper")} | {
-        "mean": verdict.whole.mean if verdict.found else None,
+        "mean": verdict.whole.mean if verdict.whole else None,
         "reported": list(verdict.reported),
     }
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.corpus.scores import OF_PAIRS, Metric, score
+from tlm_ray.corpus.text_groups import read_text_groups
 from tlm_ray.plain import FrozenEncoder, PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
 from tlm_ray.runs.recipe import Recipe
@@ -30,6 +31,8 @@ class Group:
     """facts of each training, see `Outcome.facts`"""
     folders: Sequence[str]
     """folders of their metrics stages, which hold the predictions"""
+    task_folder: str
+    """folder of the task's stage, which holds the texts"""
     recipe: Recipe | PlainClassifier
     """their recipe"""
 
@@ -77,12 +80,22 @@ class Group:
             metric=self.metric,
             gold=read[0].gold,
             predicted=np.array([each.predicted for each in read]),
+            groups=self._rows_together(split),
             is_drawn=isinstance(self.recipe, Recipe),
         )
+
+    def _rows_together(self, split: str) -> np.ndarray:
+        return _text_groups(self.task_folder, split)
 
     def read(self, split: str) -> list[Predicted]:
         """Read each training's predictions of a split."""
         return [read_predictions(folder, split) for folder in self.folders]
+
+
+@cache
+def _text_groups(folder: str, split: str) -> np.ndarray:
+    """Read a split's groups once a process: all rows of a table have the same, and a stage's folder does not change."""
+    return read_text_groups(folder, split)
 
 
 class Said(NamedTuple):
@@ -133,6 +146,7 @@ class Mean(Group):
             metric=self.metric,
             gold=self._said[split].gold,
             predicted=self._predicted(self._runs, split),
+            groups=self._rows_together(split),
             members=self.row,
             without=self._predicted(others, split) if others else None,
         )

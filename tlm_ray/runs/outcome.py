@@ -12,7 +12,7 @@ from tlm_ray.corpus.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
-from tlm_ray.report import Cell, Results, View, compare, print_table, publish
+from tlm_ray.report import Cell, Predictions, Results, View, compare, print_table, publish
 from tlm_ray.runs.groups import Group, Mean
 from tlm_ray.runs.pipeline import MODELS
 from tlm_ray.runs.plain_rows import PlainStages
@@ -126,11 +126,12 @@ class Outcome:
     def results(self, view: View) -> Results:
         """Return what the experiment shows, looked at in one way."""
         groups = self.groups()
+        predictions = [group.predictions(view.split) for group in groups]
         return Results(
             cells=[replace(group.cell(view.split), x=_number(group.recipe, view.varied)) for group in groups],
             view=view,
-            differences=compare([group.predictions(view.split) for group in groups]),
-            notes=self.notes,
+            differences=compare(predictions),
+            notes=[*shared_texts(predictions, view.split), *self.notes],
         )
 
     def show(self, view: View, out: str, notes: Sequence[str] = ()) -> Results:
@@ -214,8 +215,21 @@ class Outcome:
             metric=self.metric or facts[0]["metric"],
             facts=facts,
             folders=[self.stages[training].metrics.folder(self.root) for training in trainings],
+            task_folder=self.stages[first].task.folder(self.root),
             recipe=first.recipe,
         )
+
+
+def shared_texts(predictions: Sequence[Predictions], split: str) -> list[str]:
+    """Say of each task whose rows share texts how many texts they are, which is what intervals are over."""
+    counts = {
+        each.task: (len(each.gold), 1 + int(each.groups.max())) for each in predictions if each.groups is not None
+    }
+    return [
+        f"{task}: {rows:,} {split} rows of {texts:,} texts; intervals are over texts, not rows"
+        for task, (rows, texts) in counts.items()
+        if texts < rows
+    ]
 
 
 def _number(recipe: Recipe | PlainClassifier, field: str) -> float | None:

@@ -17,6 +17,7 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import check_name, publish_sweep
+from tlm_ray.report.sweeps import best_of
 from tlm_ray.retrieval.methods import METHODS
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.experiment import opened, show_plan, show_reasons
@@ -308,13 +309,12 @@ def show_sweep(trials: Trials, *, search: Search, limits: Limits, why: bool = Fa
 
 
 def best_recipe(swept: Swept, task: str) -> str:
-    """Return the recipe of the best dev score on a task as Python that makes it."""
-    given, found = swept.best[task], swept.result
+    """Return the recipe of the best dev score on a task as Python that makes it, and of how many it is the best."""
+    given = swept.best[task]
     base = recipe_for(short_name(task), given.scale)
     changes = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(base, f.name)}
     if given.method in [method() for method in METHODS.values()] and "method" in changes:
         changes["method"] = given.method.name  # which stands for its default settings
     arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
-    interval = f", 95 % interval {found['low']:.2f} to {found['high']:.2f}" if "low" in found else ", of one seed"
-    arguments = storage.shown(arguments)
-    return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {found['dev']:.2f}{interval}"
+    arguments, dev = storage.shown(arguments), f"{swept.result['dev']:.2f}, {best_of(swept.trials)}"
+    return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {dev}"

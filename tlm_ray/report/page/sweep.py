@@ -8,6 +8,7 @@ from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.template import render
 from tlm_ray.report.page.trials import Trials
 from tlm_ray.report.story import Story
+from tlm_ray.report.sweeps import best_of
 
 
 def sweep_page(
@@ -36,12 +37,9 @@ def _what(trials: Trials) -> str:
 
 
 def _best(trials: Trials) -> str:
-    """Return a line on the best trial; "" if none has a score."""
+    """Return a line on the best trial and how many there were; "" if none has a score."""
     if not trials.scored:
         return ""
     _, best = trials.scored[0]
-    between = ""
-    if "low" in best:
-        between = f" (95 % interval {best['low']:.2f} to {best['high']:.2f})"
     chosen = ", ".join(f"{name} {trials.text(best, name)}" for name in trials.names)
-    return f"Best: {chosen}, with a dev score of {best['dev']:.2f}{between}."
+    return f"Best: {chosen}, with a dev score of {best['dev']:.2f}: {best_of(trials.all)}."

@@ -1,0 +1,77 @@
+"""How far the scores of some runs move with the rows of a test set: without each group of them (docs/statistics.md)."""
+
+import numpy as np
+
+from tlm_ray.corpus.scores import Metric, metric_named
+
+CHUNK = 2**23  # numbers of an array at a time: 67 MB
+BLOCKS = 4_000  # groups at most where each costs a call of the metric; their variance is then known to 2.2 %
+
+
+def row_values(
+    metric: str | Metric, gold: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """Score runs without each group of rows and return the pseudo-values of the groups (Tukey 1958), in percent.
+
+    gold: (rows,); predicted: (runs, rows); groups: (rows,) ids from 0 of the rows that belong together, None where each
+    is by itself. Returns float64 (runs, groups), of a single group zeros. The covariance of pseudo-values, divided by
+    the number of groups, is that of the runs' scores over test sets. ValueError for a metric of your own that has no
+    number for a test set in which a class may be missing.
+    """
+    metric = metric_named(metric)
+    groups = np.arange(len(gold)) if groups is None else groups
+    if metric.of_confusions is None:
+        groups = _joined(groups)
+    count = int(groups.max()) + 1
+    if count == 1:
+        return np.zeros((len(predicted), 1))
+    scored = _by_calls if metric.of_confusions is None else _by_confusions
+    values = []
+    for run in predicted:
+        whole, without = scored(metric, gold, run, groups)
+        values.append(100.0 * (count * whole - (count - 1) * without))
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"metric {metric.name!r}: has no number for a test set without some of its rows; have compute return one, "
+            "such as 0, where a class is missing"
+        )
+    return np.array(values)
+
+
+def freedom_of(values: np.ndarray) -> float:
+    """Return the degrees of freedom of the variance of a mean of numbers, (groups,), by their fourth moment.
+
+    Of normal ones that is all but one of them; of a few large ones among many small ones, such as a rare class gives,
+    about twice as many as are large.
+    """
+    squares = (values - values.mean()) ** 2
+    spread, most = float((squares**2).sum() - squares.sum() ** 2 / len(values)), len(values) - 1.0
+    return min(most, 2 * float(squares.sum()) ** 2 / spread) if spread > 0 else most
+
+
+def _joined(groups: np.ndarray) -> np.ndarray:
+    """Put groups together at random where there are too many to leave each out."""
+    count = int(groups.max()) + 1
+    block = np.random.Generator(np.random.Philox(0)).permutation(count) % BLOCKS
+    return groups if count <= BLOCKS else block[groups]
+
+
+def _by_calls(metric: Metric, gold: np.ndarray, run: np.ndarray, groups: np.ndarray) -> tuple[float, np.ndarray]:
+    kind = np.float64 if metric.is_regression else np.int64
+    gold, run = gold.astype(kind), run.astype(kind)
+    kept = (groups != group for group in range(int(groups.max()) + 1))
+    return metric.compute(gold, run), np.array([metric.compute(gold[rows], run[rows]) for rows in kept])
+
+
+def _by_confusions(metric: Metric, gold: np.ndarray, run: np.ndarray, groups: np.ndarray) -> tuple[float, np.ndarray]:
+    assert metric.of_confusions is not None
+    classes, order = 1 + int(max(1, gold.max(), run.max())), np.argsort(groups, kind="stable")
+    cells, ordered, count = (gold * classes + run)[order], groups[order], int(groups.max()) + 1
+    shape, step = (-1, classes, classes), max(1, CHUNK // classes**2)
+    total = np.bincount(cells, minlength=classes**2).astype(np.float64)
+    without = []
+    for start in range(0, count, step):
+        width, rows = min(step, count - start), slice(*np.searchsorted(ordered, [start, start + step]))
+        own = np.bincount((ordered[rows] - start) * classes**2 + cells[rows], minlength=width * classes**2)
+        without.append(metric.of_confusions((total - own.reshape(width, -1)).reshape(shape)))
+    return float(metric.of_confusions(total.reshape(shape))[0]), np.concatenate(without)
