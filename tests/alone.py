@@ -37,7 +37,7 @@ def _ray_tasks(items, function, *, arguments, workers, title):
     return [_sent(function)(item, *map(_sent, arguments)) for item in items]
 
 
-def _on_worker(function, *arguments, resources=None, retries=0, again=False, **options):
+def _on_worker(function, *arguments, resources=None, retries=0, again=(), **options):
     import torch
 
     before = torch.get_num_threads()

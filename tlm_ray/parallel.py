@@ -184,13 +184,13 @@ def on_worker(
     *arguments: Any,
     resources: dict[str, float] | None = None,
     retries: int = RETRIES,
-    again: bool = False,
+    again: Sequence[type[Exception]] = (),
     **options: Any,
 ) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result.
 
-    retries: how often it begins anew when its worker process or node dies; again: or when it raises an error. The
-    function's own ValueError or OSError is raised here; OSError if its process or node dies again and again. While no
+    retries: how often it begins anew when its worker process or node dies; again: or when it raises one of
+    these. The function's own ValueError or OSError is raised here; OSError if its process or node dies again and again. While no
     node has the resources it waits for one, and says so.
     """
     needs = dict(resources or {"CPU": 1.0})
@@ -200,7 +200,7 @@ def on_worker(
         "memory": needs.pop("memory", None),
     }
     # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
-    remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=again, **named)(_tuned)
+    remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=list(again) or False, **named)(_tuned)
     reference = remote.options(name=function.__name__).remote(function, *arguments, **options)
     _wait([reference], function.__name__, resources or {"CPU": 1.0})
     return _result(reference, function.__name__)

@@ -5,6 +5,7 @@ written, so a re-submitted job finds them there and continues.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,13 @@ import ray
 from tlm_ray import notices, parallel, storage
 from tlm_ray.console import console
 from tlm_ray.process import tune_torch
-from tlm_ray.training.errors import TrainingStopped
+from tlm_ray.training.errors import TrainingStopped, WorkerFailed, cause_of
 from tlm_ray.training.progress import Follower, followed
 from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
+
+# OSErrors that are no fault of one worker's disk or network
+SAME_EVERYWHERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+OF_A_GROUP = re.compile("gloo|nccl|process group", re.IGNORECASE)  # what workers raise whose group has lost another
 
 if TYPE_CHECKING:
     from tlm_ray.training.ray_trainer import RayTrainer
@@ -26,8 +31,10 @@ if TYPE_CHECKING:
 def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, Any]:
     """Train a stage; `job.folder/model` opens in transformers.
 
-    Returns the record's facts: parameters, tokens, seconds, losses by step. TrainingStopped if it cannot go on.
+    Returns the record's facts: parameters, tokens, seconds, losses by step. TrainingStopped if it cannot go on: at once
+    for what every attempt would meet again, such as an error of a part's own code.
     """
+    _check_sendable(job)
     with followed(job.folder, job.settings.schedule.steps, followers):
         train = _alone if workers_of(job) == 1 else _together
         facts = train(job)
@@ -53,13 +60,12 @@ def _alone(job: Job) -> dict[str, Any]:
     The next training finds it with torch and transformers imported and starts in a second; Ray Train starts a
     controller and a worker for each, which takes 15 s where all cores train.
     """
+    options = {"resources": dict(job.compute.resources), "retries": job.compute.max_failures, "again": [WorkerFailed]}
     try:
-        return parallel.on_worker(
-            train_alone, job, resources=dict(job.compute.resources), retries=job.compute.max_failures, again=True
-        )
+        return parallel.on_worker(train_alone, job, **options)
     except (ray.exceptions.RayTaskError, OSError) as error:
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-        raise _failed(job, cause) from error
+        raise _ended(job, [cause]) from error
 
 
 def train_alone(job: Job) -> dict[str, Any]:
@@ -82,6 +88,7 @@ def _together(job: Job) -> dict[str, Any]:
     """Train on several workers; a lost controller is started again once, and goes on at the last checkpoint."""
     from ray import train  # here, because Ray Train takes 0.5 s
 
+    from tlm_ray.training.failures import failures_of
     from tlm_ray.training.placement import free_orphans
 
     lost: Exception | None = None
@@ -92,7 +99,7 @@ def _together(job: Job) -> dict[str, Any]:
             free_orphans()  # its places, for which the next attempt, or another training, waits
             lost = error
         except train.TrainingFailedError as error:
-            raise _failed(job, next(iter(getattr(error, "worker_failures", {}).values()), error)) from error
+            raise _ended(job, failures_of(error)) from error
     raise TrainingStopped(f"{job.folder}: the training's controller was lost again and again ({lost})") from lost
 
 
@@ -120,18 +127,53 @@ def _train_together(job: Job) -> dict[str, Any]:
 
 
 def _on_worker(job: Job, worker: "Worker") -> dict[str, Any]:
-    """Train; a refused value, which every new worker would refuse again, is returned as the reason to stop."""
+    """Train; TrainingStopped for what every attempt would meet again, WorkerFailed for the rest."""
     from tlm_ray.training.stage import run_job
 
     try:
         with notices.own_notice() as is_leaving:
             return run_job(job, worker, is_leaving=is_leaving)
-    except ValueError as error:
-        return {STOPPED: f"{job.folder}: {error}"}
+    except ValueError as error:  # of a refused value, in words of its own
+        raise TrainingStopped(f"{job.folder}: {error}") from error
+    except Exception as error:
+        if _may_pass(error):
+            raise WorkerFailed(cause_of(error)) from error
+        raise TrainingStopped(f"{job.folder}: training stopped by {cause_of(error)}; mend it and run again") from error
 
 
-def _failed(job: Job, error: BaseException) -> TrainingStopped:
-    cause = (str(error).strip() or type(error).__name__).splitlines()[-1]
+def _may_pass(error: Exception) -> bool:
+    """Say whether the next attempt may not meet an error."""
+    import torch
+
+    if isinstance(error, SAME_EVERYWHERE):
+        return False
+    faults = (OSError, MemoryError, torch.AcceleratorError, torch.distributed.DistError)
+    of_ray = type(error).__module__.partition(".")[0] == "ray"
+    of_a_group = isinstance(error, RuntimeError) and OF_A_GROUP.search(str(error)) is not None
+    return isinstance(error, faults) or of_ray or of_a_group
+
+
+def _check_sendable(job: Job) -> None:
+    """TrainingStopped if a worker could not get the job."""
+    try:
+        ray.cloudpickle.dumps(job)
+    except Exception as error:
+        raise TrainingStopped(
+            f"{job.folder}: its parts cannot be sent to a worker ({type(error).__name__}: {error}); keep no locks, open "
+            "files or connections in a part"
+        ) from error
+
+
+def _ended(job: Job, failures: Sequence[BaseException]) -> TrainingStopped:
+    """Return why a training ended, given what its workers met."""
+    for error in failures:
+        if isinstance(error, TrainingStopped):
+            return TrainingStopped(str(error))
+    cause = (str(failures[0]).strip() or type(failures[0]).__name__).splitlines()[-1]
+    if isinstance(failures[0], ray.exceptions.RayError | ImportError | AttributeError):
+        return TrainingStopped(
+            f"{job.folder}: a worker could not open its parts ({cause}); install their module on every node"
+        )
     return TrainingStopped(
         f"{job.folder}: training failed ({cause}); lost workers are replaced up to {job.compute.max_failures} times. "
         "Run again to continue at its last checkpoint"

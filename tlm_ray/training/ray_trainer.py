@@ -1,4 +1,4 @@
-"""Ray Train's trainer without what a training here does not need. A module of its own: it imports torch (1.5 s)."""
+"""Ray Train's trainer as a training here needs it. A module of its own: it imports torch (1.5 s)."""
 
 from typing import Any
 
@@ -6,13 +6,19 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
+from tlm_ray.training.failures import OnlyLostWorkers
+
 # Each starts a process of 200 MB per training: one whose work
 # `tlm_ray.training.placement.free_orphans` does, one for Ray Data's streams.
 UNUSED = (PlacementGroupCleanerCallback, DatasetsCallback)
 
 
 class RayTrainer(TorchTrainer):
-    """Ray Train's trainer without the processes that a training here does not need."""
+    """Ray Train's trainer without the processes that a training here does not need; it retries after lost workers."""
+
+    def _initialize_and_run_controller(self, **options: Any) -> Any:
+        options["failure_policy"] = OnlyLostWorkers(self.run_config.failure_config)
+        return super()._initialize_and_run_controller(**options)  # type: ignore[misc]
 
     def _create_default_callbacks(self) -> list[Any]:
         found = super()._create_default_callbacks()  # type: ignore[misc]  # Ray's annotations are those of Train V1
