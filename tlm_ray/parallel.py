@@ -189,8 +189,8 @@ def on_worker(
 ) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result.
 
-    retries: how often it begins anew when its worker process or node dies; again: or when it raises one of
-    these. The function's own ValueError or OSError is raised here; OSError if its process or node dies again and again. While no
+    retries: how often it begins anew when its worker process or node dies; again: or when it raises one of these. The
+    function's own ValueError or OSError is raised here; OSError if its process or node dies again and again. While no
     node has the resources it waits for one, and says so.
     """
     needs = dict(resources or {"CPU": 1.0})

@@ -18,7 +18,7 @@ from tlm_ray.runs.paces import Paces
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.plan import Wanted, show
-from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.runs.preflight import check_cluster, check_starts, encoders_of, fitted
 from tlm_ray.runs.registry import note
 from tlm_ray.runs.rows import Training
 from tlm_ray.runs.stages import Stage, Stages
@@ -89,7 +89,9 @@ def run(
         words = {"row": training.row, "task": short_name(training.task), "seed": training.seed}
         tracker.label(own.metrics, recipe_words(training.recipe), **words)
     note(execution.root, name, [own.metrics for own in stages.values()])
+    named = [(one.recipe, own) for one, own in stages.items() if encoders_of(one.recipe)]
     try:
+        check_starts([recipe for recipe, own in named if own.metrics.record(execution.root) is None], execution)
         make(
             [own.metrics for own in stages.values()],
             execution.root,

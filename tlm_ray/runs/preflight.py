@@ -1,15 +1,20 @@
-"""Checks of a cluster before any work starts: can its nodes see the results, can a training ever start."""
+"""Checks before any work starts: do all nodes see the results, has a training room, can its encoder be trained."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tlm_ray import storage
+from tlm_ray import parallel, storage
+from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.recipe import Recipe
+from tlm_ray.training.architectures import try_architecture
+from tlm_ray.training.objectives import Objective
+from tlm_ray.training.starts import Architecture, Pretrained
 
 
 def fitted(execution: Execution) -> Execution:
@@ -41,6 +46,23 @@ def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
         _check_shared(execution.root, nodes)
     if not execution.autoscaling:
         _check_request(execution, nodes)
+
+
+def check_starts(recipes: Iterable[Recipe | PlainClassifier], execution: Execution) -> None:
+    """ValueError, in one line, if an encoder that a recipe names cannot be trained; each is tried once, on a worker."""
+    for source, heads in dict.fromkeys(tried for recipe in recipes for tried in encoders_of(recipe)):
+        parallel.on_worker(try_architecture, source, heads, packed=execution.compute.packed)
+
+
+def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tuple[Objective, ...]]]:
+    """Return the encoders that a recipe takes from elsewhere, each with the objectives that it learns."""
+    if not isinstance(recipe, Recipe):
+        return []
+    earlier, start = encoders_of(recipe.after), recipe.start
+    if not isinstance(start, Architecture | Pretrained):
+        return earlier
+    settings = recipe.settings_one(0) if recipe.stage_one else recipe.settings_two(0, start)
+    return [*earlier, (start.source, settings.heads)]
 
 
 def _alive() -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from tlm_ray.retrieval.methods import METHODS
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.experiment import opened, show_plan, show_reasons
 from tlm_ray.runs.journals import Journal
+from tlm_ray.runs.preflight import check_starts
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipes import recipe_for
 from tlm_ray.runs.registry import note
@@ -203,6 +204,7 @@ def sweep(
     trials = replace(trials, flow=flow)
     feed = _feed(trials, points, search, limits, tracker, journal, warm_start)
     try:
+        check_starts(trials.bases.values(), flow.execution)
         error = _made(feed, [] if search == "optuna" else points) or feed.error
         if not any(result["dev"] is not None for result in feed.table()):
             if feed.error:

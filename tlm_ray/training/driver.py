@@ -159,8 +159,8 @@ def _check_sendable(job: Job) -> None:
         ray.cloudpickle.dumps(job)
     except Exception as error:
         raise TrainingStopped(
-            f"{job.folder}: its parts cannot be sent to a worker ({type(error).__name__}: {error}); keep no locks, open "
-            "files or connections in a part"
+            f"{job.folder}: its parts cannot be sent to a worker ({cause_of(error)}); keep no locks, open files or "
+            "connections in a part"
         ) from error
 
 

@@ -14,11 +14,15 @@ import torch
 from torch import nn
 
 from tlm_ray.training import cpu, packing
+from tlm_ray.training.architectures import refusal, refuse_by_type
 from tlm_ray.training.families import Family, fastest_attention
 from tlm_ray.training.heads import Head, sample_rows
 from tlm_ray.training.layouts import check_layouts
 from tlm_ray.training.objectives import Objective, Prediction
 from tlm_ray.training.weights import Weights
+
+# What a model's code raises that is given less than it needs
+UNFIT = (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, ValueError)
 
 
 class Features:
@@ -54,6 +58,7 @@ class JointModel(nn.Module):
         super().__init__()
         self.config, self.family = weights.config, family
         self.objectives = {objective.name: objective for objective in objectives}
+        refuse_by_type(self.config, objectives)
         encoder: Any = None
         heads: dict[str, nn.Module] = {}
         for name, objective in self.objectives.items():
@@ -135,23 +140,28 @@ class JointModel(nn.Module):
     def _shared(self, head: Head, encoder: Any) -> Any:
         try:
             return head.share(encoder)
-        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-            raise self._refusal() from error
+        except UNFIT as error:
+            raise refusal(self.config, "its heads need more of the encoder than hidden states") from error
 
     @torch.no_grad()
     def _check(self) -> None:
         """Hold the logits of the parts against those that each model had as a whole."""
         rows = sample_rows(self.config)
-        heads = [head for head in self.heads.values() if isinstance(head, Head)]
         try:
             hidden = self.encode(rows)
-            parts = [head.logits(hidden, rows["attention_mask"]) for head in heads]
-            torch.testing.assert_close(parts, [head.expected for head in heads], atol=1e-4, rtol=1e-4)
-        except (AssertionError, RuntimeError, TypeError) as error:
-            raise self._refusal() from error
+        except UNFIT as error:
+            raise refusal(self.config, "its encoder does not run without its pooler") from error
+        if hidden.shape[:2] != rows["input_ids"].shape:
+            raise refusal(self.config, "its encoder does not return one hidden state per token")
+        for name, head in self.heads.items():
+            if isinstance(head, Head):
+                self._check_head(name, head, hidden, rows["attention_mask"])
 
-    def _refusal(self) -> ValueError:
-        return ValueError(
-            f"architecture {self.config.model_type!r}: its heads need more of the encoder than hidden states; "
-            "take another, such as bert, roberta, albert, modernbert, distilbert or electra"
-        )
+    def _check_head(self, name: str, head: Head, hidden: torch.Tensor, attention: torch.Tensor) -> None:
+        try:
+            torch.testing.assert_close(head.logits(hidden, attention), head.expected, atol=1e-4, rtol=1e-4)
+        except UNFIT as error:
+            why = "its heads need more of the encoder than hidden states"
+            if head.last is not None:
+                why = f"its head for {name!r} is more than a transform and one product with the vocabulary"
+            raise refusal(self.config, why) from error

@@ -1,0 +1,70 @@
+"""Encoders that cannot be trained are refused before the first stage, in one line that says what is true of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import small_flow, small_recipe
+from tracked import empty_store
+from transformers import AutoConfig
+
+from tlm_ray import Training, baseline, run
+from tlm_ray.runs.execution import Execution
+from tlm_ray.runs.preflight import check_starts
+from tlm_ray.training.settings import Compute
+from tlm_ray.training.starts import Architecture
+
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+BART = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
+FUNNEL = {"block_sizes": [1, 1], "num_decoder_layers": 1, "d_model": 32, "n_head": 2, "d_head": 16, "d_inner": 64}
+MOBILE = {"embedding_size": 16, "intra_bottleneck_size": 16}
+AN_ENCODER_DECODER = "it is an encoder-decoder, and only encoders are trained here"
+A_DECODER = "it is a decoder, or learns by other means: transformers has no AutoModelForMaskedLM of it"
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "bart": (BART, AN_ENCODER_DECODER),
+    "t5": (T5, AN_ENCODER_DECODER),
+    "gpt2": ({"n_embd": 32, "n_layer": 1, "n_head": 2}, A_DECODER),
+    "llama": (SIZE, A_DECODER),
+    "xlnet": ({"d_model": 32, "n_layer": 1, "n_head": 2, "d_inner": 64}, A_DECODER),
+    "squeezebert": (SIZE | {"embedding_size": 32}, "its encoder does not run without its pooler"),
+    "mobilebert": (SIZE | MOBILE, "its head for 'mlm' is more than a transform and one product with the vocabulary"),
+    "funnel": (FUNNEL, "its encoder does not return one hidden state per token"),
+    "longformer": (SIZE | {"attention_window": 8}, "its heads need more of the encoder than hidden states"),
+}
+TAKEN = ("albert", "bert", "big_bird", "distilbert", "electra", "modernbert", "mpnet", "roberta", "rembert", "xlm")
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+def written(folder: Path, kind: str, sizes: dict[str, Any]) -> str:
+    """Write a small configuration, which is all of an encoder that has no weights."""
+    AutoConfig.for_model(kind, vocab_size=80, **sizes).save_pretrained(folder / kind)
+    return str(folder / kind)
+
+
+@pytest.mark.parametrize("as_start", [False, True], ids=["--architecture", "--start"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_the_true_reason_is_said_in_one_line_before_anything_is_made(data, tmp_path, monkeypatch, kind, as_start):
+    monkeypatch.setattr("tlm_ray.runs.experiment.check_cluster", lambda *_: None)
+    monkeypatch.setattr("tlm_ray.runs.experiment.fitted", lambda execution: execution)
+    sizes, why = REFUSED[kind]
+    source = written(tmp_path, kind, sizes)
+    recipe = baseline(small_recipe(), source, "tlm") if as_start else small_recipe(start=Architecture(source))
+    flow = small_flow(data, tmp_path / "root")
+    training = Training(row="other", task="topics", recipe=recipe)
+    with pytest.raises(ValueError, match=rf"^architecture '{kind}': {why}[^\n]*; take an encoder, such as [^\n]+$"):
+        run([training], flow, name="refused", tracking_uri=empty_store(tmp_path))
+    assert not any((tmp_path / "root").glob("*/*/record.json")), "nothing was made"
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_the_others_are_taken(tmp_path, kind):
+    source = written(tmp_path, kind, SIZE)
+    check_starts([small_recipe(start=Architecture(source)), baseline(small_recipe(), source)], Execution(root="r"))
+
+
+def test_rows_that_would_see_each_other_are_refused_as_early(tmp_path):
+    recipes = [small_recipe(start=Architecture(written(tmp_path, "mpnet", SIZE)))]
+    with pytest.raises(ValueError, match="architecture 'mpnet': with --packed its result for a row depends on"):
+        check_starts(recipes, Execution(root="r", compute=Compute(packed=True)))
