@@ -24,7 +24,7 @@ GLUE = ["cola", "rte", "stsb", "mrpc", "qqp", "sst2", "qnli", "mnli", "mnli-mm"]
 class Glue(Table):
     """Options of the GLUE table."""
 
-    name, split, paper, ensembles, beside = "glue", "test", TABLE_10, (TLM,), TfIdf.name
+    name, split, paper, ensembles, pooled = "glue", "test", TABLE_10, (TLM,), True
 
     data: Data = field(default_factory=lambda: Data(tasks=GLUE))
     baseline: list[str] = field(default_factory=list)

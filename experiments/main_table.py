@@ -16,7 +16,6 @@ from tlm_ray import (
     Flow,
     Recipe,
     Table,
-    TfIdf,
     Training,
     parse,
     plain_errors,
@@ -36,7 +35,7 @@ OURS = "TLM, BM25 text"  # the row whose differences from all others are told
 class MainTable(Table):
     """Options of the main table."""
 
-    name, split, ensembles, beside = "main_table", "test", (OURS,), TfIdf.name
+    name, split, ensembles, pooled = "main_table", "test", (OURS,), True
 
     rows: list[str] = field(default_factory=list)
     """rows to make, such as "TLM, BM25 text", instead of all"""

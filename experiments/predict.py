@@ -24,8 +24,8 @@ class Predict:
     """What to predict, and on what."""
 
     model: list[str]
-    """folder or URI of a trained model, TF-IDF's too, or hub name of any classifier; of several, the mean of what they
-    say, pooled with TF-IDF's word by the share that the dev set gave all seeds together"""
+    """folder or URI of a trained model, a linear one too, or hub name of any classifier; of several, the mean of what
+    they say, pooled with the linear model's word by the share that the dev set gave all seeds together"""
     texts: str
     """file or folder of Parquet, CSV or JSONL"""
     out: str

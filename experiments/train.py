@@ -3,7 +3,7 @@
     python experiments/train.py                                                          # embedded data
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
-    python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models and TF-IDF's: better together
+    python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models and a linear one: better together
     python experiments/train.py ... --seeds 5 --student          # one model that has learned from all of them
     python experiments/train.py ... --register reviews           # into MLflow's registry too
 
@@ -20,11 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import (
-    PLAIN,
     Flow,
     Mixture,
     OneTask,
-    TfIdf,
     Training,
     TrainingOptions,
     open_flow,
@@ -39,6 +37,8 @@ from tlm_ray import (
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.listing import check_only
 from tlm_ray.runs.data_flow import EMBEDDED
+from tlm_ray.runs.outcome import LINEAR
+from tlm_ray.runs.rows import plain_trainings
 
 ROW, STUDENT = "train", "student"
 
@@ -54,7 +54,8 @@ class Train(TrainingOptions):
     model: str = "model"
     """folder or URI for the trained model"""
     ensemble: bool = False
-    """keep the models of all seeds, and TF-IDF's, as `seed-0`, ..., `tf-idf` of the folder, to predict together"""
+    """keep the models of all seeds, and the linear one that is best on dev, to predict together: `seed-0`, ...,
+    `linear` of the folder"""
     student: bool = False
     """keep one model that learns what all seeds together say of the training texts"""
     register: str = ""
@@ -84,11 +85,10 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
     task = options.data.task
     recipe = options.recipe(task, flow, options.mixture)
     recipe = options.fine_tuned(recipe, options.start, options.before, task, flow) if options.start else recipe
-    plain = [Training(row=classifier.name, task=task, recipe=classifier) for classifier in PLAIN]
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
     teachers = tuple(one.seed for one in trained) if options.student else ()
     taught = [Training(row=STUDENT, task=task, recipe=recipe, teachers=teachers)] if teachers else []
-    return trained + taught + plain
+    return trained + taught + plain_trainings(flow, [task])
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def main() -> None:
         return
     model = storage.absolute(options.model)
     if options.ensemble:  # `model/*` would take what lies there for a part of it
-        check_only(model, [*(f"seed-{seed}" for seed in range(options.seeds)), TfIdf.short.lower()])
+        check_only(model, [*(f"seed-{seed}" for seed in range(options.seeds)), LINEAR])
     ray.init(**ray_options())
     outcome = run(
         trainings(options, flow),
@@ -109,7 +109,7 @@ def main() -> None:
         tracking_uri=options.place.tracking_uri,
         log_models=options.log_models,
         ensembles=[ROW],
-        beside=TfIdf.name,
+        pooled=True,
     )
     facts = {training: outcome.facts(training) for training in outcome.stages}
     trained = [training for training in facts if training.row == ROW]

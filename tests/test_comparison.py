@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from report_cells import ROWS, make_cells, make_differences, of, split_markdown
-from rich.console import Console
 from scipy import stats
 
 from tlm_ray import report

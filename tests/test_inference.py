@@ -1,6 +1,7 @@
 """Predictions on files of every kind: what transformers alone predicts, in the order of the input, continued."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from test_jobs import alone
+from topic_tasks import linear_model
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from tlm_ray import storage
 from tlm_ray.corpus.pooling import pooled
 from tlm_ray.corpus.predictions import shares
-from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.training import inference
 from tlm_ray.training.inference import predict_texts
 from tlm_ray.training.tokenizer import train_wordpiece
@@ -234,15 +235,7 @@ def test_several_models_predict_by_their_mean_probabilities(model, expected, tmp
 def test_a_linear_model_and_all_encoders_together_are_pooled_by_the_share_that_it_keeps(model, expected, tmp_path):
     other = make_model(tmp_path / "other", seed=1)
     weights = np.array([[2.0, -1.0], [0.0, 0.5], [-1.0, 1.0]])
-    linear = LinearModel(
-        terms=["fish", "pan"],
-        idf=np.ones(2),
-        weights=weights,
-        bias=np.zeros(3),
-        ngrams=1,
-        labels=("sea", "sky", "kitchen"),
-        encoders_share=0.7,
-    )
+    linear = replace(linear_model(["fish", "pan"], weights, ("sea", "sky", "kitchen")), encoders_share=0.7)
     linear.save(str(tmp_path / "linear"))
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS}))
     predict_texts([str(tmp_path / "linear"), model, other], texts, str(tmp_path / "out"), columns=["text"], workers=1)
@@ -255,10 +248,7 @@ def test_a_linear_model_and_all_encoders_together_are_pooled_by_the_share_that_i
 
 @pytest.mark.usefixtures("alone")
 def test_texts_that_are_all_null_get_nothing_from_a_linear_model(tmp_path):
-    linear = LinearModel(
-        terms=["fish"], idf=np.ones(1), weights=np.ones((1, 1)), bias=np.zeros(1), ngrams=1, labels=("no", "yes")
-    )
-    linear.save(str(tmp_path / "linear"))
+    linear_model(["fish"], np.ones((1, 1)), ("no", "yes")).save(str(tmp_path / "linear"))
     texts = write(tmp_path / "in", "parquet", pa.table({"text": pa.array([None, None], pa.string())}))
     predict_texts(str(tmp_path / "linear"), texts, str(tmp_path / "out"), columns=["text"], workers=1)
     assert read(tmp_path / "out")["predicted"].to_pylist() == [None, None]

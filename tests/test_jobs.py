@@ -74,8 +74,8 @@ def of_stage_one(record: Path) -> bool:
     return "stage_one" in json.loads(record.read_text())["recipe"]["inputs"]
 
 
-PLAIN_NAMES = ["TF-IDF + logistic regression", "BM25 neighbours"]
-SIX_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", "TLM, BM25 text with TF-IDF", *PLAIN_NAMES}
+PLAIN_NAMES = ["TF-IDF + linear model", "BM25 neighbours"]
+SIX_ROWS = {"task data only", "TLM, random text", "TLM, BM25 text", "TLM, BM25 text with linear model", *PLAIN_NAMES}
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     assert re.search(r"^ *mean of 2 seeds +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
 
     texts = str(data / "tasks" / "topics" / "test.parquet")
-    assert re.search(r"^ *mean of 2 seeds with TF-IDF +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
+    assert re.search(r"^ *mean of 2 seeds with linear model +[\d.]+ +[\d.]+", done.stdout, re.M), done.stdout
     models = [f"{model}/seed-0", f"{model}/seed-1"]
-    done = script("predict", "--model", *models, f"{model}/tf-idf", "--texts", texts, "--out", str(predictions))
+    done = script("predict", "--model", *models, f"{model}/linear", "--texts", texts, "--out", str(predictions))
     assert done.returncode == 0 and "24 rows in" in done.stdout, done.stdout + done.stderr
     found = pq.read_table(predictions / "part-00000-00000.parquet")
     assert found.column_names == ["text", "label", "predicted", "probabilities"]
@@ -219,7 +219,7 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     assert alone(f"{model}-student", ["a text"]).shape == (1, 3)
     given = found["text"].to_pylist()
     encoders = np.mean([alone(each, given) for each in models], axis=0)
-    linear = LinearModel.open(f"{model}/tf-idf")
+    linear = LinearModel.open(f"{model}/linear")
     expected = pooled(encoders, shares(linear.logits(given)), linear.encoders_share)
     np.testing.assert_allclose(found["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-6)
 

@@ -144,7 +144,7 @@ REFUSED = [
     (
         "main_table",
         "--rows best",
-        "--rows 'best': allowed are 'TF-IDF + logistic regression', 'BM25 neighbours', 'task",
+        "--rows 'best': allowed are 'TF-IDF + linear model', 'windows of the marks + linear model', 'BM25",
     ),
     ("main_table", "--metric macro_f1", "--metric macro_f1: is for --tasks of your own"),
     ("main_table", "--k 0", "--k 0: without general text all rows would be one training"),

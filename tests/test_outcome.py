@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 from scipy.stats import pearsonr, spearmanr
 from small import small_flow, small_recipe
+from topic_tasks import linear_model
 from tracked import empty_store
 
 from tlm_ray import storage
 from tlm_ray.corpus.pooling import best_share, pooled
 from tlm_ray.corpus.predictions import shares, write_predictions
-from tlm_ray.plain import Bm25Neighbours, TfIdf
+from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import Results, View
@@ -116,9 +117,9 @@ def two_rows(data, tmp_path):
         folder = each.metrics.folder(flow.execution.root)
         write_predictions(folder, "test", GOLD, logits)
         write_predictions(folder, "dev", GOLD_OF_DEV, logits)
-    weights = {"idf": np.ones(1), "weights": np.zeros((3, 1)), "bias": np.zeros(3)}
-    linear = LinearModel(terms=["sea"], **weights, ngrams=1, labels=("a", "b", "c"))
-    linear.save(storage.join(stages[trainings[-1]].metrics.folder(flow.execution.root), KEPT))
+    linear_model(["sea"], np.zeros((3, 1)), ("a", "b", "c")).save(
+        storage.join(stages[trainings[-1]].metrics.folder(flow.execution.root), KEPT)
+    )
     facts = {"train_bytes": 1000, "test_in_train": 3, "test_rows": 8}
     task = stages[trainings[0]].task
     for split in ("dev", "test"):
@@ -150,13 +151,13 @@ def test_a_metric_that_is_the_mean_of_two_is_shown_with_both(two_rows):
 
 
 def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_gives_it(two_rows):
-    beside = replace(two_rows, beside="plain")
+    beside = replace(two_rows, pooled=True)
     groups = {group.cell().row: group for group in beside.groups()}
     assert list(groups) == [
         "ours",
         "ours, mean of 2 seeds",
-        "ours with TF-IDF",
-        "ours, mean of 2 seeds with TF-IDF",
+        "ours with linear model",
+        "ours, mean of 2 seeds with linear model",
         "plain",
     ]
     first, second, plain = map(shares, SAID)
@@ -164,9 +165,9 @@ def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_give
     given = [best_share(GOLD_OF_DEV, own, plain) for own in (first, second, mean)]
     assert all(0 < share < 1 for share in given), "of the test set they would be 1, 0 and 1"
     said = [pooled(own, plain, share).argmax(axis=1) for own, share in zip((first, second, mean), given, strict=True)]
-    each = groups["ours with TF-IDF"].predictions()
+    each = groups["ours with linear model"].predictions()
     np.testing.assert_array_equal(each.predicted, said[:2])
-    whole = groups["ours, mean of 2 seeds with TF-IDF"].predictions()
+    whole = groups["ours, mean of 2 seeds with linear model"].predictions()
     np.testing.assert_array_equal(whole.predicted, said[2:])
     np.testing.assert_array_equal(whole.without, [said[1], said[0]], "each seed left out in turn")
     assert each.members == whole.members == "ours" and each.without is None
@@ -174,16 +175,38 @@ def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_give
 
 def test_an_ensemble_that_is_kept_has_the_share_of_all_seeds(two_rows, tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "copy_folder", lambda source, target: None)
-    kept = replace(two_rows, beside="plain").keep_ensemble("ours", str(tmp_path / "kept"))
-    assert [folder.rpartition("/")[2] for folder in kept] == ["seed-0", "seed-1", "tf-idf"]
+    kept = replace(two_rows, pooled=True).keep_ensemble("ours", str(tmp_path / "kept"))
+    assert [folder.rpartition("/")[2] for folder in kept] == ["seed-0", "seed-1", "linear"]
     first, second, plain = map(shares, SAID)
     assert LinearModel.open(kept[-1]).encoders_share == best_share(GOLD_OF_DEV, (first + second) / 2, plain)
 
 
-def test_only_a_linear_model_may_stand_beside_a_training(data, tmp_path):
-    neighbours = Training(row="near", task="topics", recipe=Bm25Neighbours())
-    with pytest.raises(ValueError, match="beside 'near': must be the row of a plain classifier that gives log odds"):
-        experiment.run([neighbours], small_flow(data, tmp_path), name="x", beside="near")
+def with_another(two_rows, flow, recipe, dev):
+    """Return the outcome with another plain row, of a given score on dev."""
+    added = Training(row="another", task="topics", recipe=recipe)
+    stages = added.stages(flow)
+    folder = stages.metrics.folder(two_rows.root)
+    facts = FACTS["metrics"] | {"dev": dev}
+    storage.write_record(storage.join(folder, RECORD), {"recipe": stages.metrics.recipe, "facts": facts})
+    for split, gold in (("test", GOLD), ("dev", GOLD_OF_DEV)):
+        write_predictions(folder, split, gold, SAID[1])
+    return replace(two_rows, pooled=True, stages={**two_rows.stages, added: stages})
+
+
+@pytest.mark.parametrize(("recipe", "dev", "short"), [
+    (Windows(), 99.0, "windows"), (Windows(), 1.0, "TF-IDF"), (Bm25Neighbours(), 99.0, "TF-IDF"),
+])  # fmt: skip
+def test_the_linear_model_that_is_best_on_dev_is_pooled(two_rows, data, tmp_path, recipe, dev, short):
+    outcome = with_another(two_rows, small_flow(data, tmp_path), recipe, dev)
+    groups = {group.cell().row: group for group in outcome.groups()}
+    assert groups["ours, mean of 2 seeds with linear model"].beside.short == short
+    assert f"The linear model that is pooled with trainings is the best on dev: {short} on topics" in outcome.notes
+
+
+def test_without_a_linear_model_nothing_is_pooled(two_rows):
+    alone = {training: own for training, own in two_rows.stages.items() if training.row == "ours"}
+    rows = [cell.row for cell in replace(two_rows, pooled=True, stages=alone).cells()]
+    assert rows == ["ours", "ours, mean of 2 seeds"]
 
 
 def test_rows_are_compared_by_what_they_predicted(two_rows):

@@ -6,66 +6,18 @@ import bm25s
 import numpy as np
 import pyarrow as pa
 import pytest
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score
 from small import small_flow, small_recipe
-from small_data import TOPICS, sentences
+from topic_tasks import make_task
 
 from tlm_ray import storage
 from tlm_ray.corpus.scores import score
 from tlm_ray.corpus.tasks import Task
-from tlm_ray.plain import PLAIN, Bm25Neighbours, TfIdf
+from tlm_ray.plain import Bm25Neighbours, TfIdf
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.plain_rows import plain_stages
-from tlm_ray.runs.rows import Training
-
-
-def make_task(*, metric: str = "accuracy", classes: int = 3) -> Task:
-    """Texts of a topic each, the label; or, of a regression, how long a text is."""
-    rng, topics, splits = np.random.default_rng(3), list(TOPICS)[:classes], {}
-    for split, rows in (("train", 40), ("dev", 20), ("test", 20)):
-        labels = rng.integers(0, classes, rows)
-        texts = [sentences(rng, topics[label], 1) for label in labels]
-        numbers = labels if metric == "accuracy" else np.array([float(len(text.split())) for text in texts])
-        splits[split] = pa.table({"text": texts, "text_pair": [""] * rows, "label": numbers})
-    named = tuple(topics) if metric == "accuracy" else ()
-    return Task(name="t", metric=metric, labels=named, digests=("", "", ""), splits=splits)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_linear_model_is_scikit_learns_with_the_settings_that_are_best_on_dev(classes):
-    task = make_task(classes=classes)
-    (dev, test), gold = (task.texts(split) for split in ("dev", "test")), task.splits["dev"]["label"].to_numpy()
-    options = TfIdf(ngrams=(1, 2), strengths=(0.01, 10.0))
-    logits, chosen, _ = options.predict(task, "accuracy")
-
-    def fitted(longest: int, strength: float, weights: str):
-        vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest))
-        model = LogisticRegression(C=strength, class_weight=None if weights == "none" else weights, tol=1e-8)
-        model.fit(vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy())
-        return vectorizer, model
-
-    scores = {
-        (longest, strength, weights): accuracy_score(gold, model.predict(vectorizer.transform(dev)))
-        for longest in options.ngrams for weights in options.weights for strength in options.strengths
-        for vectorizer, model in [fitted(longest, strength, weights)]
-    }  # fmt: skip
-    assert scores[chosen["ngrams"], chosen["C"], chosen["weights"]] == max(scores.values())
-    vectorizer, model = fitted(chosen["ngrams"], chosen["C"], chosen["weights"])
-    np.testing.assert_array_equal(logits["test"].argmax(axis=1), model.predict(vectorizer.transform(test)))
-    assert logits["test"].shape == (20, classes)
-
-
-def test_numbers_are_predicted_by_ridge():
-    task = make_task(metric="pearson_spearman")
-    logits, chosen, _ = TfIdf(ngrams=(1,), strengths=(1.0,)).predict(task, "pearson_spearman")
-    vectorizer = TfidfVectorizer(sublinear_tf=True)
-    model = Ridge(alpha=1.0).fit(vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy())
-    np.testing.assert_allclose(logits["dev"][:, 0], model.predict(vectorizer.transform(task.texts("dev"))))
-    assert chosen == {"ngrams": 1, "C": 1.0}
+from tlm_ray.runs.rows import plain_trainings
 
 
 def nearest(task: Task, split: str, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +67,8 @@ def test_a_text_without_neighbours_gets_the_most_frequent_class_or_the_mean():
 @pytest.mark.usefixtures("alone")
 def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
     flow = small_flow(data, tmp_path)
-    trainings = [Training(row=each.name, task="topics", recipe=each) for each in PLAIN]
+    trainings = plain_trainings(flow, ["topics"])
+    assert [one.recipe for one in trainings] == [TfIdf(), Bm25Neighbours()], "no text marks spans"
     stages = {training: plain_stages(flow, training.recipe, "topics") for training in trainings}
     make([each.metrics for each in stages.values()], flow.execution.root)
     outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
@@ -131,19 +84,9 @@ def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
         outcome.model(trainings[1])
 
 
-@pytest.mark.parametrize(("classes", "metric"), [(2, "accuracy"), (3, "accuracy"), (3, "pearson_spearman")])
-def test_a_linear_model_that_was_kept_says_what_it_said(tmp_path, classes, metric):
-    task = make_task(metric=metric, classes=classes)
-    found = TfIdf(ngrams=(2,)).predict(task, metric)
-    found.model.save(str(tmp_path))
-    kept = LinearModel.open(str(tmp_path))
-    np.testing.assert_array_equal(kept.logits(task.texts("test")), found.logits["test"])
-    assert (kept.labels, kept.ngrams) == (task.labels, 2)
-
-
 def test_settings_and_task_identify_a_plain_row(data, tmp_path):
     flow = small_flow(data, tmp_path)
-    classifiers = [TfIdf(), TfIdf(ngrams=(1,)), Bm25Neighbours(), Bm25Neighbours(sizes=(1,))]
+    classifiers = [TfIdf(), TfIdf(features=("words 1-2",)), Bm25Neighbours(), Bm25Neighbours(sizes=(1,))]
     stages = [plain_stages(flow, each, "topics").metrics for each in classifiers]
     stages.append(flow.stages(small_recipe(), "topics", 0).metrics)
     assert len({stage.fingerprint for stage in stages}) == len(stages)

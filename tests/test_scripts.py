@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from tlm_ray.plain.linear_model import words
+from tlm_ray.plain.terms import Terms, learn
+from tlm_ray.plain.tokens import tokens
 from tlm_ray.report.cases import mark
 from tlm_ray.retrieval import Analyzer, index_passages, search
 from tlm_ray.retrieval.contamination import Contamination
@@ -53,8 +54,15 @@ def test_a_trained_tokenizer_knows_thousands_of_characters_if_texts_need_them():
 
 def test_words_of_a_linear_model_are_scikit_learns_and_pairs():
     texts = ["A naïve reader's re-reading of e-mail in 2024, I say", "кот и пёс", *TEXTS.values()]
-    ours, plain = words(1).fit(texts), TfidfVectorizer().fit(texts[:2])
+    ours, plain = learn(Terms(kind="plain words"), texts)[0].terms, TfidfVectorizer().fit(texts[:2])
     assert set(plain.get_feature_names_out()) == {
-        word for word in ours.get_feature_names_out() if not {c for text in TEXTS.values() for c in text} & set(word)
+        word for word in ours if not {c for text in TEXTS.values() for c in text} & set(word)
     }
-    assert {"机器", "器学", "学习"} <= set(ours.get_feature_names_out())
+    assert {"机器", "器学", "学习"} <= set(ours)
+
+
+def test_signs_stand_between_words_and_pairs_and_nothing_is_counted_twice():
+    assert tokens("[[ a ]], it's 3.5%") == ["[", "[", "a", "]", "]", ",", "it", "'", "s", "3", ".", "5", "%"]
+    assert tokens("«кот» 我们研究。😀 ok") == ["«", "кот", "»", "我们", "们研", "研究", "。", "😀", "ok"]
+    for text in TEXTS.values():
+        assert "".join(dict.fromkeys("".join(tokens(f"{text}!")))) == "".join(dict.fromkeys(f"{text}!"))

@@ -2,9 +2,9 @@
 
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.plain.frozen import FrozenEncoder
-from tlm_ray.plain.linear import TfIdf
+from tlm_ray.plain.linear import TfIdf, Windows
 from tlm_ray.plain.neighbours import Bm25Neighbours
 
-PLAIN: tuple[PlainClassifier, ...] = (TfIdf(), Bm25Neighbours())
+PLAIN: tuple[PlainClassifier, ...] = (TfIdf(), Windows(), Bm25Neighbours())
 
-__all__ = ["PLAIN", "Bm25Neighbours", "FrozenEncoder", "PlainClassifier", "Predicted", "TfIdf"]
+__all__ = ["PLAIN", "Bm25Neighbours", "FrozenEncoder", "PlainClassifier", "Predicted", "TfIdf", "Windows"]

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -44,13 +44,17 @@ class PlainClassifier(ABC):
     name: ClassVar[str]
     """of its row in a table"""
     short: ClassVar[str] = ""
-    """within the names of rows that it is a part of; "" for one whose logits are no log odds, which cannot be"""
+    """where it is pooled with encoders; "" for one whose logits are no log odds, which cannot be"""
     version: ClassVar[int] = 1
 
     @property
     def identity(self) -> Any:
         """What names its result besides the task: its settings, all of them unless you say otherwise."""
         return self
+
+    def suits(self, texts: Sequence[str]) -> bool:
+        """Say whether a task with these training texts gets the row; no texts: they are not made yet."""
+        return True
 
     @abstractmethod
     def predict(self, task: Task, metric: str | Metric) -> Predicted:

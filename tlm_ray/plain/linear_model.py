@@ -1,14 +1,16 @@
-"""A linear model on TF-IDF of words: fitted by scikit-learn, kept as Arrow and JSON, opened without pickle."""
+"""A linear model of texts: fitted by scikit-learn, kept as Arrow and JSON, opened without pickle."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tlm_ray import storage
-from tlm_ray.retrieval.engine import analyzer
+from tlm_ray.corpus.marks import Marks
+from tlm_ray.plain.learners import Fitted
+from tlm_ray.plain.terms import Terms, Vocabulary
 
 TERMS, FACTS = "terms.arrow", "linear.json"
 COLUMNS = ["term", "idf", "weights"]
@@ -16,82 +18,70 @@ COLUMNS = ["term", "idf", "weights"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearModel:
-    """Says of texts what a fitted vectorizer and a linear model of scikit-learn say."""
+    """Says of texts what a fitted linear model says."""
 
-    terms: list[str]
-    idf: np.ndarray
-    """(terms,)"""
-    weights: np.ndarray
-    """(columns, terms); one column for two classes and for a number"""
-    bias: np.ndarray
-    """(columns,)"""
-    ngrams: int
-    """longest runs of words among the terms"""
+    vocabularies: tuple[Vocabulary, ...]
+    """of each kind of terms, side by side"""
+    fitted: Fitted
+    """over all terms"""
     labels: tuple[str, ...]
     """of the classes, in their order; none where a number is predicted"""
     encoders_share: float | None = None
     """of the encoders that it predicts together with (`tlm_ray.corpus.pooling`); None where there are none"""
 
-    @classmethod
-    def of(cls, vectorizer: Any, model: Any, *, ngrams: int, labels: tuple[str, ...]) -> "LinearModel":
-        """Take what was fitted: a TfidfVectorizer with sublinear counts, and a LogisticRegression or a Ridge."""
-        return cls(
-            terms=vectorizer.get_feature_names_out().tolist(),
-            idf=vectorizer.idf_,
-            weights=np.atleast_2d(model.coef_),
-            bias=np.atleast_1d(model.intercept_),
-            ngrams=ngrams,
-            labels=labels,
-        )
-
-    def logits(self, texts: list[str]) -> np.ndarray:
+    def logits(self, texts: Sequence[str]) -> np.ndarray:
         """Return the scores of texts, float64 (texts, classes), or numbers, (texts, 1)."""
-        found = self._vectorizer.transform(texts) @ self.weights.T + self.bias
-        return np.hstack([np.zeros_like(found), found]) if len(self.labels) == 2 else found
-
-    @cached_property
-    def _vectorizer(self) -> Any:
-        vectorizer = words(self.ngrams, vocabulary=self.terms)
-        vectorizer.idf_ = self.idf
-        return vectorizer
+        rows = joined([vocabulary.rows(texts) for vocabulary in self.vocabularies])
+        return self.fitted.scores(rows, is_number=not self.labels)
 
     def save(self, folder: str) -> None:
         """Write a folder that `open` reads."""
-        weights = pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(self.weights.T).ravel(), len(self.weights))
-        storage.write_table(storage.join(folder, TERMS), pa.table([self.terms, self.idf, weights], COLUMNS))
-        facts: dict[str, Any] = {"bias": self.bias.tolist(), "ngrams": self.ngrams, "labels": list(self.labels)}
+        columns = self.fitted.weights.T
+        weights = pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(columns).ravel(), columns.shape[1])
+        terms = [term for vocabulary in self.vocabularies for term in vocabulary.terms]
+        idf = np.concatenate([vocabulary.idf for vocabulary in self.vocabularies])
+        storage.write_table(storage.join(folder, TERMS), pa.table([terms, idf, weights], COLUMNS))
+        facts: dict[str, Any] = {
+            "bias": self.fitted.bias.tolist(),
+            "kinds": [asdict(each.of) | {"terms": len(each.terms)} for each in self.vocabularies],
+            "labels": list(self.labels),
+        }
         facts |= {} if self.encoders_share is None else {"encoders_share": self.encoders_share}
         storage.write_record(storage.join(folder, FACTS), facts)
 
     @classmethod
     def open(cls, folder: str) -> "LinearModel":
-        """Read what `save` wrote."""
+        """Read what `save` wrote; ValueError for a model that an earlier version kept."""
         facts = storage.read_record(storage.join(folder, FACTS))
+        if "kinds" not in facts:
+            raise ValueError(f"model {folder!r}: kept by an earlier version; train it anew")
         table = storage.read_table(storage.join(folder, TERMS)).combine_chunks()
         terms, idf, weights = (table[name].chunk(0) for name in COLUMNS)
         return cls(
-            terms=terms.to_pylist(),
-            idf=idf.to_numpy(),
-            weights=weights.flatten().to_numpy().reshape(len(terms), -1).T,
-            bias=np.array(facts["bias"]),
-            ngrams=facts["ngrams"],
+            vocabularies=tuple(_vocabularies(facts["kinds"], terms.to_pylist(), idf.to_numpy())),
+            fitted=Fitted(weights.flatten().to_numpy().reshape(len(terms), -1).T, np.array(facts["bias"])),
             labels=tuple(facts["labels"]),
             encoders_share=facts.get("encoders_share"),
         )
 
 
-def words(ngrams: int, *, vocabulary: list[str] | None = None) -> Any:
-    """Return scikit-learn's vectorizer of runs of up to `ngrams` words; counts weigh by their logarithm."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+def _vocabularies(kinds: list[dict[str, Any]], terms: list[str], idf: np.ndarray) -> list[Vocabulary]:
+    """Return the kinds of terms, each with its own of all terms."""
+    found, start = [], 0
+    for kind in kinds:
+        stop = start + kind.pop("terms")
+        marks = kind.pop("marks")
+        of = Terms(**kind, marks=marks and Marks(*(tuple(marks[name]) for name in ("first", "second"))))
+        found.append(Vocabulary(of=of, terms=terms[start:stop], idf=idf[start:stop]))
+        start = stop
+    return found
 
-    return TfidfVectorizer(
-        sublinear_tf=True, ngram_range=(1, ngrams), vocabulary=vocabulary, tokenizer=_words, token_pattern=None
-    )
 
+def joined(rows: Sequence[Any]) -> Any:
+    """Return sparse matrices of the same rows side by side."""
+    from scipy import sparse
 
-def _words(text: str) -> list[str]:
-    """Return what scikit-learn takes for words, of two characters or more, and the same of scripts without spaces."""
-    return [word for word in analyzer.words(text) if len(word) > 1]
+    return rows[0] if len(rows) == 1 else sparse.hstack(rows, format="csr")
 
 
 def is_linear(folder: str) -> bool:

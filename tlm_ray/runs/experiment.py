@@ -9,7 +9,6 @@ from rich.markup import escape
 
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
-from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import check_name
 from tlm_ray.runs.estimates import stage_seconds
 from tlm_ray.runs.execution import make
@@ -68,20 +67,19 @@ def run(
     tracking_uri: str = "",
     log_models: bool = False,
     ensembles: Sequence[str] = (),
-    beside: str = "",
+    pooled: bool = False,
 ) -> Outcome:
     """Make all trainings and return what they reached; the script has called `ray.init()`.
 
     name: the experiment's, which its tables and its tracking carry. tracking_uri: MLflow server or store, "" for
     `tracking.default_uri`. log_models: hand it the encoders too. ensembles: rows below which the table has means of
-    what they predict, which train nothing: over their seeds, and with the plain classifier of the row `beside`. What is
-    complete under the root is found. Errors of data, recipe or cluster come before any work; if a training fails, the
-    others finish first.
+    what they predict, which train nothing: over their seeds. pooled: and with the linear model that is best on a
+    task's dev set. What is complete under the root is found. Errors of data, recipe or cluster come before any work; if
+    a training fails, the others finish first.
     """
     started = time.monotonic()
     check_name(name)
     _check(trainings)
-    _check_beside(beside, trainings)
     flow, tracker = opened(name, flow, tracking_uri)
     execution = flow.execution
     stages = {training: training.stages(flow) for training in trainings}
@@ -111,7 +109,7 @@ def run(
         tracker=tracker,
         metric=flow.metric,
         ensembles=tuple(ensembles),
-        beside=beside,
+        pooled=pooled,
         compute=execution.compute,
     )
     tracker.finish(_scores(outcome))
@@ -145,15 +143,6 @@ def opened(name: str, flow: Flow, tracking_uri: str, *, key: str = "") -> "tuple
     others = flow.followers
     flow = replace(flow, execution=execution, followers=lambda stage: [*tracker.followers(stage), *others(stage)])
     return flow, tracker
-
-
-def _check_beside(row: str, trainings: Sequence[Training]) -> None:
-    """ValueError if the row's word cannot count beside a training's."""
-    for one in trainings:
-        if row and one.row == row and not (isinstance(one.recipe, PlainClassifier) and one.recipe.short):
-            raise ValueError(
-                f"beside {row!r}: must be the row of a plain classifier that gives log odds, such as TfIdf()"
-            )
 
 
 def _check(trainings: Sequence[Training]) -> None:

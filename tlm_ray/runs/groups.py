@@ -64,6 +64,11 @@ class Group:
         return tuple(fmean(score(part, found.gold, run) for run in found.predicted) for part in pair) if found else ()
 
     @property
+    def short(self) -> str:
+        """What it is called where it is pooled with encoders; "" of what cannot be."""
+        return self.recipe.short if isinstance(self.recipe, PlainClassifier) else ""
+
+    @property
     def _pretrained(self) -> str:
         """The pretrained encoder that they started from; "" if none."""
         if isinstance(self.recipe, FrozenEncoder):
@@ -92,14 +97,17 @@ class Group:
         return [read_predictions(folder, split) for folder in self.folders]
 
 
+WITH_LINEAR = " with linear model"  # in the names of rows that are pooled with one
+
+
 @cache
 def _text_groups(folder: str, split: str) -> np.ndarray:
-    """Read a split's groups once a process: all rows of a table have the same, and a stage's folder does not change."""
+    """Read a split's groups, once per process: all rows of a table share them, and a stage's folder does not change."""
     return read_text_groups(folder, split)
 
 
 class Said(NamedTuple):
-    """The outputs of trainings, and optionally a baseline classifier, on a split: probabilities or numbers."""
+    """The outputs of trainings, and optionally of a linear model, on a split: probabilities or numbers."""
 
     gold: np.ndarray
     """(rows,)"""
@@ -111,18 +119,16 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Group):
-    """An ensemble of a group's trainings, with or without a baseline classifier; it trains nothing.
+    """An ensemble of a group's trainings, with or without a linear model; it trains nothing.
 
-    Seeds are averaged by probabilities or numbers. A baseline classifier is mixed in with a weight tuned on dev
+    Seeds are averaged by probabilities or numbers. A linear model is mixed in with a weight tuned on dev
     (`tlm_ray.corpus.pooling`).
     """
 
     of_seeds: bool
     """average all seeds, else keep each separate"""
     beside: Group | None = None
-    """runs of the baseline classifier"""
-    short: str = ""
-    """its name"""
+    """the linear model's run"""
 
     def cell(self, split: str = "test") -> Cell:
         """Return the table cell, with the costs of all members."""
@@ -153,13 +159,13 @@ class Mean(Group):
 
     @property
     def encoders_share(self) -> float:
-        """The weight of the averaged seeds beside the baseline classifier."""
+        """The weight of the averaged seeds beside the linear model."""
         return self._share(np.arange(len(self.facts)))
 
     @property
     def _name(self) -> str:
         seeds = f", mean of {len(self.facts)} seeds" if self.of_seeds else ""
-        return f"{self.row}{seeds}{f' with {self.short}' if self.beside else ''}"
+        return f"{self.row}{seeds}{WITH_LINEAR if self.beside else ''}"
 
     @property
     def _runs(self) -> list[np.ndarray]:
@@ -176,14 +182,14 @@ class Mean(Group):
         return np.array([decide(self._together(seeds, split)) for seeds in runs])
 
     def _together(self, seeds: np.ndarray, split: str) -> np.ndarray:
-        """Return the probabilities or numbers of some seeds and the baseline classifier, (rows, classes)."""
+        """Return the probabilities or numbers of some seeds and the linear model, (rows, classes)."""
         said = self._said[split]
         own = said.own[seeds].mean(axis=0)
         return own if said.beside is None else pooled(own, said.beside, self._share(seeds))
 
     def _share(self, seeds: np.ndarray) -> float:
         dev = self._said["dev"]
-        assert dev.beside is not None, "a weight needs a baseline classifier"
+        assert dev.beside is not None, "a weight needs a linear model"
         return best_share(dev.gold, dev.own[seeds].mean(axis=0), dev.beside)
 
     @cached_property

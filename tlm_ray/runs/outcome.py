@@ -22,6 +22,8 @@ from tlm_ray.runs.stages import Stage, Stages
 from tlm_ray.runs.telling import Teller
 from tlm_ray.training.settings import Compute
 
+LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
+
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking import Tracker
 
@@ -41,9 +43,9 @@ class Outcome:
     metric: str | Metric = ""
     """of the flow, "" for each task's own"""
     ensembles: tuple[str, ...] = ()
-    """rows below which the table has the means of what they predict: over seeds, and with `beside`"""
-    beside: str = ""
-    """the row of a plain classifier for those means, "" for none"""
+    """rows below which the table has the means of what they predict: over seeds, and with a linear model if `pooled`"""
+    pooled: bool = False
+    """whether each task's linear model that is best on dev has its share in such means"""
     compute: Compute | None = None
     """what each training ran on, None where that is not known"""
     is_tested: bool = True
@@ -107,9 +109,10 @@ class Outcome:
         self.tracker.log_model(self.stages[training].metrics, self.model(training), register=register)
 
     def keep_ensemble(self, row: str, folder: str) -> list[str]:
-        """Write the models of a row's seeds and of the plain classifier beside them, of one task; return their folders.
+        """Write the models of a row's seeds and the linear one that is pooled with them, of one task.
 
-        They predict together as the row's mean of seeds with the classifier does (`experiments/predict.py`).
+        Returns their folders. They predict together as the row's mean of seeds with a linear model does
+        (`experiments/predict.py`).
         """
         kept = []
         for training in self.stages:
@@ -118,8 +121,8 @@ class Outcome:
                 storage.copy_folder(self.model(training), kept[-1])
         means = [group for group in self.groups() if isinstance(group, Mean) and group.row == row]
         mean = next(each for each in means if each.of_seeds and each.beside)
-        beside = next(training for training in self.stages if training.row == self.beside)
-        kept.append(storage.join(folder, mean.short.lower()))
+        beside = next(one for one in self.stages if mean.beside and one.row == mean.beside.row)
+        kept.append(storage.join(folder, LINEAR))
         replace(LinearModel.open(self.model(beside)), encoders_share=mean.encoders_share).save(kept[-1])
         return kept
 
@@ -153,7 +156,11 @@ class Outcome:
         """What a reader of the scores should know: test rows whose text is trained on, what means cost."""
         notes = self.warnings
         if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
-            notes.append("A mean of seeds costs what its seeds cost; how it varies with them is told by a jackknife")
+            notes.append("A mean of seeds costs what its seeds cost; a jackknife estimates how it varies with them")
+        pooled = {group.task: group.beside.short for group in self.groups() if isinstance(group, Mean) and group.beside}
+        if pooled:
+            models = ", ".join(f"{short} on {task}" for task, short in pooled.items())
+            notes.append(f"Trainings are pooled with the linear model that is best on dev: {models}")
         if any(training.teachers for training in self.stages):
             notes.append("A student's costs, and its intervals, leave its teachers out, which are trained before it")
         return notes
@@ -192,19 +199,22 @@ class Outcome:
         groups = {place: self._group(own) for place, own in trainings.items()}
         found: list[Group] = []
         for (row, task), group in groups.items():
-            found += [group, *(self._means(group, groups.get((self.beside, task))) if row in self.ensembles else [])]
+            found += [group, *(self._means(group, self._beside(task, groups)) if row in self.ensembles else [])]
         return found
 
     def _means(self, group: Group, beside: Group | None) -> list[Mean]:
-        """Return what a group's trainings say together, over seeds where there are two, and with a plain classifier."""
-        plain = {one.row: one.recipe.short for one in self.stages if isinstance(one.recipe, PlainClassifier)}
-        short = plain[beside.row] if beside else ""
+        """Return what a group's trainings say together, over seeds where there are two, and with a linear model."""
         return [
-            Mean(**vars(group), of_seeds=of_seeds, beside=other, short=short)
+            Mean(**vars(group), of_seeds=of_seeds, beside=other)
             for other in ([None, beside] if beside else [None])
             for of_seeds in ([False, True] if len(group.facts) > 1 else [False])
             if other or of_seeds
         ]
+
+    def _beside(self, task: str, groups: Mapping[tuple[str, str], Group]) -> Group | None:
+        """Return the task's classifier that gives log odds and is best on dev, the first of equals; None for none."""
+        known = [each for (_, other), each in groups.items() if other == task and each.short] if self.pooled else []
+        return max(known, key=lambda group: group.facts[0]["dev"], default=None)
 
     def _group(self, trainings: Sequence[Training]) -> Group:
         first = trainings[0]

@@ -1,8 +1,9 @@
 """One training of an experiment: which row and task of its table it is of, and the stages that make it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tlm_ray.plain import PlainClassifier
+from tlm_ray.plain import PLAIN, PlainClassifier
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.plain_rows import PlainStages, plain_stages
 from tlm_ray.runs.recipe import Recipe
@@ -32,3 +33,9 @@ class Training:
         if self.teachers:
             return taught_stages(flow, self.recipe, self.task, self.seed, self.teachers)
         return flow.stages(self.recipe, self.task, self.seed)
+
+
+def plain_trainings(flow: Flow, tasks: Sequence[str]) -> list[Training]:
+    """Return one training per plain classifier and task that it suits."""
+    texts = {task: () if flow.is_embedded(task) else flow.read(task).train_texts for task in tasks}
+    return [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in tasks if one.suits(texts[task])]

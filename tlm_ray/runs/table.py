@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tlm_ray.plain import PLAIN
 from tlm_ray.report import TABLE_2, PaperTable, Results, View
 from tlm_ray.runs.experiment import run, show_plan, show_reasons
 from tlm_ray.runs.options import open_flow
 from tlm_ray.runs.pipeline import Flow
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.runs.recipe_options import Mixture, TrainingOptions
-from tlm_ray.runs.rows import Training
+from tlm_ray.runs.rows import Training, plain_trainings
 from tlm_ray.storage import shown
 
 
@@ -30,8 +29,8 @@ class Table(TrainingOptions, ABC):
     """whose scores: dev, as in the paper's ablations, or test"""
     ensembles: ClassVar[Sequence[str]] = ()
     """rows below which stand the means of what their seeds predict"""
-    beside: ClassVar[str] = ""
-    """the row of a plain classifier that has its share in such means, "" for none"""
+    pooled: ClassVar[bool] = False
+    """whether the linear model that is best on dev has its share in such means"""
 
     mixture: Mixture = field(default_factory=Mixture)
     seeds: int = 3
@@ -69,8 +68,7 @@ class Table(TrainingOptions, ABC):
         tasks = self.data.tasks
         rows = {task: self.recipes(task, flow) for task in tasks}
         names = dict.fromkeys(name for own in rows.values() for name in own)
-        plain = [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in tasks]
-        return plain + [
+        return plain_trainings(flow, tasks) + [
             Training(row=shown(name), task=task, recipe=rows[task][name], seed=seed)
             for name in names
             for task in tasks
@@ -108,6 +106,6 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
         tracking_uri=table.place.tracking_uri,
         log_models=table.log_models,
         ensembles=table.ensembles,
-        beside=table.beside,
+        pooled=table.pooled,
     )
     return outcome.show(table.view(trainings), table.place.out)

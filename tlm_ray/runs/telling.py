@@ -69,12 +69,19 @@ class Teller:
     def _settings(self) -> Iterator[Settings]:
         """Yield the settings of each row and task once: seeds have the same."""
         seen: set[tuple[str, str]] = set()
-        for one in self.stages:
+        for one, own in self.stages.items():
             if (one.row, one.task) not in seen:
                 seen.add((one.row, one.task))
                 values = settings_of(one.recipe) | ({"teachers": len(one.teachers)} if one.teachers else {})
+                values |= self._chosen(own.metrics)
                 kind = type(one.recipe).__name__
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
+
+    def _chosen(self, metrics: Stage) -> dict[str, Any]:
+        """Return what a plain classifier chose on dev, and how long it took; nothing of a training."""
+        facts = self._facts(metrics)
+        chosen = {f"chosen on dev: {name}": value for name, value in facts.get("chosen", {}).items()}
+        return chosen | ({"seconds": facts["seconds"]} if chosen else {})
 
     def _selected(self) -> Iterator[Selected]:
         """Yield what each row and task learns from, and what the recipes before it did: seeds share it."""
