@@ -5,6 +5,7 @@ from dataclasses import replace
 import bm25s
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from small import small_flow, small_recipe
 from topic_tasks import make_task
@@ -12,12 +13,16 @@ from topic_tasks import make_task
 from tlm_ray import storage
 from tlm_ray.corpus.scores import score
 from tlm_ray.corpus.tasks import Task
-from tlm_ray.plain import Bm25Neighbours, TfIdf
+from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.linear_model import LinearModel
+from tlm_ray.report import View, publish
+from tlm_ray.report.formats import ABSENT
+from tlm_ray.report.grids import make_grid
 from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.plain_rows import plain_stages
 from tlm_ray.runs.rows import plain_trainings
+from tlm_ray.runs.telling import Teller
 
 
 def nearest(task: Task, split: str, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -82,6 +87,30 @@ def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
     assert (linear.logits(["the kettle boils in the kitchen"]).shape, len(linear.labels)) == ((1, 3), 3)
     with pytest.raises(ValueError, match=r"row 'BM25 neighbours': keeps no model"):
         outcome.model(trainings[1])
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_table_of_marked_and_other_tasks_has_a_dash_where_no_span_is_marked(data, tmp_path):
+    for split in ("train", "dev", "test"):
+        table = pq.read_table(data / "tasks" / "topics" / f"{split}.parquet")
+        texts = [f"<e1> {text.split()[0]} </e1> <e2> {text} </e2>" for text in table["text"].to_pylist()]
+        for task, column in (("topics", table["text"]), ("spans", pa.array(texts))):
+            (tmp_path / "tasks" / task).mkdir(parents=True, exist_ok=True)
+            changed = table.set_column(table.column_names.index("text"), "text", column)
+            pq.write_table(changed, tmp_path / "tasks" / task / f"{split}.parquet")
+    flow = replace(small_flow(data, tmp_path), task_root=str(tmp_path / "tasks"))
+    trainings = plain_trainings(flow, ["topics", "spans"])
+    assert [(one.row, one.task) for one in trainings if one.recipe == Windows()] == [(Windows.name, "spans")]
+    stages = {training: training.stages(flow) for training in trainings}
+    make([each.metrics for each in stages.values()], flow.execution.root)
+    outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
+    results = outcome.results(View(against=TfIdf.name))
+    lines = {line.name: line.texts for line in make_grid(results).lines}
+    assert lines[Windows.name][0] == lines[Windows.name][2] == ABSENT and float(lines[Windows.name][1]) > 80
+    assert ABSENT not in lines[TfIdf.name][:3]
+    found = dict(results.comparison.lines)[Windows.name]
+    assert found[0] is found[2] is None and found[1] is not None
+    assert set(publish("x", results, str(tmp_path / "out"), Teller.of(stages, outcome.root).story(outcome.root, None)))
 
 
 def test_settings_and_task_identify_a_plain_row(data, tmp_path):

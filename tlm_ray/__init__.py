@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.corpus.tasks import read_task as read_task
     from tlm_ray.plain import PLAIN as PLAIN
     from tlm_ray.plain import TfIdf as TfIdf
+    from tlm_ray.plain import Windows as Windows
     from tlm_ray.report import Cell as Cell
     from tlm_ray.report import Results as Results
     from tlm_ray.report import View as View
@@ -85,6 +86,7 @@ _DOOR = {
     "read_task": "tlm_ray.corpus.tasks",
     "PLAIN": "tlm_ray.plain",
     "TfIdf": "tlm_ray.plain",
+    "Windows": "tlm_ray.plain",
     "Cell": "tlm_ray.report",
     "Results": "tlm_ray.report",
     "View": "tlm_ray.report",
