@@ -21,6 +21,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.predictions import shares
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.plain import TfIdf, Windows
+from tlm_ray.plain import search as search_of_settings
 from tlm_ray.plain.learners import Fitted, Logistic, NbSvm, Ridge, Svm
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.plain.search import FEATURES, Search, sharpness
@@ -186,6 +187,14 @@ def test_texts_without_a_term_are_refused_and_the_split_named():
     with pytest.raises(ValueError, match="split train: no text has a term of plain words; mend the texts"):
         TfIdf(features=("plain words",)).predict(replace(task, splits=splits), "accuracy")
     assert TfIdf().predict(replace(task, splits=splits), "accuracy").chosen["features"] == "words 1-2"
+
+
+def test_runs_of_characters_are_left_out_of_much_text_and_that_is_told(monkeypatch):
+    monkeypatch.setattr(search_of_settings, "MOST_CHARACTERS", 100)
+    chosen = TfIdf(features=("characters 2-5", "plain words")).predict(make_task(), "accuracy").chosen
+    assert (chosen["features"], chosen["left out for size"]) == ("plain words", "characters 2-5")
+    chosen = TfIdf(features=("characters 2-5",)).predict(make_task(), "accuracy").chosen
+    assert chosen["features"] == "characters 2-5" and "left out for size" not in chosen, "it alone was asked for"
 
 
 def test_features_are_known_by_their_names():

@@ -42,7 +42,7 @@ class Logistic(Learner):
     """Multinomial logistic regression."""
 
     name: ClassVar[str] = "logistic regression"
-    strengths: tuple[float, ...] = (1.0, 5.0, 25.0, 100.0)
+    strengths: tuple[float, ...] = (1.0, 10.0, 100.0)
 
     def fit(self, rows: Any, labels: np.ndarray, *, strength: float, weights: str) -> Fitted:
         """Fit by L-BFGS."""
@@ -57,7 +57,7 @@ class Svm(Learner):
     """A linear support vector machine with squared hinge loss, of several classes each against the rest."""
 
     name: ClassVar[str] = "linear SVM"
-    strengths: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    strengths: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
     def fit(self, rows: Any, labels: np.ndarray, *, strength: float, weights: str) -> Fitted:
         """Fit by liblinear, whose draws are seeded."""

@@ -21,7 +21,8 @@ class Linear(PlainClassifier):
     First a linear SVM (of a regression: ridge) of two strengths and both class weights is tried on every set of
     features. The two best sets, each with its best class weights, are then tried with every learner and strength. One
     factor makes the scores log odds (Guo et al. 2017) and changes no prediction; dev fits it, since training rows that
-    share a sentence would make it too sure. Both sides of a pair are one text.
+    share a sentence would make it too sure. Runs of characters are left out where the training texts are so long that
+    these take over 4 GB. Both sides of a pair are one text.
     """
 
     features: tuple[str, ...]
@@ -47,7 +48,9 @@ class Linear(PlainClassifier):
         best = search.best(self.features, weights, learners, coarse=coarse)
         model = search.model(best)
         logits = {"dev": model.fitted.scores(best.features.dev, is_number=not task.labels)}
-        return Predicted(logits | {"test": model.logits(task.texts("test"))}, best.settings, model)
+        left_out = search.left_out(self.features)
+        chosen = best.settings | ({"left out for size": ", ".join(left_out)} if left_out else {})
+        return Predicted(logits | {"test": model.logits(task.texts("test"))}, chosen, model)
 
 
 @dataclass(frozen=True, kw_only=True)

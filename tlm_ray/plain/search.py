@@ -28,6 +28,7 @@ FEATURES = {
     "windows by TF-IDF": (Terms(kind="windows"),),
 }
 FINALISTS = 2  # sets of features that every learner is tried on
+MOST_CHARACTERS = 40_000_000  # of training texts, whose runs of characters take 4 GB; imdb has 26 million
 SHARPEST = 30.0  # factor of scores: margins of an SVM are about 1, and e^30 is more than any dev set can tell
 
 
@@ -75,7 +76,8 @@ class Search:
 
         ValueError where no set has a term.
         """
-        features = [each for each in map(self._features, names) if each is not None]
+        small = [name for name in names if name not in self.left_out(names)]
+        features = [each for each in map(self._features, small) if each is not None]
         if not features:
             raise ValueError(f"split train: no text has a term of {', '.join(names)}; mend the texts or their column")
         compared = [_best(self._trials(each, coarse, weights)) for each in features]
@@ -86,6 +88,12 @@ class Search:
             for learner in learners
             for trial in self._trials(each.features, learner, [each.settings["weights"]])
         )
+
+    def left_out(self, names: Sequence[str]) -> list[str]:
+        """Return the sets of features that are too large for so much text, if others are left."""
+        is_large = sum(map(len, self.task.train_texts)) > MOST_CHARACTERS
+        found = [name for name in names if is_large and CHARACTERS in FEATURES[name]]
+        return found if len(found) < len(names) else []
 
     def model(self, trial: Trial) -> LinearModel:
         """Return a trial's model, whose scores are log odds: times a factor that gives dev the least cross-entropy."""
