@@ -133,7 +133,7 @@ class Rivals:
 
     def dev_scores(self, task: str, flow: Flow) -> dict[float, float]:
         """Return the dev scores of the rates that are tried, of those that are trained."""
-        records = {rate: one.stages(flow).last.record(self.place.root) for rate, one in self.tried(task, flow).items()}
+        records = {rate: trained(one, flow).record(self.place.root) for rate, one in self.tried(task, flow).items()}
         return {rate: record["facts"]["dev"] for rate, record in records.items() if record}
 
     def fine_tuned(self, task: str, flow: Flow) -> list[Training]:
@@ -186,7 +186,7 @@ def main() -> None:
     tried = [one for task in options.data.tasks for one in options.tried(task, flow).values()]
     if options.dry_run or options.why:
         wanted = [*tried, *options.trainings(flow)]
-        own: dict[str, Any] = {"last": partial(last_of, tried={one.stages(flow).last.fingerprint for one in tried})}
+        own: dict[str, Any] = {"last": partial(last_of, tried={trained(one, flow).fingerprint for one in tried})}
         show_plan(wanted, flow, price=options.price, **own) if options.dry_run else show_reasons(wanted, flow, **own)
         return
     print(described(options.encoder))
@@ -200,8 +200,14 @@ def main() -> None:
     outcome.show(view, options.place.out, options.notes(flow))
 
 
+def trained(training: Training, flow: Flow) -> Stage:
+    """Return the stage that fine-tunes, which scores dev alone."""
+    assert isinstance(training.recipe, Recipe)
+    return flow.stages(training.recipe, training.task, training.seed).last
+
+
 def last_of(stages: Stages | PlainStages, tried: set[str]) -> Stage:
-    """Return the stage that is asked for: of what is tried the training alone."""
+    """Return the stage that is asked for: of what is tried the one that fine-tunes."""
     is_tried = isinstance(stages, Stages) and stages.last.fingerprint in tried
     return stages.trained[-1] if is_tried else stages.metrics
 
@@ -210,7 +216,7 @@ def try_rates(tried: Sequence[Training], flow: Flow) -> None:
     """Make the trainings by which rates are chosen, which are scored on dev alone."""
     execution = fitted(flow.execution)
     flow = replace(flow, execution=execution)
-    lasts = [one.stages(flow).last for one in tried]
+    lasts = [trained(one, flow) for one in tried]
     make(lasts, execution.root, side_by_side=execution.side_by_side, overlap=execution.compute.apart)
 
 

@@ -84,10 +84,12 @@ def test_the_papers_scales_keep_the_papers_stage_two(scale):
         assert kind == "plain" or made.stage_one == recipe.stage_one
 
 
-def test_what_the_recipe_itself_pretrains_keeps_its_schedule():
+@pytest.mark.parametrize("kind", ["plain", "mlm", "dapt+tapt"])
+def test_what_the_recipe_itself_pretrains_keeps_its_schedule(kind):
     recipe = recipe_for("x", "mini", train_rows=100)
-    made = baseline(recipe, pretraining(recipe), "mlm")
-    assert (made.stage_one, made.stage_two, made.labels) == (recipe.stage_one, recipe.stage_two, recipe.labels)
+    made = baseline(recipe, pretraining(recipe), kind)
+    assert made.stage_one == (None if kind == "plain" else recipe.stage_one)
+    assert (made.stage_two, made.labels) == (recipe.stage_two, recipe.labels)
 
 
 def test_without_the_number_of_training_rows_an_encoder_of_others_is_refused():

@@ -133,7 +133,8 @@ def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain", *, train_
         raise ValueError(f"baseline {kind!r}: allowed are {', '.join([*BASELINES, 'dapt+tapt'])}")
     if earlier:
         start = baseline(recipe, start, *earlier, train_rows=train_rows)
-    if recipe.scale in OWN_RECIPES and (isinstance(start, str) or start.begins_trained):
+    is_of_others = isinstance(start, str) or isinstance(start.start, Pretrained)
+    if is_of_others and recipe.scale in OWN_RECIPES:
         recipe = with_fine_tuning(recipe, train_rows=train_rows)
     if isinstance(start, Recipe):
         return replace(
