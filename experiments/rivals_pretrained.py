@@ -155,9 +155,11 @@ class Rivals:
         found, (first, *_) = self.dev_scores(task, flow), self.fine_tuned(task, flow)
         assert isinstance(first.recipe, Recipe)
         scores = ", ".join(f"{score:.1f} at {rate:g}" for rate, score in found.items())
+        rate = first.recipe.stage_two.learning_rate
+        edge = ", the highest that was tried" if len(self.rates) > 1 and rate == max(self.rates) else ""
         return (
-            f"{short_name(task)}: fine-tuned in {self.passes_of(task, flow)} passes at a rate of "
-            f"{first.recipe.stage_two.learning_rate:g}; dev scores after a third of them: {scores}"
+            f"{short_name(task)}: fine-tuned in {self.passes_of(task, flow)} passes at a rate of {rate:g}{edge}; "
+            f"dev scores after a third of them: {scores}"
         )
 
 
