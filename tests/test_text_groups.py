@@ -4,16 +4,16 @@ import pyarrow as pa
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.corpus.text_groups import read_text_groups, text_groups
+from tlm_ray.corpus.text_groups import groups_of_texts, read_text_groups
 
 
 def test_texts_that_mark_other_spans_are_one():
     texts = ["[[a]] uses <<b>> well", "a uses [[b]] <<well>>", "[[c]] is <<d>>", "[[a]] uses  <<b>>  well"]
-    assert text_groups(texts, [""] * 4).tolist() == [0, 0, 1, 0]
+    assert groups_of_texts(texts, [""] * 4).tolist() == [0, 0, 1, 0]
 
 
 def test_texts_without_marks_are_compared_as_they_are():
-    assert text_groups(["b", "a", "b", "a ", "B"], [""] * 5).tolist() == [0, 1, 0, 2, 3]
+    assert groups_of_texts(["b", "a", "b", "a ", "B"], [""] * 5).tolist() == [0, 1, 0, 2, 3]
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])

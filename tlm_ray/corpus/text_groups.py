@@ -8,7 +8,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.marks import marks_of
 
 
-def text_groups(texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
+def groups_of_texts(texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
     """Number the rows of equal texts alike, from 0 in the order of first appearance, (rows,); marks do not count.
 
     pairs: each row's second text, "" for none; rows are alike only if both texts are.
@@ -23,4 +23,4 @@ def text_groups(texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
 def read_text_groups(folder: str, split: str) -> np.ndarray:
     """Return the groups of a split of a task that a stage keeps."""
     table = storage.read_table(storage.join(folder, f"{split}.arrow"))
-    return text_groups(table["text"].to_pylist(), table["text_pair"].to_pylist())
+    return groups_of_texts(table["text"].to_pylist(), table["text_pair"].to_pylist())
