@@ -4,7 +4,8 @@ Who wants a stage writes a claim, a file of its own, and then lists the claims o
 there is no other. Of two jobs, the one that lists later sees both, however long either slept between its steps, and
 nothing is ever overwritten; so listings that show what was written before (local disks, S3, GCS) are all that this
 needs. Two that came at once both withdraw and try again. A claim's age is told by the clock of the store alone: when
-its file changed last, against the one just written.
+its file changed last, against the one just written. A job whose beat hung for so long that its claim may have fallen
+lists the claims again, as if it came anew: another may hold the stage by now.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass
 from tlm_ray import events, storage
 from tlm_ray.listing import File, base_of, list_files, name_below
 
-clock = time.monotonic
+clock = time.monotonic  # by which a job knows that its own beat was late
 LOCKS = "locks"  # below the root: the claims of what is being made
 BEAT_S = 10.0
 STALE_S = 60.0  # a claim whose owner has not beaten for this long counts no more

@@ -261,7 +261,7 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
     uri = storage.join(out, RECORD)
     if storage.exists(uri):
         before = storage.read_json(uri)
-        if _as_written_now(before) != made_of:
+        if _as_written_now(before) != _as_written_now(made_of):
             raise ValueError(
                 f"out {out!r}: holds predictions of another model, other texts or another precision; give another "
                 "folder"
@@ -274,7 +274,10 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
         storage.write_json(uri, made_of)
 
 
-def _as_written_now(made_of: dict[str, Any]) -> dict[str, Any]:
-    """Return a note of a version that kept locations with their credentials as it is written since."""
-    texts = [[storage.without_credentials(uri), *stamp] for uri, *stamp in made_of.get("texts", [])]
-    return made_of | {"texts": texts}
+def _as_written_now(value: Any) -> Any:
+    """Return what a note holds without credentials, which versions before this one kept in its locations."""
+    if isinstance(value, dict):
+        return {name: _as_written_now(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_written_now(inner) for inner in value]
+    return storage.without_credentials(value) if isinstance(value, str) else value
