@@ -47,7 +47,7 @@ class Part:
         queries: int64, the numbers of those that are asked.
         """
         candidates = storage.without_query(self.candidates).rpartition("/")[2]
-        hashed = [hashlib.sha256(ids).hexdigest() for ids in (self.ranges, self.left_out, queries)]
+        hashed = [hashlib.sha256(ids.tobytes()).hexdigest() for ids in (self.ranges, self.left_out, queries)]
         named = hashlib.sha256(" ".join([*hashed, candidates]).encode()).hexdigest()[:NAMED]
         return f"{'old' if self.without else 'new'}-{named}"
 
@@ -95,7 +95,7 @@ def _write_candidates(item: dict[str, Any], work: str, earlier: Mapping[str, str
         kept = storage.read_table(kept_file(earlier["folder"], span, spans))
         found = np.union1d(found, pc.list_flatten(kept["id"]).to_numpy())
     ids = np.sort(growth.moved(found))
-    uri = storage.join(work, f"candidates-{hashlib.sha256(ids).hexdigest()[:NAMED]}.arrow")
+    uri = storage.join(work, f"candidates-{hashlib.sha256(ids.tobytes()).hexdigest()[:NAMED]}.arrow")
     storage.write_table(uri, pa.table({"passage": ids}))
     return uri
 

@@ -57,11 +57,11 @@ class Claim:
 
 
 class Lock:
-    """A stage's lock, held."""
+    """A stage's lock: made before it is taken, and held from then on."""
 
-    def __init__(self, uri: str, folder: str, stage: str, taken: float):
+    def __init__(self, uri: str, folder: str, stage: str):
         self.uri, self.folder, self.stage = uri, folder, stage
-        self.beaten = taken  # by `clock`: when the last beat began that others saw in time
+        self.beaten = clock()  # when the last beat began that others saw in time
 
     def beat(self) -> None:
         """Give a sign of life; one that came too late makes a new claim, which holds if there is no other."""
@@ -100,7 +100,8 @@ def locked(root: str, stage: str) -> Iterator[Lock]:
     name, _, fingerprint = stage.rpartition("/")
     folder = storage.join(root, LOCKS, name)
     uri = storage.join(folder, f"{fingerprint}-{uuid.uuid4().hex}.json")
-    lock = Lock(uri, folder, stage, _take(uri, folder, stage))
+    lock = Lock(uri, folder, stage)
+    _take(uri, folder, stage)
     events.tell("lock taken", **_words(stage))
     done = threading.Event()
     beating = threading.Thread(target=_keep_beating, args=(lock, done), daemon=True)
@@ -122,10 +123,9 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
     return {_stage_of(name_below(base, file.uri)): (file, claim) for file, claim in read.items() if claim is not None}
 
 
-def _take(uri: str, folder: str, stage: str) -> float:
-    """Claim a stage; return when. StageLocked if others claim it still after some pauses."""
+def _take(uri: str, folder: str, stage: str) -> None:
+    """Claim a stage; StageLocked if others claim it still after some pauses."""
     for pause in (*PAUSES_S, None):
-        began = clock()
         _beat(uri)
         try:
             others = _others(uri, folder)
@@ -133,7 +133,7 @@ def _take(uri: str, folder: str, stage: str) -> float:
             storage.delete(uri)
             raise
         if not others:
-            return began
+            return
         storage.delete(uri)
         if pause is None:
             raise StageLocked(_held(stage, *others[0]))
