@@ -200,7 +200,8 @@ def on_worker(
         "memory": needs.pop("memory", None),
     }
     # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
-    remote = ray.remote(resources=needs, max_retries=retries, retry_exceptions=list(again) or False, **named)(_tuned)
+    named["retry_exceptions"] = list(again) or False  # Ray's annotation knows none but bool
+    remote = ray.remote(resources=needs, max_retries=retries, **named)(_tuned)
     reference = remote.options(name=function.__name__).remote(function, *arguments, **options)
     _wait([reference], function.__name__, resources or {"CPU": 1.0})
     return _result(reference, function.__name__)

@@ -60,9 +60,10 @@ def _alone(job: Job) -> dict[str, Any]:
     The next training finds it with torch and transformers imported and starts in a second; Ray Train starts a
     controller and a worker for each, which takes 15 s where all cores train.
     """
-    options = {"resources": dict(job.compute.resources), "retries": job.compute.max_failures, "again": [WorkerFailed]}
+    compute = job.compute
+    again: dict[str, Any] = {"retries": compute.max_failures, "again": [WorkerFailed]}
     try:
-        return parallel.on_worker(train_alone, job, **options)
+        return parallel.on_worker(train_alone, job, resources=dict(compute.resources), **again)
     except (ray.exceptions.RayTaskError, OSError) as error:
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
         raise _ended(job, [cause]) from error
@@ -99,7 +100,7 @@ def _together(job: Job) -> dict[str, Any]:
             free_orphans()  # its places, for which the next attempt, or another training, waits
             lost = error
         except train.TrainingFailedError as error:
-            raise _ended(job, failures_of(error)) from error
+            raise _ended(job, failures_of(error)) from error  # type: ignore[arg-type]
     raise TrainingStopped(f"{job.folder}: the training's controller was lost again and again ({lost})") from lost
 
 

@@ -17,7 +17,7 @@ class RayTrainer(TorchTrainer):
     """Ray Train's trainer without the processes that a training here does not need; it retries after lost workers."""
 
     def _initialize_and_run_controller(self, **options: Any) -> Any:
-        options["failure_policy"] = OnlyLostWorkers(self.run_config.failure_config)
+        options["failure_policy"] = OnlyLostWorkers(self.run_config.failure_config)  # type: ignore[arg-type]
         return super()._initialize_and_run_controller(**options)  # type: ignore[misc]
 
     def _create_default_callbacks(self) -> list[Any]:
