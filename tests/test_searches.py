@@ -76,7 +76,7 @@ def test_any_field_of_a_recipe_is_a_path():
         ({"rate": [1]}, "rate: a Recipe has no 'rate'; it has scale, start, vocabulary, stage_one"),
         ({"stage_one.rate": [1]}, "stage_one.rate: a Schedule has no 'rate'; it has steps, batch_rows"),
         ({"k.x": [1]}, "k.x: its parent is 5 in this recipe, which has no fields"),
-        ({"optimizer": ["adam"]}, "optimizer 'adam': would replace AdamW.*give such an object, in Python"),
+        ({"optimizer": ["adam"]}, "optimizer 'adam': would replace AdamW.*give such an object"),
         ({"rho2": ["much"]}, "rho2 'much': would replace 20; give a number"),
         ({"k": [5.5]}, "k 5.5: would replace 5; give whole numbers, also as ends of a range"),
         ({"vocabulary": [True]}, "vocabulary True: would replace 200; give a number"),
