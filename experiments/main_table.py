@@ -57,7 +57,7 @@ class MainTable(Table):
         if self.before != ["plain"] and not self.baseline:
             raise ValueError(f"--before {' '.join(self.before)}: is of pretrained encoders; give --baseline too")
         if self.baseline and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is not known; give --tokens")
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is unknown; give --tokens")
         if self.student and self.seeds < 2:
             raise ValueError(f"--student --seeds {self.seeds}: one teacher has no more to say; give --seeds 2 or more")
         known = [*(one.name for one in PLAIN), *ROWS, *self.baselines]

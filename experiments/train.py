@@ -77,7 +77,7 @@ class Train(TrainingOptions):
         if self.ensemble and self.student:
             raise ValueError("--ensemble and --student: keep several models or one; give one of them")
         if self.start and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is not known; give --tokens")
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
 
 
 def trainings(options: Train, flow: Flow) -> list[Training]:

@@ -250,7 +250,7 @@ def test_a_job_whose_claim_fell_leaves_the_record_to_the_one_that_took_over(kitc
         return {}
 
     stage = Stage(name="data", version=1, parameters={}, make=sleep)
-    with pytest.raises(StageLocked, match=f"stage '{stage.folder('')}': this job gave no sign of life"):
+    with pytest.raises(StageLocked, match=f"stage '{stage.folder('')}': this job sent no heartbeat"):
         make([stage], kitchen.root)
     assert not kitchen.has(stage)
 

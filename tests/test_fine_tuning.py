@@ -106,7 +106,7 @@ def test_an_experiment_takes_the_rows_from_the_task_and_heeds_steps_and_tokens(d
     assert (told.stage_two.steps, told.stage_two.learning_rate) == (4, 1e-4)
     cut = TrainingOptions(**options, budget=Budget(tokens=20 * 16 * 48))
     assert cut.fine_tuned(recipe, PLM, "plain", "topics", flow).stage_two.batch_rows == 16
-    with pytest.raises(ValueError, match=f"--minutes 5: the speed of the encoder '{PLM}' is not known; give --tokens"):
+    with pytest.raises(ValueError, match=f"--minutes 5: the speed of the encoder '{PLM}' is unknown; give --tokens"):
         TrainingOptions(**options, budget=Budget(minutes=5)).fine_tuned(recipe, PLM, "plain", "topics", flow)
     theirs = with_gururangans_settings(plain, train_rows=60)
     assert theirs.stage_two.learning_rate == 2e-5, "who asks for theirs gets theirs"

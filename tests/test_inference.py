@@ -160,7 +160,7 @@ def test_a_model_that_cannot_be_used_is_named_before_any_work(tmp_path):
 
 def test_what_is_wrong_is_said_before_any_work(model, tmp_path):
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS, "predicted": TEXTS}))
-    with pytest.raises(ValueError, match="has no column 'body', only text, predicted; name the right one"):
+    with pytest.raises(ValueError, match="has no column 'body'; its columns are text, predicted; choose one of them"):
         predict_texts(model, texts, str(tmp_path / "out"), columns=["body"], workers=1)
     with pytest.raises(ValueError, match="has a column 'predicted' already"):
         predict_texts(model, texts, str(tmp_path / "out"), columns=["text"], workers=1)

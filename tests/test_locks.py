@@ -192,7 +192,7 @@ def test_a_job_that_lost_its_claim_is_told_and_leaves_the_new_owners_alone(root,
             monkeypatch.setattr(locks.storage, "exists", lambda uri: (exists(uri), asked.release())[0])
             assert all(asked.acquire(timeout=10) for _ in range(6)), "both hearts beat on"
             other.check()
-            with pytest.raises(StageLocked, match="gave no sign of life for 60 s, and another took over"):
+            with pytest.raises(StageLocked, match="sent no heartbeat for 60 s, and another took over"):
                 lock.check()
     assert not claims(root)
 

@@ -138,9 +138,9 @@ REFUSED = [
         "--seeds 1 --student",
         "--student --seeds 1: one teacher has no more to say; give --seeds 2 or more",
     ),
-    ("train", "--start x --minutes 3", "--minutes 3: the speed of --start is not known"),
+    ("train", "--start x --minutes 3", "--minutes 3: the speed of --start is unknown"),
     ("main_table", "--before mlm tapt", "--before mlm tapt: is of pretrained encoders; give --baseline too"),
-    ("main_table", "--baseline x --minutes 3", "--minutes 3: the speed of --baseline is not known"),
+    ("main_table", "--baseline x --minutes 3", "--minutes 3: the speed of --baseline is unknown"),
     (
         "main_table",
         "--rows best",

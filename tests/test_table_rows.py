@@ -46,7 +46,7 @@ def test_stage_one_alone_has_the_score_of_its_own_task_head_and_a_model(data, tm
 
     shutil.rmtree(folder)
     shutil.rmtree(one.metrics.folder(flow.execution.root))
-    fix = f"delete the folder '{Path(folder).parent}' to make it anew"
+    fix = f"delete the folder '{Path(folder).parent}' to make it again"
     with pytest.raises(ValueError, match=re.escape(f"folder '{folder}': holds no model") + ".*" + re.escape(fix)):
         make([one.metrics], flow.execution.root)
 

@@ -212,7 +212,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
     label = f"{stage.name:<10} {stage.fingerprint[:8]}"
     record = stage.record(root)
     if record is not None:
-        console.print(f"[green]found[/]  {label}")
+        console.print(f"[green]cached[/] {label}")
         return _found(stage, record)
     folder = stage.folder(root)
     with locked(root, stage.folder("")) as lock:

@@ -64,7 +64,7 @@ class Lock:
         self.beaten = clock()  # when the last beat began that others saw in time
 
     def beat(self) -> None:
-        """Give a sign of life; one that came too late makes a new claim, which holds if there is no other."""
+        """Send a heartbeat; one that comes too late makes a new claim, which holds if there is no other."""
         began = clock()
         if not storage.exists(self.uri):  # one that slept past its time has lost its claim, and leaves it so
             return
@@ -80,13 +80,13 @@ class Lock:
         return clock() - self.beaten > STALE_S
 
     def check(self) -> None:
-        """StageLocked if the claim fell, because this job gave no sign of life for a minute."""
+        """StageLocked if the claim fell, because this job sent no heartbeat for a minute."""
         if self._is_late:
             self.beat()
         if not storage.exists(self.uri):
             events.warn("lock lost", **_words(self.stage))
             raise StageLocked(
-                f"stage {self.stage!r}: this job gave no sign of life for {STALE_S:.0f} s, and another took over; what "
+                f"stage {self.stage!r}: this job sent no heartbeat for {STALE_S:.0f} s, and another took over; what "
                 "it has made is left to that one"
             )
 
@@ -197,7 +197,7 @@ def _beat(uri: str) -> None:
 def _held(stage: str, file: File, claim: Claim) -> str:
     return (
         f"stage {stage!r} is being made by another job (host {claim.host}, process {claim.pid}); wait for it, or stop "
-        f"it: its claim, {file.uri!r}, falls {STALE_S:.0f} s after its last sign of life"
+        f"it: its claim, {file.uri!r}, falls {STALE_S:.0f} s after its last heartbeat"
     )
 
 

@@ -223,7 +223,7 @@ class TrainingOptions:
         """Return the recipe of a pretrained encoder (`recipes.baseline`), with the same changes and the same budget."""
         if self.budget.minutes is not None:
             raise ValueError(
-                f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is not known; give --tokens"
+                f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is unknown; give --tokens"
             )
         made = baseline(recipe, start, kind, train_rows=sizes_of(flow, recipe, task).queries)
         if self.changes.steps_two is not None:

@@ -59,7 +59,7 @@ def evaluate(
     if not storage.exists(storage.join(model, "config.json")):
         raise ValueError(
             f"folder {model!r}: holds no model; a stage one made before it kept its task head has none: "
-            f"delete the folder {model.rpartition('/')[0]!r} to make it anew"
+            f"delete the folder {model.rpartition('/')[0]!r} to make it again"
         )
     classifier = open_classifier(model, labels=tuple(facts["labels"]), device=device)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
