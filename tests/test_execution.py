@@ -96,7 +96,7 @@ def test_a_second_run_makes_nothing(kitchen, flow, capsys):
     capsys.readouterr()
     assert kitchen.make(*ends_of(flow)) == []
     lines = capsys.readouterr().out.split("\n")
-    assert [line.split()[:2] for line in lines if line] == [["found", "metrics-0"], ["found", "metrics-1"]]
+    assert [line.split()[:2] for line in lines if line] == [["cached", "metrics-0"], ["cached", "metrics-1"]]
 
 
 def test_what_another_run_made_is_not_made_again(kitchen, flow):

@@ -36,7 +36,7 @@ MOST_LINES = 30
 PAGES = {page.name: page.read_text() for page in (README, *DOCS)}
 PYTHON = {name: found for name, text in PAGES.items() if (found := re.findall(r"```python\n(.*?)```", text, re.S))}
 TRAIN, PREDICT = re.findall(r"^    python (experiments/(?:train|predict)\.py .*)$", PAGES["README.md"], re.M)
-LOOKED_UP = ("python tests/", "make ", "pip ", "source ", "ray ", "jq ", "mlflow ", "echo ")  # first words of other commands
+LOOKED_UP = ("python tests/", "make ", "pip ", "source ", "ray ", "jq ", "mlflow ", "echo ")  # of other commands
 
 
 def lines_of(text: str) -> Iterator[str]:

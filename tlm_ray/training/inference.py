@@ -171,7 +171,8 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
     names = first.schema.names if first is not None else list(columns)
     for column in columns:
         if column not in names:
-            raise ValueError(f"file {uri!r} has no column {column!r}; its columns are {', '.join(names)}; choose one of them")
+            own = ", ".join(names)
+            raise ValueError(f"file {uri!r} has no column {column!r}; its columns are {own}; choose one of them")
     for column in (PREDICTED, PROBABILITIES):
         if column in names:
             raise ValueError(f"file {uri!r} has a column {column!r} already; rename it, or predict on the original")
