@@ -18,7 +18,6 @@ import ray
 import tyro
 
 from tlm_ray import (
-    PLAIN,
     Cluster,
     Data,
     Flow,
@@ -47,6 +46,7 @@ from tlm_ray.runs.fine_tuning import usual_passes, with_fine_tuning
 from tlm_ray.runs.options import settle
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.preflight import fitted
+from tlm_ray.runs.rows import plain_trainings
 from tlm_ray.runs.sizes import sizes_of
 
 NAME = "rivals_pretrained"
@@ -119,11 +119,11 @@ class Rivals:
         made = with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
         return made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)
 
-    def without_training(self) -> list[Training]:
+    def without_training(self, flow: Flow) -> list[Training]:
         """The rows that train no encoder."""
         frozen = FrozenEncoder(source=self.encoder)
-        rows = {frozen: self.rows[0]} | {one: one.name for one in PLAIN}
-        return [Training(row=row, task=task, recipe=one) for one, row in rows.items() for task in self.data.tasks]
+        own = [Training(row=self.rows[0], task=task, recipe=frozen) for task in self.data.tasks]
+        return own + plain_trainings(flow, self.data.tasks)
 
     def tried(self, task: str, flow: Flow) -> dict[float, Training]:
         """Return the trainings by which the rate of a task is chosen: a third of the passes, by their own schedule."""
@@ -145,7 +145,7 @@ class Rivals:
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return those of the table."""
-        return self.without_training() + [one for task in self.data.tasks for one in self.fine_tuned(task, flow)]
+        return self.without_training(flow) + [one for task in self.data.tasks for one in self.fine_tuned(task, flow)]
 
     def notes(self, flow: Flow) -> list[str]:
         """Say what the encoder is, and how its rates were chosen."""
@@ -194,7 +194,7 @@ def main() -> None:
     print(described(options.encoder))
     ray.init(**ray_options())
     uri = options.place.tracking_uri
-    run(options.without_training(), flow, name=NAME, tracking_uri=uri)
+    run(options.without_training(flow), flow, name=NAME, tracking_uri=uri)
     try_rates(tried, flow)
     outcome = run(options.trainings(flow), flow, name=NAME, tracking_uri=uri)
     frozen, tuned = options.rows

@@ -183,7 +183,7 @@ def test_pretrained_rivals_from_a_command_to_a_table(encoder, data, tmp_path):
     table = json.loads((tmp_path / "out" / "rivals_pretrained.json").read_text())
     cells = {cell["row"]: cell for cell in table["cells"]}
     frozen, tuned = (cells[f"small BERT {row}"] for row in ("frozen + logistic regression", "fine-tuned"))
-    assert "TF-IDF + logistic regression" in cells and len(tuned["scores"]) == 2 and tuned["pretrained"]
+    assert "TF-IDF + linear model" in cells and len(tuned["scores"]) == 2 and tuned["pretrained"]
     records = [json.loads(file.read_text()) for file in (tmp_path / "tlm" / "stage_two").glob("*/record.json")]
     by_steps: dict[int, dict[float, float]] = {}
     for record in records:

@@ -145,5 +145,5 @@ def test_a_folder_holds_only_what_it_may(root):
     check_only(folder, ["seed-0"])
     fill(root, "kept/seed-0/model.safetensors", "kept/seed-1/config.json", "beside.txt")
     check_only(folder, ["seed-0", "seed-1"])
-    with pytest.raises(ValueError, match=r"holds 'seed-1/config.json' beside seed-0, tf-idf; give another folder"):
+    with pytest.raises(ValueError, match=r"holds 'seed-1/config.json' besides seed-0, tf-idf; give another folder"):
         check_only(folder, ["seed-0", "tf-idf"])

@@ -50,7 +50,9 @@ def test_the_true_reason_is_said_in_one_line_before_anything_is_made(data, tmp_p
     monkeypatch.setattr("tlm_ray.runs.experiment.fitted", lambda execution: execution)
     sizes, why = REFUSED[kind]
     source = written(tmp_path, kind, sizes)
-    recipe = baseline(small_recipe(), source, "tlm") if as_start else small_recipe(start=Architecture(source))
+    recipe = (
+        baseline(small_recipe(), source, "tlm", train_rows=60) if as_start else small_recipe(start=Architecture(source))
+    )
     flow = small_flow(data, tmp_path / "root")
     training = Training(row="other", task="topics", recipe=recipe)
     with pytest.raises(ValueError, match=rf"^architecture '{kind}': {why}[^\n]*; take an encoder, such as [^\n]+$"):
@@ -61,7 +63,8 @@ def test_the_true_reason_is_said_in_one_line_before_anything_is_made(data, tmp_p
 @pytest.mark.parametrize("kind", TAKEN)
 def test_the_others_are_taken(tmp_path, kind):
     source = written(tmp_path, kind, SIZE)
-    check_starts([small_recipe(start=Architecture(source)), baseline(small_recipe(), source)], Execution(root="r"))
+    started = baseline(small_recipe(), source, train_rows=60)
+    check_starts([small_recipe(start=Architecture(source)), started], Execution(root="r"))
 
 
 def test_rows_that_would_see_each_other_are_refused_as_early(tmp_path):

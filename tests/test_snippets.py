@@ -144,7 +144,7 @@ def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path, called, 
     (snippet,) = PYTHON["README.md"]
     exec(snippet, {})
     assert re.fullmatch(r"\['(sea|sky|kitchen)', '(sea|sky|kitchen)'\]\n", capsys.readouterr().out)
-    said = {"status": "train", "clean": "nothing was deleted"}
+    said = {"status": "train", "clean": "add --delete to delete them"}
     calls = re.findall(r"^    python (experiments/(\w+)\.py --root \.tlm) +#", PAGES["stages.md"], re.M)
     assert [name for _, name in calls] == list(said)
     for call, name in calls:

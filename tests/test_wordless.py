@@ -55,7 +55,7 @@ def test_sst2_of_glue_with_its_empty_rows_trains_to_a_table(data, tmp_path, said
         seeds=1,
     )
     results = present(table, connect=lambda: None)
-    assert set(results.rows) >= {*module.ROWS, "TF-IDF + logistic regression", "BM25 neighbours"}
+    assert set(results.rows) >= {*module.ROWS, "TF-IDF + linear model", "BM25 neighbours"}
     assert results.metric("sst2") == "accuracy"
     texts = read_task("sst2", task_root=str(tmp_path / "tasks")).train_texts
     wordless = [text for text in texts if text in WORDLESS]

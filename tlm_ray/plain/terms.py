@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tlm_ray.corpus.marks import Marks
-from tlm_ray.plain.tokens import plain_words, tokens
-from tlm_ray.plain.windows import windows
+from tlm_ray.plain.lexing import plain_words, tokens
+from tlm_ray.plain.windowing import windows
 
 Analyze = Callable[[str], list[str]]
 WEIGHTINGS = ("TF-IDF", "presence")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from tlm_ray.corpus.marks import Marks, Pair
-from tlm_ray.plain.tokens import tokens
+from tlm_ray.plain.lexing import tokens
 
 LONGEST = 3  # words of a run
 ASIDE = 3  # words to the left of the first span, and to the right of the last
