@@ -179,6 +179,8 @@ def test_the_row_of_windows_is_of_tasks_that_mark_spans():
     task = make_task()
     assert Windows().suits(marked(task).train_texts) and not Windows().suits(task.train_texts)
     assert not Windows().suits(()) and TfIdf().suits(())
+    with pytest.raises(ValueError, match="split train: no two kinds of brackets mark a span each in 95 % of the texts"):
+        Windows().predict(task, "accuracy")
 
 
 def test_texts_without_a_term_are_refused_and_the_split_named():

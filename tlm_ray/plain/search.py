@@ -114,7 +114,7 @@ class Search:
 
     def _features(self, name: str) -> Features | None:
         """Return a set of features, without the kinds that no training text has; None where it has none of them."""
-        kinds = (replace(kind, marks=self._marks) if kind.kind == "windows" else kind for kind in FEATURES[name])
+        kinds = [replace(kind, marks=self._marks) if kind.kind == "windows" else kind for kind in FEATURES[name]]
         found = [each for each in map(self._learn, kinds) if each is not None]
         if not found:
             return None
@@ -132,8 +132,13 @@ class Search:
         return {split: self.task.splits[split]["label"].to_numpy() for split in ("train", "dev")}
 
     @cached_property
-    def _marks(self) -> Marks | None:
-        return marks_of(self.task.train_texts)
+    def _marks(self) -> Marks:
+        found = marks_of(self.task.train_texts)
+        if found is None:
+            raise ValueError(
+                "split train: no two kinds of brackets mark a span each in 95 % of the texts; take TfIdf()"
+            )
+        return found
 
 
 def _best(trials: Iterable[Trial]) -> Trial:
