@@ -1,13 +1,13 @@
-"""How much general text: K, the passages kept per query (Yao et al. 2022, table 4), on development scores.
+"""Vary K, the passages kept per query (Yao et al. 2022, table 4), on development scores.
 
     python experiments/k.py                                                              # embedded data
     python experiments/k.py --scale small --tasks ag sciie chemprot --ks 50 500 5000 --corpus s3://... --root s3://...
     python experiments/k.py --dry-run
 
-Each row is what a user with that K would get: its tokenizer is trained on the text that its K keeps, and on the task's.
-K = 0 has the task's text alone. One retrieval serves all rows.
+Each row trains its tokenizer on the task's text and the text that its K keeps. K = 0 has the task's text only. All rows
+share one retrieval.
 
-Expected before running: all of the recipe's K above less of it, and above task data only; most where labels are few.
+Expected before running: the recipe's K above smaller K, and above task data only; the gap is largest with few labels.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ class K(Table):
     name, varied, paper = "k", "k", TABLE_4
 
     ks: list[int] = field(default_factory=list)
-    """values of K; by default a hundredth, a tenth and all of the recipe's, such as the paper's 50, 500 and 5000"""
+    """values of K; default: 1 %, 10 % and 100 % of the recipe's K, such as the paper's 50, 500 and 5000"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,13 +37,13 @@ class K(Table):
             raise ValueError(f"--depth {self.passages.depth}: must be the largest of --ks, {max(self.ks)}, or more")
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Vary K, with one retrieval for all and a tokenizer for each."""
+        """Return a recipe per K, with one retrieval for all and a tokenizer for each."""
         ks = sorted(set(self.ks or [max(1, recipe.k // 100), max(1, recipe.k // 10), recipe.k]))
         whole = replace(recipe, k=ks[-1], depth=max(ks[-1], recipe.depth), vocabulary_text="k")
         return {NONE: replace(whole, k=0, rho1=0)} | {f"K = {k}": replace(whole, k=k) for k in ks}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """The most text is the best; tasks whose recipes have another K may lack a row."""
+        """Expect the largest K above all others; tasks whose recipes have another K may lack a row."""
         *less, most = sorted((row for row in rows if row != NONE), key=lambda row: int(row.removeprefix("K = ")))
         return [(most, row) for row in (NONE, *less)]
 

@@ -2,7 +2,7 @@
 
     python experiments/main_table.py                                            # embedded data, a laptop, minutes
     ray job submit --working-dir . -- python experiments/main_table.py --scale small --corpus s3://... --root s3://...
-    python experiments/main_table.py --dry-run                                  # what is found, what it would cost
+    python experiments/main_table.py --dry-run                                  # what is reused, what it would cost
 
 Expected before running: BM25 text above random text above task data only; the gap is largest where labels are fewest.
 """
@@ -28,7 +28,7 @@ ROWS = {
     "TLM, random text": lambda recipe: replace(recipe, method="random"),
     "TLM, BM25 text": lambda recipe: recipe,
 }
-OURS = "TLM, BM25 text"  # the row whose differences from all others are told
+OURS = "TLM, BM25 text"  # the row that is compared with all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class MainTable(Table):
     name, split, ensembles, pooled = "main_table", "test", (OURS,), True
 
     rows: list[str] = field(default_factory=list)
-    """rows to make, such as "TLM, BM25 text", instead of all"""
+    """rows to train, such as "TLM, BM25 text"; default all"""
     student: bool = False
-    """one more row: models that learn what all seeds of the last row together say of the training texts"""
+    """add a row of students, distilled from the ensemble of all seeds of the last row"""
     baseline: list[str] = field(default_factory=list)
-    """pretrained encoders to fine-tune as further rows: hub names or local folders"""
+    """pretrained encoders to fine-tune, a row each: hub names or local folders"""
     before: list[str] = field(default_factory=lambda: ["plain"])
-    """what comes before their fine-tuning, a row each: plain (nothing), mlm, tapt, dapt, dapt+tapt or tlm"""
+    """training before the fine-tuning of --baseline, a row each: plain (none), mlm, tapt, dapt, dapt+tapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,21 +52,21 @@ class MainTable(Table):
             if value == 0:
                 raise ValueError(
                     f"--{name} 0: without general text all rows would be one training, that of the row 'task data "
-                    f"only', which is there anyway; give 1 or more"
+                    f"only', which the table has already; give 1 or more"
                 )
         if self.before != ["plain"] and not self.baseline:
-            raise ValueError(f"--before {' '.join(self.before)}: is of pretrained encoders; give --baseline too")
+            raise ValueError(f"--before {' '.join(self.before)}: applies to pretrained encoders; give --baseline too")
         if self.baseline and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is unknown; give --tokens")
         if self.student and self.seeds < 2:
-            raise ValueError(f"--student --seeds {self.seeds}: one teacher has no more to say; give --seeds 2 or more")
+            raise ValueError(f"--student --seeds {self.seeds}: --student needs at least two seeds to distil from")
         known = [*(one.name for one in PLAIN), *ROWS, *self.baselines]
         if unknown := [row for row in self.rows if row not in known]:
             raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, known))}")
 
     @property
     def baselines(self) -> dict[str, tuple[str, str]]:
-        """The rows of pretrained encoders: the encoder, and what comes before its fine-tuning."""
+        """The rows of pretrained encoders: encoder and training before its fine-tuning."""
         return {
             name if kind == "plain" else f"{name} + {kind.upper()}": (name, kind)
             for name in self.baseline
@@ -74,18 +74,18 @@ class MainTable(Table):
         }
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Train on other text."""
+        """Return a recipe per row, each with other general text."""
         return {row: change(recipe) for row, change in ROWS.items()}
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        """Train from pretrained encoders, too."""
+        """Return the recipes of all rows, pretrained encoders included."""
         recipe = self.recipe(task, flow, self.mixture)
         return self.vary(recipe) | {
             row: self.fine_tuned(recipe, start, kind, task, flow) for row, (start, kind) in self.baselines.items()
         }
 
     def trainings(self, flow: Flow) -> list[Training]:
-        """Leave out the rows that are not wanted, and add students."""
+        """Return the trainings of the chosen rows, and of students."""
         seeds = tuple(range(self.seeds))
         kept = [one for one in super().trainings(flow) if not self.rows or one.row in self.rows]
         taught = [
@@ -96,11 +96,11 @@ class MainTable(Table):
         return kept + (taught if self.student else [])
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """Text that was searched for above any other text, and above none."""
+        """Expect BM25 text above random text, and above task data only."""
         return [(OURS, row) for row in rows if OURS in rows and row in ROWS and row != OURS]
 
     def against(self, rows: list[str]) -> str:
-        """Ours, where it is there."""
+        """Compare with our row if it is in the table."""
         return OURS if OURS in rows else super().against(rows)
 
 

@@ -1,12 +1,12 @@
-"""Class probabilities of any number of texts, by a trained model on all nodes of a cluster.
+"""Predict class probabilities of any number of texts with a trained model, on all nodes of a cluster.
 
     python experiments/predict.py --model reviews-model --texts data/new.csv --out predictions
     python experiments/predict.py --model s3://bucket/model --texts s3://bucket/texts --out s3://bucket/out --gpus 1
-    python experiments/predict.py --model reviews-model/* --texts data/new.csv --out together   # of --ensemble
+    python experiments/predict.py --model reviews-model/* --texts data/new.csv --out together   # an ensemble
 
-Texts are Parquet, CSV or JSONL, a file or a folder. The result is a folder of Parquet files with all columns of the
-input, in its order, and beside them `predicted` and `probabilities` (in the order of the model's labels). A row
-whose text is null gets neither.
+Texts are Parquet, CSV or JSONL, a file or a folder. The result is a folder of Parquet files with the rows and columns
+of the input, in order. It adds the columns `predicted` and `probabilities` (in the order of the model's labels), which
+are null for a row without text.
 """
 
 from dataclasses import dataclass
@@ -21,32 +21,32 @@ from tlm_ray import plain_errors, ray_options
 
 @dataclass(frozen=True, kw_only=True)
 class Predict:
-    """What to predict, and on what."""
+    """Options of prediction."""
 
     model: list[str]
-    """folder or URI of a trained model, a linear one too, or hub name of any classifier; of several, the mean of what
-    they say, pooled with the linear model's word by the share that the dev set gave all seeds together"""
+    """folder or URI of a trained or linear model, or hub name of any classifier; several models are averaged, and a
+    linear model is mixed in with the weight tuned on dev"""
     texts: str
-    """file or folder of Parquet, CSV or JSONL"""
+    """file or folder of texts: Parquet, CSV or JSONL"""
     out: str
-    """folder or URI for the predictions; those of the same model and texts are continued"""
+    """folder or URI for the predictions; an interrupted run of the same model and texts is resumed"""
     column: str = "text"
-    """the column of texts"""
+    """name of the text column"""
     pair_column: str = ""
-    """the column of second texts, for tasks of pairs"""
+    """name of the column of second texts, for tasks on text pairs"""
     workers: int = 0
-    """processes that predict; 0 for one per CPU, or per GPU with --gpus"""
+    """number of worker processes; 0 for one per CPU, or per GPU with --gpus"""
     gpus: float = 0
     """GPUs per worker"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """precision of the model's products; auto: as it was trained"""
+    """precision of inference; auto: the precision of training"""
 
 
 def main() -> None:
     options = tyro.cli(Predict, description=__doc__)
     ray.init(**ray_options())
     columns = [column for column in (options.column, options.pair_column) if column]
-    found = tlm_ray.predict_texts(  # imported here: --help can spare transformers, 4 s
+    found = tlm_ray.predict_texts(  # imported here: --help does not need transformers (4 s)
         options.model,
         options.texts,
         options.out,

@@ -1,11 +1,11 @@
-"""What most people would take instead: a pretrained encoder, frozen and fine-tuned, with settings chosen on dev.
+"""Train the pretrained rivals: an encoder, frozen and fine-tuned, with settings chosen on dev.
 
     python experiments/rivals_pretrained.py --encoder FOLDER --tasks sciie chemprot --task-root data/tasks
     python experiments/rivals_pretrained.py --encoder FOLDER --called all-MiniLM-L6-v2 --passes 5 ...
     python experiments/rivals_pretrained.py --encoder FOLDER --dry-run
 
-Two rows: logistic regression on the frozen encoder's embeddings, and the encoder fine-tuned. The rate is chosen for
-each task by dev scores of seed 0 after a third of the passes; then all seeds take all passes at that rate.
+Two rows: logistic regression on the frozen encoder's embeddings, and the encoder fine-tuned. The learning rate of each
+task is chosen on dev, with seed 0 and a third of the epochs. Then all seeds train for all epochs at that rate.
 Expected before running: fine-tuned above frozen, and above TF-IDF.
 """
 
@@ -55,7 +55,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks(Data):
-    """Which tasks; no general text is read."""
+    """Which tasks; general text is not read."""
 
     corpus: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
     column: Annotated[str, tyro.conf.Suppress] = "text"
@@ -71,21 +71,21 @@ class Rivals:
     encoder: str
     """hub name or local folder of the encoder, with its tokenizer and safetensors weights"""
     called: str = ""
-    """what the rows call it, instead of the last part of its location"""
+    """its name in the table; default: the last part of its location"""
     seeds: int = 2
-    """fine-tunings per task at the chosen rate, seeds 0, 1, ..."""
+    """fine-tunings per task at the chosen rate, with seeds 0, 1, ..."""
     passes: list[int] = field(default_factory=list)
-    """passes over the training rows: one number, or one per task; the default is 10, or 3 over more than 5,000 rows"""
+    """epochs of fine-tuning: one number, or one per task; default 10, or 3 with more than 5,000 training rows"""
     rates: list[float] = field(default_factory=lambda: [5e-5, 1e-4, 3e-4])
     """learning rates to choose from"""
     task_tokens: int | None = None
-    """tokens of a row when fine-tuning, instead of 128, or as many as three in four texts need; the rest is cut off"""
+    """tokens per row when fine-tuning, longer texts are cut; default 128, or what three in four texts need"""
     dry_run: bool = False
-    """list every stage as found or to make, with its cost, and stop"""
+    """list every stage, reused or to make, with its cost, and exit"""
     price: float | None = None
-    """price of an hour of a GPU, or of a CPU where there is none, for --dry-run"""
+    """price per GPU hour (CPU hour without GPUs), for --dry-run"""
     why: bool = False
-    """list every stage to make and how it differs from the nearest result, and stop"""
+    """list every stage to make and how it differs from the nearest recorded one, and exit"""
 
     def __post_init__(self) -> None:
         settle(self, storage.absolute_if_there, "encoder")
@@ -106,13 +106,13 @@ class Rivals:
         return f"{name} frozen + logistic regression", f"{name} fine-tuned"
 
     def passes_of(self, task: str, flow: Flow) -> int:
-        """Return the passes of fine-tuning on a task."""
+        """Return the epochs of fine-tuning on a task."""
         if self.passes:
             return (self.passes * len(self.data.tasks))[self.data.tasks.index(task)]
         return usual_passes(sizes_of(flow, Scale().recipe(task, flow), task).queries)
 
     def recipe(self, task: str, flow: Flow, *, passes: int, rate: float) -> Recipe:
-        """Return how the encoder is fine-tuned on a task."""
+        """Return the recipe that fine-tunes the encoder on a task."""
         recipe = Scale().recipe(task, flow)
         rows = sizes_of(flow, recipe, task).queries
         made = baseline(recipe, self.encoder, train_rows=rows)
@@ -120,35 +120,35 @@ class Rivals:
         return made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)
 
     def without_training(self, flow: Flow) -> list[Training]:
-        """The rows that train no encoder."""
+        """Return the trainings of rows that train no encoder."""
         frozen = FrozenEncoder(source=self.encoder)
         own = [Training(row=self.rows[0], task=task, recipe=frozen) for task in self.data.tasks]
         return own + plain_trainings(flow, self.data.tasks)
 
     def tried(self, task: str, flow: Flow) -> dict[float, Training]:
-        """Return the trainings by which the rate of a task is chosen: a third of the passes, by their own schedule."""
+        """Return the trainings that choose a task's rate: a third of the epochs, with their own schedule."""
         passes = max(1, round(self.passes_of(task, flow) / 3))
         recipes = {rate: self.recipe(task, flow, passes=passes, rate=rate) for rate in self.rates}
         return {rate: Training(row=f"rate {rate:g}", task=task, recipe=recipe) for rate, recipe in recipes.items()}
 
     def dev_scores(self, task: str, flow: Flow) -> dict[float, float]:
-        """Return the dev scores of the rates that are tried, of those that are trained."""
+        """Return the dev score of each rate that is trained so far."""
         records = {rate: trained(one, flow).record(self.place.root) for rate, one in self.tried(task, flow).items()}
         return {rate: record["facts"]["dev"] for rate, record in records.items() if record}
 
     def fine_tuned(self, task: str, flow: Flow) -> list[Training]:
-        """Return a task's trainings at the rate that is best on dev; of equal rates, and of none trained, the first."""
+        """Return a task's trainings at the best rate on dev (the first of equals, or if not all are trained)."""
         found = self.dev_scores(task, flow)
         rate = max(found, key=found.__getitem__) if len(found) == len(self.rates) else self.rates[0]
         recipe = self.recipe(task, flow, passes=self.passes_of(task, flow), rate=rate)
         return [Training(row=self.rows[1], task=task, recipe=recipe, seed=seed) for seed in range(self.seeds)]
 
     def trainings(self, flow: Flow) -> list[Training]:
-        """Return those of the table."""
+        """Return the trainings of the table."""
         return self.without_training(flow) + [one for task in self.data.tasks for one in self.fine_tuned(task, flow)]
 
     def notes(self, flow: Flow) -> list[str]:
-        """Say what the encoder is, and how its rates were chosen."""
+        """Return notes on the encoder, and on how its rates were chosen."""
         return [described(self.encoder), *(self._choice(task, flow) for task in self.data.tasks)]
 
     def _choice(self, task: str, flow: Flow) -> str:
@@ -156,25 +156,25 @@ class Rivals:
         assert isinstance(first.recipe, Recipe)
         scores = ", ".join(f"{score:.1f} at {rate:g}" for rate, score in found.items())
         rate = first.recipe.stage_two.learning_rate
-        edge = ", the highest that was tried" if len(self.rates) > 1 and rate == max(self.rates) else ""
+        edge = ", the highest tried" if len(self.rates) > 1 and rate == max(self.rates) else ""
         return (
-            f"{short_name(task)}: fine-tuned in {self.passes_of(task, flow)} passes at a rate of {rate:g}{edge}; "
+            f"{short_name(task)}: fine-tuned for {self.passes_of(task, flow)} epochs at rate {rate:g}{edge}; "
             f"dev scores after a third of them: {scores}"
         )
 
 
 def described(encoder: str) -> str:
-    """Return a line about an encoder: kind, size, and what its weights are; ValueError if it does not open."""
+    """Return a line about an encoder: kind, size and digest of its weights; ValueError if it does not open."""
     import transformers
 
     from tlm_ray.retrieval.methods.embedding import Encoder
 
-    transformers.utils.logging.set_verbosity_error()  # a head that is not needed is not missing
+    transformers.utils.logging.set_verbosity_error()  # no warning about a missing head, which is not needed
     transformers.utils.logging.disable_progress_bar()
     model, files = Encoder(encoder).model, identity_of(encoder).get("files", {})
     digest = f", {WEIGHTS} of sha256 {files[WEIGHTS]}" if WEIGHTS in files else ""
     size = f"{model.num_parameters() / 1e6:.1f} M weights"
-    return f"{encoder}: {model.config.model_type} of {size}{digest}; what it was trained on counts in no cost here"
+    return f"{encoder}: {model.config.model_type} of {size}{digest}; its pretraining is not part of the costs"
 
 
 def main() -> None:
@@ -203,19 +203,19 @@ def main() -> None:
 
 
 def trained(training: Training, flow: Flow) -> Stage:
-    """Return the stage that fine-tunes, which scores dev alone."""
+    """Return the stage that fine-tunes, which scores only dev."""
     assert isinstance(training.recipe, Recipe)
     return flow.stages(training.recipe, training.task, training.seed).last
 
 
 def last_of(stages: Stages | PlainStages, tried: set[str]) -> Stage:
-    """Return the stage that is asked for: of what is tried the one that fine-tunes."""
+    """Return the stage to make: for a tried rate the one that fine-tunes."""
     is_tried = isinstance(stages, Stages) and stages.last.fingerprint in tried
     return stages.trained[-1] if is_tried else stages.metrics
 
 
 def try_rates(tried: Sequence[Training], flow: Flow) -> None:
-    """Make the trainings by which rates are chosen, which are scored on dev alone."""
+    """Make the trainings that choose rates, scored only on dev."""
     execution = fitted(flow.execution)
     flow = replace(flow, execution=execution)
     lasts = [trained(one, flow) for one in tried]

@@ -1,4 +1,4 @@
-"""Sweep of any fields of a recipe on development scores (Yao et al. 2022, tables 3 to 6, sweep K, rho1, rho2, method).
+"""Sweep any fields of a recipe on development scores (Yao et al. 2022, tables 3 to 6, sweep K, rho1, rho2, method).
 
     python experiments/sweep.py                                          # embedded data, 8 trials
     python experiments/sweep.py --ks 50 500 5000 --rho1s 1 19 99 999 --rho2s 20 100 --search asha --scale small ...
@@ -54,41 +54,41 @@ class Sweep:
     place: Place = field(default_factory=Place)
     cluster: Cluster = field(default_factory=Cluster)
     ks: list[int] = field(default_factory=list)
-    """values of K: passages kept per query; what is not given is the recipe's (nothing given: a grid of 8 trials)"""
+    """values of K, passages kept per query; fields without values keep the recipe's (no values at all: 8 trials)"""
     rho1s: list[int] = field(default_factory=list)
     """values of rho1: general batches per task batch"""
     rho2s: list[float] = field(default_factory=list)
     """values of rho2: weight of the MLM loss in task batches"""
     vary: Annotated[list[str], tyro.conf.arg(metavar="FIELD=VALUES ...")] = field(default_factory=list)
-    """any other field of the recipe: vocabulary=4000,8000 or, for a search that draws, a range LOW..HIGH or
-    LOW..HIGH:log, such as stage_one.learning_rate=1e-4..1e-2:log"""
+    """values of any other field of the recipe, such as vocabulary=4000,8000; random and optuna also take a range
+    LOW..HIGH or LOW..HIGH:log, such as stage_one.learning_rate=1e-4..1e-2:log"""
     depth: int = 0
     """passages retrieved per query; 0 for the largest of --ks"""
     seeds: int = 1
-    """trainings of a trial on each task, seeds 0, 1, ...; a trial's score is the mean over tasks and seeds"""
+    """trainings per trial and task, with seeds 0, 1, ...; a trial's score is the mean over tasks and seeds"""
     search: Search = "grid"
-    """grid trains all; random some, drawn; asha all for some steps, the best to the end; optuna asks Optuna"""
+    """grid (all points), random, asha (early stopping) or optuna (TPE)"""
     warm_start: bool = False
-    """tell Optuna what is recorded under the root of the same space"""
+    """pass the recorded trials of the same space to Optuna"""
     dry_run: bool = False
-    """list every stage as found or to make, with its cost, and stop"""
+    """list every stage, reused or to make, with its cost, and exit"""
     why: bool = False
-    """list every stage to make and how it differs from the nearest result, and stop"""
+    """list every stage to make and how it differs from the nearest recorded one, and exit"""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
         if self.warm_start and self.search != "optuna":
-            raise ValueError(f"--warm-start: is for --search optuna, not {self.search}")
+            raise ValueError(f"--warm-start: needs --search optuna, not {self.search}")
         for pair in self.vary:
             name, equals, values = pair.partition("=")
             if not (name and equals and values):
                 raise ValueError(f"--vary {pair!r}: give FIELD=VALUES, such as vocabulary=4000,8000")
             if name in OWN_FLAGS:
-                raise ValueError(f"--vary {pair}: has a flag of its own; give --{OWN_FLAGS[name]}")
+                raise ValueError(f"--vary {pair}: has its own flag; give --{OWN_FLAGS[name]}")
 
     def space(self) -> Space:
-        """Return what is varied: the fields that have values, or, of none, some of the paper's."""
+        """Return the space: the fields with values or, if there are none, some of the paper's."""
         methods = list(self.methods.chosen().values())
         own: dict[str, Any] = {"k": self.ks, "rho1": self.rho1s, "rho2": self.rho2s, "method": methods}
         more = {name: read_values(values) for name, _, values in (pair.partition("=") for pair in self.vary)}
@@ -96,7 +96,7 @@ class Sweep:
         return Space(given or UNLESS_TOLD, depth=self.depth)
 
     def trials(self, flow: Flow) -> Trials:
-        """Return what makes trials of points."""
+        """Return the trials of the space."""
         bases = {
             task: self.budget.at_best_scale(self.changes, task, flow).recipe(task, flow) for task in self.data.tasks
         }

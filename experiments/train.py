@@ -1,14 +1,14 @@
-"""One classifier for one task: retrieve, train, and put the model of the best seed where you want it.
+"""Train one classifier for one task: retrieve, train, and copy the model of the best seed to --model.
 
     python experiments/train.py                                                          # embedded data
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
-    python experiments/train.py ... --seeds 5 --ensemble         # all seeds' models and a linear one: better together
-    python experiments/train.py ... --seeds 5 --student          # one model that has learned from all of them
-    python experiments/train.py ... --register reviews           # into MLflow's registry too
+    python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
+    python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
+    python experiments/train.py ... --register reviews           # also in MLflow's registry
 
-The folder opens with transformers as it is, and with `experiments/predict.py`. The dev set chooses the seed. Beside the
-seeds stand the classifiers that one would pick instead of training an encoder.
+The folder opens with transformers, and with `experiments/predict.py`. The best seed is chosen on the dev set. The table
+also has two baselines: TF-IDF + logistic regression, and BM25 nearest neighbours.
 """
 
 import shlex
@@ -50,38 +50,38 @@ class Train(TrainingOptions):
     data: OneTask = field(default_factory=OneTask)
     mixture: Mixture = field(default_factory=Mixture)
     seeds: int = 2
-    """trainings, seeds 0, 1, ..., of which the best is kept"""
+    """number of trainings, with seeds 0, 1, ...; the best on dev is kept"""
     model: str = "model"
     """folder or URI for the trained model"""
     ensemble: bool = False
-    """keep the models of all seeds, and the linear one that is best on dev, to predict together: `seed-0`, ...,
-    `linear` of the folder"""
+    """keep an ensemble: the models of all seeds and the linear model that is best on dev, in the folders `seed-0`, ...,
+    `linear`"""
     student: bool = False
-    """keep one model that learns what all seeds together say of the training texts"""
+    """keep one model, distilled from the ensemble of all seeds"""
     register: str = ""
-    """a name to register the kept model under in MLflow"""
+    """name under which MLflow registers the kept model"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: str = "plain"
-    """what comes before its fine-tuning: plain (nothing), mlm, tapt, dapt, dapt+tapt or tlm"""
+    """training before the fine-tuning of --start: plain (none), mlm, tapt, dapt, dapt+tapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.before != "plain" and not self.start:
-            raise ValueError(f"--before {self.before}: comes before the fine-tuning of an encoder; give --start too")
+            raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
         for name in ("ensemble", "student"):
             if getattr(self, name) and self.seeds < 2:
-                raise ValueError(f"--{name} --seeds {self.seeds}: one model is no ensemble; give --seeds 2 or more")
+                raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
         if self.register and self.ensemble:
-            raise ValueError(f"--register {self.register}: is for one model; leave out --ensemble, or take --student")
+            raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble, or use --student")
         if self.ensemble and self.student:
-            raise ValueError("--ensemble and --student: keep several models or one; give one of them")
+            raise ValueError("--ensemble and --student: give one of them; --student keeps one model")
         if self.start and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
 
 
 def trainings(options: Train, flow: Flow) -> list[Training]:
-    """One training per seed, perhaps their student, then the plain classifiers."""
+    """Return a training per seed, their student if asked for, and the plain classifiers."""
     task = options.data.task
     recipe = options.recipe(task, flow, options.mixture)
     recipe = options.fine_tuned(recipe, options.start, options.before, task, flow) if options.start else recipe
@@ -99,7 +99,7 @@ def main() -> None:
         show_plan(wanted, flow, price=options.price) if options.dry_run else show_reasons(wanted, flow)
         return
     model = storage.absolute(options.model)
-    if options.ensemble:  # `model/*` would take what lies there for a part of it
+    if options.ensemble:  # `model/*` would read other folders there as members of the ensemble
         check_only(model, [*(f"seed-{seed}" for seed in range(options.seeds)), LINEAR])
     ray.init(**ray_options())
     outcome = run(
@@ -138,14 +138,14 @@ def main() -> None:
 
 
 def predict_command(task: Task, models: list[str]) -> str:
-    """Return the command that predicts other texts in a file like the task's."""
+    """Return the command that predicts new texts from a file like the task's."""
     pair = ["--pair-column", task.columns.text_pair] if task.columns.text_pair else []
     words = ["--column", task.columns.text, *pair, "--out", "predictions"]
     return shlex.join(["python", "experiments/predict.py", "--model", *models, "--texts", "new.csv", *words])
 
 
 def add_row(table: Table, name: str, dev: float, test: float, seconds: float) -> None:
-    """Add what was reached and what it cost."""
+    """Add a row of scores and minutes."""
     table.add_row(name, f"{dev:.2f}", f"{test:.2f}", f"{seconds / 60:.1f}")
 
 

@@ -208,7 +208,7 @@ def test_a_task_that_no_node_has_room_for_says_once_what_it_waits_for(monkeypatc
     monkeypatch.setattr(ray, "wait", lambda references, timeout: next(answers))
     parallel._wait([None], "train_alone", {"CPU": 1.0, "GPU": 1.0})
     said = " ".join(capsys.readouterr().out.split())
-    assert said == "waits train_alone: no node of the cluster has CPU 1, GPU 1; it begins when one comes"
+    assert said == "waits train_alone: no node of the cluster has CPU 1, GPU 1; it starts when one joins"
     answers = iter([([], [1]), ([], [1]), ([1], [])])
     parallel._wait([None], "train_alone", {"CPU": 1.0})
     assert not capsys.readouterr().out, "a full cluster is waited for as ever"

@@ -127,12 +127,12 @@ def test_a_grid_over_seeds_makes_shared_stages_once_and_has_an_interval(trials, 
     best = max(found.trials, key=lambda trial: trial["dev"])
     assert found.result["dev"] == best["dev"] and best["low"] <= best["dev"] <= best["high"]
     said = capsys.readouterr().out
-    assert said.count("\ntrial ") == 8 and "8 trials (8 trained now, 0 found)" in said
+    assert said.count("\ntrial ") == 8 and "8 trials (8 trained now, 0 reused)" in said
     assert found.steps == 16 * 18 and "; 288 steps" in said
 
     before = records(tmp_path / "root")
     assert swept(grid, tmp_path).trials == found.trials
-    assert records(tmp_path / "root") == before and "8 trials (0 trained now, 8 found)" in capsys.readouterr().out
+    assert records(tmp_path / "root") == before and "8 trials (0 trained now, 8 reused)" in capsys.readouterr().out
 
 
 def test_a_trial_that_fails_is_told_and_spoils_no_other(trials, tmp_path, alone, capsys, monkeypatch):
@@ -163,7 +163,7 @@ def test_no_trial_begins_that_would_cost_more_than_the_sweep_may(trials, tmp_pat
     assert len(found.trials) == 1 and "rho1 2 would cost more than the sweep may" in capsys.readouterr().out
     with pytest.raises(ValueError, match="money and price: give both"):
         Limits(money=3.0)
-    with pytest.raises(ValueError, match="search random: say how many trials"):
+    with pytest.raises(ValueError, match="--search random needs --trials N"):
         swept(grid, tmp_path, search="random")
 
 
@@ -260,7 +260,7 @@ def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials,
     more = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=3))
     assert list(more.trials[:2]) == list(first.trials) and len(more.trials) == 3
     assert before.items() <= records(tmp_path / "root").items()
-    assert "3 trials (1 trained now, 2 found)" in capsys.readouterr().out
+    assert "3 trials (1 trained now, 2 reused)" in capsys.readouterr().out
     other = swept(
         trials(values, seeds=1, root="root", weighting="paper"), tmp_path, search="random", limits=Limits(trials=1)
     )

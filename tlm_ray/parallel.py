@@ -1,7 +1,7 @@
-"""Work spread over the cluster's CPUs by Ray's tasks: a class, made once a process, or a function, for a list of items.
+"""Run a function, or a worker class created once per process, on a list of items as Ray tasks.
 
-A process that has worked stays, and the next stage's work finds it warm: starting one, with what it imports, takes two
-seconds. Pools of actors did this until commit a20def7, and ended their processes after each stage.
+Idle worker processes are kept and reused by the next stage: starting one, with its imports, takes two seconds. Pools
+of actors, used until commit a20def7, ended their processes after each stage.
 """
 
 from collections import Counter, deque
@@ -17,11 +17,11 @@ from tlm_ray.held import held
 from tlm_ray.process import tune_torch
 from tlm_ray.progress import Progress
 
-RETRIES = 3  # of an item whose worker process died
-# By their name these processes are none of those that train, where `keep_memory` costs memory
+RETRIES = 3  # per item whose worker process died
+# The name keeps these processes apart from training processes, where `keep_memory` would cost memory
 OWN = {"env_vars": {"TLM_RAY_PROCESS": "data"}}
-GPU_ITEMS = 8  # of a task: a process that had a GPU ends with it, so that the GPU's memory is free, and starts in ten s
-LOOK_EVERY_S = 60.0  # for the node that a task waits for
+GPU_ITEMS = 8  # per GPU task; its worker exits afterwards to free GPU memory, and a restart takes 10 s
+LOOK_EVERY_S = 60.0  # between checks for the node that a task waits for
 SHOWN = 200  # characters of an item in a message
 DIED = (
     "its worker process died again and again, most often for want of memory; use fewer workers at a time or machines "
@@ -41,11 +41,11 @@ def each(
 ) -> Iterator[Any]:
     """Yield `worker(*arguments)(item)` for each item, in the order in which they finish.
 
-    A process makes its worker once and has one item at a time on a CPU, some on `gpus`; `workers` of them work side by
-    side, not always the same. Large arguments travel once per node when they are `ray.put` references. What a lost
-    process or node had is begun anew. A line of progress is printed every few seconds; size: the entry of the items
-    whose rate it tells. A worker's own ValueError or OSError is raised here, be it of its constructor or of an item;
-    OSError names an item whose process or node is lost again and again.
+    Each process creates its worker once. A CPU task has one item, a GPU task (`gpus`) up to GPU_ITEMS. At most
+    `workers` tasks run in parallel. Large arguments travel once per node when they are `ray.put` references. Items of a
+    lost process or node are retried. A line of progress is printed every few seconds; size: the entry of the items
+    whose rate it shows. A worker's own ValueError or OSError is raised here, from its constructor or from an item.
+    OSError names an item whose process or node was lost on every retry.
     """
     yield from (row for _, row in _Work(items, worker, arguments, title, size, gpus).results(max(1, workers)))
 
@@ -58,7 +58,7 @@ def ray_tasks(
     workers: int,
     title: str,
 ) -> list[Any]:
-    """Return `function(item, *arguments)` of all items, in their order; for the rest like `each`."""
+    """Return `function(item, *arguments)` for all items, in their order; otherwise like `each`."""
     work = _Work(items, _Calls, (function, *arguments), title)
     results = dict(work.results(max(1, workers)))
     return [results[place] for place in range(len(items))]
@@ -75,7 +75,7 @@ class _Calls:
 
 
 class _Work:
-    """A list of items that is worked on."""
+    """A list of items in work."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class _Work:
         gpus: float = 0,
     ):
         self.items, self.title, self.gpus = items, title, gpus
-        # a node of GPUs may offer no CPU, so that only what needs a GPU comes there
+        # a GPU node may offer no CPU, so that only GPU tasks are placed there
         self.needs = {"GPU": gpus} if gpus else {"CPU": 1.0}
         where: dict[str, Any] = {"num_cpus": self.needs.get("CPU", 0), "num_gpus": gpus}
         task = (_on_gpu if gpus else _on_cpu).options(name=title, runtime_env=OWN, **where)
-        self.begin = partial(task.remote, [ray.put((worker, tuple(arguments)))])  # in a list: fetched once a process
-        self.lost = Counter[int]()  # by the places of items, as the others
+        self.begin = partial(task.remote, [ray.put((worker, tuple(arguments)))])  # in a list: fetched once per process
+        self.lost = Counter[int]()  # by the places of items, like the others
         self.waiting = deque[Sequence[int]]()
         self.working: dict[Any, Sequence[int]] = {}
         self.progress = Progress(title, items, size)
@@ -112,21 +112,21 @@ class _Work:
             self._end()
 
     def _together(self, workers: int) -> int:
-        """Return how many items a task has."""
+        """Return the number of items per task."""
         if not self.gpus:
             return 1
         slots = min(workers, int(ray.cluster_resources().get("GPU", 0) / self.gpus) or workers)
         return min(GPU_ITEMS, max(1, -(-len(self.items) // slots)))
 
     def _fill(self, workers: int) -> None:
-        """Begin as many tasks as may work side by side."""
+        """Start tasks until `workers` of them run."""
         while self.waiting and len(self.working) < workers:
             places = self.waiting.popleft()
             self.working[self.begin([self.items[place] for place in places])] = places
         self.progress.queue(sum(map(len, self.waiting)))
 
     def _finished(self) -> list[tuple[int, Any]]:
-        """Wait for a task; return what it made, or put back what it had."""
+        """Wait for a task; return its results, or put its items back in the queue."""
         reference = _wait(list(self.working), self.title, self.needs)
         places = self.working.pop(reference)
         try:
@@ -141,7 +141,7 @@ class _Work:
         return list(zip(places, rows, strict=True))
 
     def _put_back(self, places: Sequence[int]) -> None:
-        """Let items begin anew before all others, in two halves: of several, nobody knows which it was."""
+        """Retry items before all others; several are split in halves, as the one that failed is unknown."""
         self.progress.lost(places[0])
         if len(places) == 1:
             self.lost[places[0]] += 1
@@ -151,9 +151,9 @@ class _Work:
             self.waiting.extendleft((places[half:], places[:half]))
 
     def _end(self) -> None:
-        """End what still works, after an error or where nobody wants the rest."""
+        """Cancel running tasks, after an error or when the caller stops early."""
         try:
-            if ray.is_initialized():  # or Ray would start, to cancel what is gone
+            if ray.is_initialized():  # otherwise `ray.cancel` would start Ray again
                 for reference in self.working:
                     ray.cancel(reference, force=True)
         finally:
@@ -161,7 +161,7 @@ class _Work:
 
 
 def _work(made_of: list[ray.ObjectRef], items: list[dict[str, Any]]) -> list[Any]:
-    """Work on some items with the worker that this process holds, or makes."""
+    """Process some items with the cached worker of this process, or a new one."""
     try:
         worker = held.get(made_of[0])
         return [worker(item) for item in items]
@@ -169,7 +169,7 @@ def _work(made_of: list[ray.ObjectRef], items: list[dict[str, Any]]) -> list[Any
         held.forget_later()
 
 
-# Retries are counted here; Ray's own would begin an item anew without a word
+# Retries are counted here; Ray's own would be silent
 _on_cpu = ray.remote(max_retries=0)(_work)
 _on_gpu = ray.remote(max_retries=0, max_calls=1)(_work)
 
@@ -189,9 +189,9 @@ def on_worker(
 ) -> Any:
     """Run a function once, on a node of the cluster that has the resources (default one CPU), and return its result.
 
-    retries: how often it begins anew when its worker process or node dies; again: or when it raises one of these. The
-    function's own ValueError or OSError is raised here; OSError if its process or node dies again and again. While no
-    node has the resources it waits for one, and says so.
+    retries: number of retries after its worker process or node dies; again: exceptions that are retried as well. The
+    function's own ValueError or OSError is raised here; OSError if its process or node dies on every retry. While no
+    node has the resources it waits for one, and prints so.
     """
     needs = dict(resources or {"CPU": 1.0})
     named: dict[str, Any] = {
@@ -199,8 +199,8 @@ def on_worker(
         "num_gpus": needs.pop("GPU", 0.0),
         "memory": needs.pop("memory", None),
     }
-    # named here, not in options: only so does Ray end a process that held a GPU, and free the GPU's memory
-    named["retry_exceptions"] = list(again) or False  # Ray's annotation knows none but bool
+    # named here, not in options: otherwise Ray keeps a process that held a GPU, and with it the GPU's memory
+    named["retry_exceptions"] = list(again) or False  # Ray's annotation allows only bool
     remote = ray.remote(resources=needs, max_retries=retries, **named)(_tuned)
     reference = remote.options(name=function.__name__).remote(function, *arguments, **options)
     _wait([reference], function.__name__, resources or {"CPU": 1.0})
@@ -208,20 +208,20 @@ def on_worker(
 
 
 def _wait(references: list[Any], what: str, needs: Mapping[str, float]) -> Any:
-    """Wait for one of some tasks and return it; say once if they need a node that is not there, such as a lost one."""
+    """Wait for one of some tasks and return it; print once if no live node has the resources."""
     told = False
     while not (ready := ray.wait(references, timeout=LOOK_EVERY_S)[0]):
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not told and not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
             asked = ", ".join(f"{name} {amount:g}" for name, amount in needs.items())
-            console.print(f"[yellow]waits[/]  {what}: no node of the cluster has {asked}; it begins when one comes")
+            console.print(f"[yellow]waits[/]  {what}: no node of the cluster has {asked}; it starts when one joins")
             events.warn("waits for a node", work=what, resources=asked)
             told = True
     return ready[0]
 
 
 def _tuned(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Run a function in a process that may have run others, and will."""
+    """Run a function in a reused process."""
     tune_torch()
     return function(*arguments, **options)
 
@@ -239,8 +239,8 @@ def _result(reference: Any, what: str) -> Any:
     except (
         ray.exceptions.NodeDiedError,
         ray.exceptions.LocalRayletDiedError,
-        ray.exceptions.ObjectLostError,  # a large result lay there still
-        ray.exceptions.RuntimeEnvSetupError,  # its agent was lost already
+        ray.exceptions.ObjectLostError,  # a large result was still on that node
+        ray.exceptions.RuntimeEnvSetupError,  # the node's agent was lost first
     ) as error:
         raise ChildProcessError(
             f"{what}: its node was lost again and again; bring nodes back that stay, then run the same again"

@@ -1,7 +1,7 @@
-"""A sweep: trials over any fields of a recipe, on development scores.
+"""Sweep any fields of a recipe on development scores.
 
-A search says which point comes next; `make` makes it beside others, each shared stage once. Trials are stages, so a
-sweep that was killed and is started again finds what is finished, and goes on in what is not.
+A search chooses the next point; `make` runs its stages beside others, each shared stage once. Trials are stages, so a
+restarted sweep reuses what is finished and resumes the rest.
 """
 
 import itertools
@@ -42,26 +42,26 @@ DRAWS = 0  # the seed of points drawn at random
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a sweep may cost; no trial begins that would cost more, by the plan's estimate, and what runs ends."""
+    """Limits of a sweep's cost. No trial starts whose estimated cost exceeds them; running trials finish."""
 
     trials: int = 0
-    """points to train; 0 for all of the grid, which only a grid, or asha, has"""
+    """points to train; 0 for the whole grid (search grid or asha only)"""
     hours: float = 0.0
-    """GPU hours of training (CPU hours without GPUs), those of trials that are found counted; 0 for no limit"""
+    """GPU hours of training (CPU hours without GPUs), reused trials included; 0 for no limit"""
     money: float = 0.0
-    """in the currency of the price; 0 for no limit"""
+    """cost of the sweep, in the currency of the price; 0 for no limit"""
     price: float = 0.0
-    """of a GPU hour (a CPU hour without GPUs)"""
+    """price per GPU hour (CPU hour without GPUs)"""
 
     def __post_init__(self) -> None:
         for name in ("trials", "hours", "money", "price"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} {getattr(self, name):g}: must be 0, for no limit, or more")
         if bool(self.money) != bool(self.price):
-            raise ValueError("money and price: give both, what a sweep may cost and what an hour does")
+            raise ValueError("money and price: give both, the most a sweep may cost and the price per hour")
 
     def allow(self, hours: Callable[[], float]) -> bool:
-        """Say whether so many hours, counted only where something limits them, are within the limits."""
+        """Return whether the hours are within the limits; they are only counted if there is a limit."""
         if not (self.hours or self.money):
             return True
         counted = hours()
@@ -70,21 +70,21 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """What a sweep found."""
+    """The result of a sweep."""
 
     trials: Sequence[Mapping[str, Any]]
-    """each point's values and dev, None where it failed or was stopped early, in the order in which they began"""
+    """each point's values and dev (None if it failed or was stopped early), in order of their start"""
     best: Mapping[str, Recipe]
-    """the recipe of the best trial, for each task"""
+    """the recipe of the best trial, by task"""
     result: Mapping[str, Any]
-    """its values, dev and, of several seeds, the 95 % interval of it (low, high)"""
+    """values and dev score of the best trial and, with several seeds, the 95 % interval of dev (low, high)"""
     steps: int
-    """optimizer steps of all that was trained or found for it"""
+    """optimizer steps of all trials, trained or reused"""
 
 
 @dataclass(kw_only=True)
 class _Feed:
-    """What `make` asks for further trials, and which takes note of how they end."""
+    """Feeds trials to `make` and records their results."""
 
     trials: Trials
     searcher: Searcher
@@ -92,13 +92,13 @@ class _Feed:
     tracker: "Tracker"
     note: Callable[[Point], None]
     begun: list[Trial] = field(default_factory=list)
-    going: list[Trial] = field(default_factory=list)  # begun, and not told to the searcher
-    error: Exception | None = None  # of choosing or scoring, after which none begins
-    results: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)  # of what has ended, by trials' keys
-    fresh: dict[str, Stage] = field(default_factory=dict)  # trainings that were not there
+    going: list[Trial] = field(default_factory=list)  # started, and not yet reported to the searcher
+    error: Exception | None = None  # of choosing or scoring; no trial starts after it
+    results: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)  # of finished trials, by their keys
+    fresh: dict[str, Stage] = field(default_factory=dict)  # trainings that were not reused
 
     def more(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> list[Stage]:
-        """Return the stages of the next trial, none if there is none now; what runs ends, whatever goes wrong here."""
+        """Return the stages of the next trial, [] if there is none now; an error here lets running trials finish."""
         try:
             return [] if self.error else self._next(records, errors)
         except Exception as error:
@@ -131,7 +131,7 @@ class _Feed:
             self.tracker.label(stages.last, recipe_words(training.recipe), **words)
 
     def _settle(self, records: Mapping[str, Any], errors: Mapping[str, BaseException]) -> None:
-        """Take note of the trials that have ended, and say so in a line each."""
+        """Record the trials that have ended, and print a line for each."""
         for trial in list(self.going):
             failed = any(key in errors for key in trial.key)
             if not (failed or all(key in records for key in trial.key)):
@@ -153,7 +153,7 @@ class _Feed:
             self.results[trial.key] = self.trials.result(trial, self.tracker)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a mapping for each point: of its longest training, which is a result only if it is a whole one."""
+        """Return a mapping per point, of its longest training; a training that was stopped early has no dev score."""
         rows: dict[str, dict[str, Any]] = {}
         for trial in self.begun:
             if (row := self.results.get(trial.key)) is None:
@@ -164,7 +164,7 @@ class _Feed:
         return list(rows.values())
 
     def swept(self) -> Swept:
-        """Return what was found; best is the first of equal trials that were trained to the end."""
+        """Return the result; the best of equal trials is the first that was trained to the end."""
         done = [trial for trial in self.begun if trial.chosen.share == 1 and self.results.get(trial.key)]
         best = max(done, key=lambda trial: self._dev(trial))
         return Swept(
@@ -191,10 +191,10 @@ def sweep(
 ) -> Swept:
     """Train points of a space on every task and seed; the script has called `ray.init()`.
 
-    search: "grid" trains every point, "random" some, drawn; "asha" all, or so many drawn, for a part of their steps and
-    the best ones to the end; "optuna" asks Optuna. Tables and a figure go under the location `out`, named after the
-    sweep. warm_start: what is recorded under the root of the same space is told to Optuna. A trial that failed has dev
-    None; one that was stopped early too, with stopped_step and stopped_dev. RuntimeError if no trial finished.
+    search: "grid" trains all points, "random" draws some, "asha" stops all but the best early, "optuna" uses TPE.
+    Tables and a figure go under the location `out`, named after the sweep. warm_start: recorded trials of the same
+    space are passed to Optuna. dev is None for a failed trial and for one that was stopped early, which has
+    stopped_step and stopped_dev. RuntimeError if no trial finished.
     """
     started = time.monotonic()
     check_name(name)
@@ -226,9 +226,9 @@ def sweep(
 
 
 def points_of(trials: Trials, search: Search, limits: Limits) -> list[Point]:
-    """Return the points of a search that knows them before; of Optuna's as many, drawn, to tell what it may cost."""
+    """Return the points of a search; for optuna as many random points, to estimate its cost."""
     if search in ("random", "optuna") and not limits.trials:
-        raise ValueError(f"search {search}: say how many trials (--trials)")
+        raise ValueError(f"--search {search} needs --trials N")
     drawn = search in ("random", "optuna") or (search == "asha" and limits.trials)
     points = trials.distinct(trials.space.draws(DRAWS) if drawn else trials.space.points())
     return list(itertools.islice(points, limits.trials or None))
@@ -262,7 +262,7 @@ def _feed(
 
 
 def _made(feed: _Feed, points: Sequence[Point]) -> Exception | None:
-    """Make what points share, then all trials; return the first error, of a trial that failed while others went on."""
+    """Make the stages that points share, then all trials; return the first error of a failed trial."""
     run = feed.trials.flow.execution
     lasts = [stage for point in points for stage in feed.trials.trial(Chosen(point)).lasts]
     shared = [stage for stage in unique(lasts) if stage.lane == "data"]
@@ -281,42 +281,44 @@ def _made(feed: _Feed, points: Sequence[Point]) -> Exception | None:
 
 
 def _costs(feed: _Feed, wall_s: float) -> str:
-    """Say what the sweep cost: time, and how much of it was not training."""
+    """Return a line about the sweep's time, and how much of it was not training."""
     run = feed.trials.flow.execution
     records = [record for stage in feed.fresh.values() if (record := stage.record(run.root))]
     trained = sum(record["facts"]["seconds"] for record in records)
     beside = sum(record["seconds"] for record in records) - trained
     count = sum(any(stage.fingerprint in feed.fresh for stage in trial.trained) for trial in feed.begun)
     return (
-        f"{len(feed.results)} trials ({count} trained now, {len(feed.results) - count} found) in {wall_s:.0f} s: "
+        f"{len(feed.results)} trials ({count} trained now, {len(feed.results) - count} reused) in {wall_s:.0f} s: "
         f"{trained:.0f} s of training, {run.side_by_side} side by side: {trained / run.side_by_side:.0f} s; "
-        f"start-up of a trial {beside / max(1, count):.1f} s; {sum(trial.steps for trial in feed.begun):,} steps"
+        f"start-up per trial {beside / max(1, count):.1f} s; {sum(trial.steps for trial in feed.begun):,} steps"
     )
 
 
 def trainings_of(trials: Trials, points: Sequence[Point], search: Search) -> list[Training]:
-    """Return the trainings of points, the lowest rung's where a search goes on with the best alone; for plans."""
+    """Return the trainings of points, for asha those of the lowest rung; for plans."""
     share = Halving(points).shares[0] if search == "asha" else 1.0
     return [training for point in points for training in trials.trial(Chosen(point, share)).stages]
 
 
 def show_sweep(trials: Trials, *, search: Search, limits: Limits, why: bool = False) -> None:
-    """Print what a sweep would make and cost, or why it would; needs no cluster."""
+    """Print what a sweep would make and cost, or why (`why`); needs no cluster."""
     trainings = trainings_of(trials, points_of(trials, search, limits), search)
     (show_reasons if why else show_plan)(trainings, trials.flow, last=lambda stages: stages.trained[-1])
     if search == "asha":
-        console.print("the lowest rung of successive halving; the two above it take as many steps each, or fewer")
+        console.print(
+            "estimate of the lowest rung of successive halving; each of the two above takes at most as many steps"
+        )
     if search == "optuna":
-        console.print("of points drawn at random; Optuna chooses others")
+        console.print("estimate for points drawn at random; Optuna will choose others")
 
 
 def best_recipe(swept: Swept, task: str) -> str:
-    """Return the recipe of the best dev score on a task as Python that makes it, and of how many it is the best."""
+    """Return the recipe with the best dev score on a task as a line of Python, with the number of trials."""
     given = swept.best[task]
     base = recipe_for(short_name(task), given.scale)
     changes = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(base, f.name)}
     if given.method in [method() for method in METHODS.values()] and "method" in changes:
-        changes["method"] = given.method.name  # which stands for its default settings
+        changes["method"] = given.method.name  # the name means its default settings
     arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
     arguments, dev = storage.shown(arguments), f"{swept.result['dev']:.2f}, {best_of(swept.trials)}"
     return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {dev}"
