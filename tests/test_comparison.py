@@ -42,8 +42,8 @@ def test_a_line_for_each_other_row_and_a_sentence_for_each_claim():
         f"TLM, BM25 text above task data only on 2 of 2 tasks, by the mean: {whole['mean']:+.1f}, 95 % interval "
         f"{whole['low']:.1f} to {whole['high']:.1f} (p < 0.001)."
     )
-    assert "not shown, p = 0." in near and "would have been, four times in five" in near
-    assert "95 %" in meaning and "Bold" in meaning and "corrected for all 6 told here (Holm)" in meaning
+    assert "not shown, p = 0." in near and "points are needed for 80 % power" in near
+    assert "95 %" in meaning and "Bold" in meaning and "corrected for all 6 reported here (Holm)" in meaning
     assert all(f"- {claim}" in text for claim in results.claims())
 
 
@@ -56,7 +56,7 @@ def test_programs_get_the_same():
 
 def test_rows_of_one_training_say_that_seeds_are_left_out():
     one, three = (shown(["x"], seeds=seeds).claims()[-1] for seeds in (1, 3))
-    left_out = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
+    left_out = "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it."
     assert one.endswith(left_out) and left_out not in three
 
 
@@ -91,7 +91,7 @@ def test_bold_and_words_are_of_one_family_of_differences():
     assert "**+" not in "\n".join(results.comparison.markdown())
     assert results.verdicts[0].word == "not shown", "the same difference from the other side, counted once"
     assert all("not shown, p = 0.060" in each for each in results.claims()[:-1])
-    assert "corrected for all 3 told here" in results.comparison.meaning
+    assert "corrected for all 3 reported here" in results.comparison.meaning
 
 
 def test_pairs_that_were_expected_are_of_the_family_too():

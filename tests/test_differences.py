@@ -288,7 +288,7 @@ def test_p_of_several_differences_are_holms():
     ]
     assert [each.p for each in found] == pytest.approx([0.01, 0.04, 0.03, 0.005])
     told = corrected(found)
-    assert [each.told_p for each in told] == pytest.approx([0.03, 0.06, 0.06, 0.02]), "the example of Wikipedia's page"
+    assert [each.reported_p for each in told] == pytest.approx([0.03, 0.06, 0.06, 0.02]), "Wikipedia's example"
     assert [each.is_shown for each in told] == [True, False, False, True] and all(each.is_shown for each in found)
     assert [each.among for each in told] == [3, 2, 2, 3], "of those that are not shown, and itself"
     just, short = (replace(told[1], mean=share * stats.norm.isf(0.05 / 2 / 2)) for share in (1.001, 0.999))

@@ -220,12 +220,12 @@ def test_rows_are_compared_by_what_they_predicted(two_rows):
 
 def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):
     shared, ensemble = two_rows.notes
-    assert shared.startswith("topics: the text of 3 of 8 test rows stands in the training set too")
-    assert ensemble.startswith("A mean of seeds costs what its seeds cost")
+    assert shared.startswith("topics: the text of 3 of 8 test rows is also in the training set")
+    assert ensemble.startswith("A mean of seeds costs as much as all its seeds")
 
 
 def test_tasks_whose_shared_texts_were_never_counted_are_named(outcome):
-    assert outcome.notes == ["topics: made before test texts that are trained on were counted"]
+    assert outcome.notes == ["topics: recorded before test texts in the training set were counted"]
 
 
 def test_rows_of_one_text_are_drawn_together_and_told(two_rows):

@@ -43,13 +43,13 @@ def test_three_sentences_say_what_is_shown_and_what_is_not():
     )
     assert second.startswith(f"{OURS} is ") and second.endswith(": shown.") and ALONE in second
     assert third.startswith(f"Not shown: {OURS} is ") and RANDOM in third
-    assert third.endswith(f"; {found[RANDOM].smallest:.1f} points would have been.")
+    assert third.endswith(f"; {found[RANDOM].smallest:.1f} points are needed for 80 % power.")
 
 
 def test_a_table_where_ours_loses_says_so():
     first, second, _ = summary(table(shares=SHARES | {LINEAR: 0.95, ALONE: 0.9}, dev={LINEAR: 99.0}))
     assert f"points below {LINEAR}" in first and first.endswith("): shown.")
-    assert f"points below {ALONE}" in second and second.endswith("): the reverse was expected, and this is shown.")
+    assert f"points below {ALONE}" in second and second.endswith("): the opposite of what was expected is shown.")
 
 
 def test_of_several_tasks_the_mean_is_told():
@@ -63,7 +63,7 @@ def test_many_expected_pairs_are_five_sentences_and_a_row_alone_is_none():
     shares = SHARES | {f"K = {k}": 0.5 for k in range(4)}
     expected = [(OURS, row) for row in shares if row not in (OURS, LINEAR, NEAR)]
     said = summary(table(shares=shares, expected=expected))
-    assert len(said) == 5 and said[-1] == "Of 3 more expected differences, which the page has: 3 shown."
+    assert len(said) == 5 and said[-1] == "Of 3 more expected differences in the report: 3 shown."
     assert summary(of(make_cells(["x"], rows=[OURS]), against=OURS)) == []
 
 

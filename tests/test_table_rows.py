@@ -145,7 +145,7 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, caps
     assert results is not None and [row for row in results.rows if row not in PLAIN_NAMES] == rows
     *_, last, end = capsys.readouterr().out.splitlines()
     assert summary(results)[-1].endswith(last), "of several lines, where the terminal is narrow"
-    assert end == f"All intervals and notes: {tmp_path}/out/{script}.html (beside it .md, .csv, .json, .tex, .png)"
+    assert end == f"All intervals and notes: {tmp_path}/out/{script}.html (next to it: .md, .csv, .json, .tex, .png)"
     assert [verdict.above for verdict in results.verdicts] == [results.view.against]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         f"{script}.{k}" for k in ("md", "csv", "json", "tex", "png", "html")

@@ -1,4 +1,4 @@
-"""How the rows of a table differ, in words: a table of differences from a chosen row, and a sentence a claim."""
+"""Print how the rows of a table differ: a table of differences from a chosen row, and a sentence per claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,26 +9,26 @@ from tlm_ray.report.differences import LEVEL, Difference, corrected, over_tasks
 from tlm_ray.report.formats import ABSENT, markdown_rows
 
 MEANING = (
-    f"Bold: a score above those of all other rows with p < {LEVEL:g} (and none of the same trainings above it), or a "
-    f"difference with p < {LEVEL:g}. The p of differences {{}}. Intervals are of 95 %, each by itself. They are over "
-    "labelled rows (jackknife) and seeds (Student's t), given the dev set, which chose settings, weights and shares."
+    f"Bold score: above all other rows with p < {LEVEL:g} (and no row of the same trainings is above it). Bold "
+    f"difference: p < {LEVEL:g}. The p of differences {{}}. Intervals are 95 % confidence intervals of one difference, "
+    "over labelled rows (jackknife) and seeds (Student's t). Settings and weights tuned on dev are taken as fixed."
 )
-SEEDS_LEFT_OUT = "Where two rows have too few trainings to see the spread over seeds by, their interval leaves it out."
+SEEDS_LEFT_OUT = "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The differences between a table's rows, and the row that the others are held against.
+    """The differences between a table's rows, and the row that the others are compared with.
 
-    All that is told of them, in the table of differences and in sentences, is corrected as one family (Holm).
+    All reported differences, in the table and in sentences, are corrected as one family (Holm).
     """
 
     row: str
-    """the table's row whose lead over the others is told"""
+    """the table's row that is compared with all others"""
     differences: tuple[Difference, ...] = ()
     """of all rows on each task, in both directions"""
     expected: tuple[tuple[str, str], ...] = ()
-    """further pairs of rows of which the mean over tasks is told"""
+    """further pairs of rows, reported by the mean over tasks"""
 
     @property
     def tasks(self) -> list[str]:
@@ -37,7 +37,7 @@ class Comparison:
 
     @property
     def leads(self) -> dict[str, list[Difference]]:
-        """By the name of each other row, how far the chosen row lies above it, task by task, corrected."""
+        """The corrected differences of the chosen row from each other row, task by task."""
         return {pair[1]: list(map(self._told, own)) for pair, own in self._pairs.items() if pair[0] == self.row}
 
     def of(self, row: str, other: str) -> list[Difference]:
@@ -45,7 +45,7 @@ class Comparison:
         return self._pairs.get((row, other), [])
 
     def whole(self, row: str, other: str) -> Difference:
-        """Return the mean of a pair's differences over the tasks that both have, corrected if it is told."""
+        """Return the mean of a pair's differences over the tasks that both have, corrected if it is reported."""
         return self._told(_whole(self.of(row, other)))
 
     @cached_property
@@ -57,7 +57,7 @@ class Comparison:
 
     @cached_property
     def _family(self) -> dict[Any, Difference]:
-        """All differences that are told, each once, corrected."""
+        """All reported differences, each once, corrected."""
         leads = [own for pair, own in self._pairs.items() if pair[0] == self.row]
         pairs = [own for pair in self.expected if (own := self.of(*pair))]
         told = [each for own in leads for each in (*own, _whole(own))] + list(map(_whole, pairs))
@@ -69,7 +69,7 @@ class Comparison:
         return replace(found, holm=same.holm, among=same.among)
 
     def is_best(self, row: str, task: str) -> bool:
-        """Whether a row is shown to lie above every other row on a task, and none of the same runs above it."""
+        """Whether a row is significantly above every other row on a task, and no row of the same runs above it."""
         own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
         kin = [each for each in own if each.are_kin]
         others = [each for each in own if not each.are_kin]
@@ -85,19 +85,19 @@ class Comparison:
 
     @property
     def columns(self) -> list[str]:
-        """What the differences are of: each task and, of several, their mean."""
+        """Column names: each task and, for several, their mean."""
         return self.tasks + (["all"] if len(self.tasks) > 1 else [])
 
     @property
     def lines(self) -> list[tuple[str, list[Difference | None]]]:
-        """Each other row and how far the chosen row lies above it, a difference a column; None where it lacks one."""
+        """Each other row and its differences from the chosen row, one per column; None where it lacks one."""
         return [(other, self._line(other, found)) for other, found in self.leads.items()]
 
     @property
     def meaning(self) -> str:
         """What bold and intervals mean."""
         count = len(self._family)
-        family = f"are corrected for all {count} told here (Holm)" if count > 1 else "is of the only one told here"
+        family = f"are corrected for all {count} reported here (Holm)" if count > 1 else "is not corrected"
         left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
         return " ".join([MEANING.format(family), *left_out])
 
@@ -106,7 +106,7 @@ class Comparison:
         found = [each for _, line in self.lines for each in line if each is not None]
         return [
             {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
-            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "p_corrected": each.told_p}
+            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "p_corrected": each.reported_p}
             | {"smallest": each.smallest}
             for each in found
         ]
@@ -124,7 +124,7 @@ def _whole(found: Sequence[Difference]) -> Difference:
 
 
 def _key(found: Difference) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return what a difference is of, in either direction."""
+    """Return the key of a difference, the same in both directions."""
     return frozenset((found.row, found.other)), found.tasks
 
 
@@ -141,14 +141,14 @@ def _bold(found: Difference | None) -> str:
 
 
 def claim(found: Sequence[Difference], whole: Difference) -> str:
-    """Say in a sentence how far one row lies above another, given their difference on each task and its mean."""
+    """Return a sentence on how far one row lies above another, from their differences by task and the mean."""
     low, high = whole.interval
     alike = sum(each.mean * whole.mean > 0 for each in found)
     where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
     side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
-    shown = f"p {p_text(whole.told_p)}" if whole.is_shown else f"not shown, p {p_text(whole.told_p)}"
+    shown = f"p {p_text(whole.reported_p)}" if whole.is_shown else f"not shown, p {p_text(whole.reported_p)}"
     if not whole.is_shown and whole.error:
-        shown += f"; {whole.smallest:.1f} points would have been, four times in five"
+        shown += f"; {whole.smallest:.1f} points are needed for 80 % power"
     interval = f"95 % interval {low:.1f} to {high:.1f}"
     return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({shown})."
 

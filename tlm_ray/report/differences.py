@@ -1,4 +1,4 @@
-"""Which rows of a table differ: intervals and p of the differences of their means, over test rows and seeds.
+"""Test which rows of a table differ: intervals and p of differences of means, over test rows and seeds.
 
 The variance of a difference of two means is that of two crossed factors,
 
@@ -21,7 +21,7 @@ from tlm_ray.report.jackknife import freedom_of, row_values
 
 LEVEL = 0.05
 TINY = 1e-9  # points, below which a spread is rounding
-POWER = 0.8  # with which `Difference.smallest` would have been shown
+POWER = 0.8  # of the test that `Difference.smallest` is computed for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,11 +40,11 @@ class Predictions:
     groups: np.ndarray | None = None
     """(test rows,) ids from 0 of the rows that belong together, such as those of one text; None where none do"""
     is_drawn: bool = True
-    """runs depend on a seed; False for a classifier that always comes out alike"""
+    """whether runs depend on a seed; False for a deterministic classifier"""
     members: str = ""
-    """the row whose runs these are made of, seed by seed or all in one; "" where they are nobody's"""
+    """the row whose runs these are made of, seed by seed or as an ensemble; "" for own runs"""
     without: np.ndarray | None = None
-    """of an ensemble, (members, test rows): what it predicts without each of them; `predicted` then has one run"""
+    """leave-one-out predictions of an ensemble, (members, test rows); `predicted` then has one run"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +54,20 @@ class Difference:
     row: str
     other: str
     tasks: tuple[str, ...]
-    """one, or those that it is the mean of"""
+    """one task, or the tasks that it is the mean of"""
     mean: float
     error: float
     """standard error"""
     freedom: float
     """degrees of freedom of the error"""
     counts_seeds: bool = True
-    """whether the error has the spread over seeds; not where neither row has two trainings to see it by"""
+    """whether the error includes the spread over seeds, which needs two trainings of one row"""
     are_kin: bool = False
     """whether both rows are made of the same runs"""
     holm: float | None = None
-    """p, corrected for all differences that are told together (`corrected`); None of one that is told alone"""
+    """p, corrected for all differences that are reported together (`corrected`); None for a single one"""
     among: int = 1
-    """by how many its level is divided: those told together of which no other test has disposed"""
+    """divisor of its level: the differences not rejected before it in Holm's procedure"""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -77,35 +77,35 @@ class Difference:
 
     @property
     def p(self) -> float:
-        """Chance of a mean this far from 0, to either side, if the rows did not differ.
+        """Two-sided p of a mean this far from 0, if the rows did not differ.
 
-        Where nothing varies it is that of a sign test: all groups of test rows say the same.
+        Where nothing varies it is that of a sign test: all groups of test rows have the same sign.
         """
         if not self.error:
             return 2.0**-self.freedom if self.mean else 1.0
         return float(2 * _student().sf(abs(self.mean) / self.error, self.freedom))
 
     @property
-    def told_p(self) -> float:
-        """The p that is told: corrected, where it is one of several."""
+    def reported_p(self) -> float:
+        """The p to report: corrected if it is one of several."""
         return self.p if self.holm is None else self.holm
 
     @property
     def is_shown(self) -> bool:
-        """Whether the rows differ with p < 0.05, corrected where it is one of several."""
-        return self.told_p < LEVEL
+        """Whether the rows differ with p < 0.05, corrected if it is one of several."""
+        return self.reported_p < LEVEL
 
     @property
     def smallest(self) -> float:
-        """The difference that such numbers would have shown four times in five."""
+        """The smallest difference that would be shown with 80 % power."""
         student, level = _student(), LEVEL / self.among
         return float((student.ppf(1 - level / 2, self.freedom) + student.ppf(POWER, self.freedom)) * self.error)
 
 
 def corrected(found: Sequence[Difference]) -> list[Difference]:
-    """Correct the p of differences that are told together (Holm 1979).
+    """Correct the p of differences that are reported together (Holm 1979).
 
-    The chance that any of them is shown which is not there is then below 5 %, however they depend on each other.
+    The chance of any false positive among them is then below 5 %, however they depend on each other.
     """
     worst, holm = 0.0, [1.0] * len(found)
     for rank, place in enumerate(sorted(range(len(found)), key=lambda place: found[place].p)):
@@ -118,7 +118,7 @@ def corrected(found: Sequence[Difference]) -> list[Difference]:
 def compare(predictions: Sequence[Predictions]) -> list[Difference]:
     """Compare all rows of each task, in both directions; rows may lack a task.
 
-    ValueError if two rows of a task have other gold labels, or other groups.
+    ValueError if rows of a task have different gold labels or groups.
     """
     by_task: dict[str, list[Predictions]] = {}
     for each in predictions:
@@ -158,7 +158,7 @@ class _Runs:
     of: Predictions
     mean: float
     scores: np.ndarray
-    """(seeds,), of an ensemble its pseudo-values"""
+    """(seeds,); pseudo-values for an ensemble"""
     by_rows: np.ndarray
     """(runs, groups), pseudo-values of the test set's groups; an ensemble is one run"""
 
@@ -196,13 +196,13 @@ def _difference(one: _Runs, other: _Runs) -> Difference:
     )
 
 
-OverSeeds = tuple[float, float, bool]  # the variance over seeds, its degrees of freedom, and whether it is all that is
+OverSeeds = tuple[float, float, bool]  # the variance over seeds, its degrees of freedom, and whether it is complete
 
 
 def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     """Return the variances over test rows and seeds of rows of the same runs.
 
-    An ensemble of two less its own runs is the same pseudo-value twice: nothing is seen of the spread over seeds.
+    An ensemble of two less its own runs is the same pseudo-value twice, so the spread over seeds is unknown.
     """
     scores = one.scores - other.scores
     varies = len(scores) > 1 and float(np.ptp(scores)) > TINY
@@ -214,7 +214,7 @@ def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
 
 
 def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
-    """Return the variances over test rows and seeds of rows whose runs have nothing to do with each other."""
+    """Return the variances over test rows and seeds of rows with independent runs."""
     between = _covariance(np.concatenate([one.by_rows, other.by_rows]))[: len(one.by_rows), len(one.by_rows) :]
     over_rows = _in_common(one.by_rows) + _in_common(other.by_rows) - 2 * float(between.mean())
     seen = [each for each in (one, other) if each.freedom]
@@ -228,19 +228,19 @@ def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
 
 
 def _in_common(by_rows: np.ndarray) -> float:
-    """Return the variance over test rows that different seeds have in common; of one run, its own."""
+    """Return the variance over test rows that different seeds share; for one run, its own."""
     covariance, count = _covariance(by_rows), len(by_rows)
     return float(covariance[0, 0] if count == 1 else (covariance.sum() - covariance.trace()) / (count * (count - 1)))
 
 
 def _covariance(by_rows: np.ndarray) -> np.ndarray:
-    """Return the covariance of runs' scores over test sets, (runs, runs), given pseudo-values; 0 of a single group."""
+    """Return the covariance of runs' scores over test sets, (runs, runs), given pseudo-values; 0 for a single group."""
     groups = by_rows.shape[1]
     return np.atleast_2d(np.cov(by_rows)) / groups if groups > 1 else np.zeros((len(by_rows), len(by_rows)))
 
 
 def _sum(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Add variances with their degrees of freedom (Satterthwaite 1946); of variances of 0 these are added too."""
+    """Add variances with their degrees of freedom (Satterthwaite 1946); if all are 0, the degrees are summed."""
     total = sum(variance for variance, _ in parts)
     spread = sum(variance**2 / freedom for variance, freedom in parts if variance)
     return total, total**2 / spread if spread else sum(freedom for _, freedom in parts)

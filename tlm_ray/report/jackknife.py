@@ -1,11 +1,11 @@
-"""How far the scores of some runs move with the rows of a test set: without each group of them (docs/statistics.md)."""
+"""Jackknife the scores of runs over groups of test rows (docs/statistics.md)."""
 
 import numpy as np
 
 from tlm_ray.corpus.scores import Metric, metric_named
 
 CHUNK = 2**23  # numbers of an array at a time: 67 MB
-BLOCKS = 4_000  # groups at most where each costs a call of the metric; their variance is then known to 2.2 %
+BLOCKS = 4_000  # maximum of groups if each costs a call of the metric; their variance is then known to 2.2 %
 
 
 def row_values(
@@ -13,10 +13,10 @@ def row_values(
 ) -> np.ndarray:
     """Score runs without each group of rows and return the pseudo-values of the groups (Tukey 1958), in percent.
 
-    gold: (rows,); predicted: (runs, rows); groups: (rows,) ids from 0 of the rows that belong together, None where each
-    is by itself. Returns float64 (runs, groups), of a single group zeros. The covariance of pseudo-values, divided by
-    the number of groups, is that of the runs' scores over test sets. ValueError for a metric of your own that has no
-    number for a test set in which a class may be missing.
+    gold: (rows,); predicted: (runs, rows); groups: (rows,) ids from 0 of the rows that belong together, None if each
+    row is independent. Returns float64 (runs, groups), zeros for a single group. The covariance of pseudo-values,
+    divided by the number of groups, is that of the runs' scores over test sets. ValueError for a custom metric that is
+    undefined for a test set without some class.
     """
     metric = metric_named(metric)
     groups = np.arange(len(gold)) if groups is None else groups
@@ -41,8 +41,8 @@ def row_values(
 def freedom_of(values: np.ndarray) -> float:
     """Return the degrees of freedom of the variance of a mean of numbers, (groups,), by their fourth moment.
 
-    Of normal ones that is all but one of them; of a few large ones among many small ones, such as a rare class gives,
-    about twice as many as are large.
+    For n normal numbers it is n - 1. For a few large numbers among many small ones, as with a rare class, it is about
+    twice the number of large ones.
     """
     squares = (values - values.mean()) ** 2
     spread, most = float((squares**2).sum() - squares.sum() ** 2 / len(values)), len(values) - 1.0
@@ -50,7 +50,7 @@ def freedom_of(values: np.ndarray) -> float:
 
 
 def _joined(groups: np.ndarray) -> np.ndarray:
-    """Put groups together at random where there are too many to leave each out."""
+    """Merge groups at random if there are too many to leave each out."""
     count = int(groups.max()) + 1
     block = np.random.Generator(np.random.Philox(0)).permutation(count) % BLOCKS
     return groups if count <= BLOCKS else block[groups]

@@ -1,4 +1,4 @@
-"""Results as files: the same table for people, for programs and for the eye, under one location and one name."""
+"""Write results as files, for people and for programs, under one location and name."""
 
 import re
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from tlm_ray.report.tables import table_csv, table_json, table_markdown
 def publish(name: str, results: Results, out: str, story: Story | None = None) -> dict[str, str]:
     """Write an experiment's results as .md, .csv, .json, .tex, .png and .html.
 
-    The figure has scores over the number that the rows vary, or over FLOPs; the page has all of it, and the story of
-    how it came about where there is one. The files are called `name` and lie under the location `out`; what is there
-    already is replaced. Returns file name to location.
+    The figure shows scores over the number that the rows vary, or over FLOPs. The page has all of it, and the story
+    (settings, curves, costs) if given. Files are named `name` and lie under the location `out`; existing ones are
+    replaced. Returns file name to location.
     """
-    from tlm_ray.report.curves import curve_figure  # here, as matplotlib takes 0.4 s
+    from tlm_ray.report.curves import curve_figure  # imported here, as matplotlib takes 0.4 s
     from tlm_ray.report.figures import score_against_flops
     from tlm_ray.report.page import experiment_page
 
@@ -30,7 +30,7 @@ def publish(name: str, results: Results, out: str, story: Story | None = None) -
 def publish_sweep(
     name: str, trials: Sequence[Trial], out: str, *, parameters: Sequence[str], story: Story | None = None
 ) -> dict[str, str]:
-    """Write the trials of a sweep, the best first, as .md, .csv, .json, .png and .html; else as `publish`.
+    """Write the trials of a sweep, the best first, as .md, .csv, .json, .png and .html; otherwise like `publish`.
 
     parameters: what the sweep varied, each a column of every trial and a panel of the figure.
     """
@@ -44,9 +44,9 @@ def publish_sweep(
 
 
 def check_name(name: str) -> None:
-    """ValueError for a name that cannot be that of files everywhere."""
+    """Raise ValueError for a name that is not a valid file name everywhere."""
     if not re.fullmatch(r"\w[\w .,+=-]*", name):
-        raise ValueError(f"name {name!r}: it names files; give letters, digits, spaces and .,+=-_ alone")
+        raise ValueError(f"name {name!r}: it names files; use only letters, digits, spaces and .,+=-_")
 
 
 def _publish(name: str, out: str, texts: dict[str, str], figure: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What an experiment shows: the one value that tables, figures and files are made of."""
+"""The results of an experiment, from which tables, figures and files are made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,42 +16,42 @@ class View:
     """A way to look at an experiment's scores."""
 
     against: str = ""
-    """the row whose lead over each other row is told, "" for none"""
+    """the row that is compared with each other row, "" for none"""
     split: str = "test"
-    """whose scores: test, or dev for what chooses settings"""
+    """the split of the scores: test, or dev for experiments that choose settings"""
     varied: str = ""
-    """the recipe's number that the rows vary, such as rho2, over which the figure is drawn; "" for FLOPs"""
+    """the recipe's number that the rows vary, such as rho2, the figure's x axis; "" for FLOPs"""
     paper: PaperTable = TABLE_2
-    """whose rows are printed beneath, where it is of the same split"""
+    """the paper's table, printed beneath if it has the same split"""
     expected: Sequence[tuple[str, str]] = ()
-    """pairs of rows of which the first was expected above the second, before anything ran"""
+    """pairs of rows: the first was expected above the second, before anything ran"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of a pair of rows of which the first was expected above the second."""
+    """The verdict on a pair of rows whose first was expected above the second."""
 
     above: str
     below: str
     found: tuple[Difference, ...]
     """how far the first lies above the second, task by task"""
     whole: Difference | None
-    """the mean of these, corrected for all that is told beside it; None where the rows share no task"""
+    """the mean of these, corrected with all reported differences; None if the rows share no task"""
     paper: str
     """the title of the paper's table"""
     reported: tuple[float, ...]
-    """how far it lies above it there, task by task; empty where the table lacks one of the rows"""
+    """the paper's differences, task by task; empty if its table lacks one of the rows"""
 
     @property
     def word(self) -> str:
-        """Shown, not shown, or that the reverse is."""
+        """The verdict: shown, not shown, or the reverse is shown."""
         if self.whole is None or not self.whole.is_shown:
             return "not shown"
         return "shown" if self.whole.mean > 0 else "the reverse is shown"
 
     @property
     def sentence(self) -> str:
-        """What is found here, and what the paper reports; only of rows that share a task."""
+        """A sentence on this result and the paper's; only for rows that share a task."""
         assert self.whole is not None
         said = f"Expected, {self.word}: {claim(self.found, self.whole)}"
         if not self.reported:
@@ -87,7 +87,7 @@ class Results:
 
     @property
     def split(self) -> str:
-        """What all scores are of."""
+        """The split of all scores."""
         return self.cells[0].split
 
     @property
@@ -115,7 +115,7 @@ class Results:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """What became of each pair of rows that was expected, in their order."""
+        """The verdict on each expected pair of rows, in order."""
         return [self._verdict(above, below) for above, below in self.view.expected]
 
     def _verdict(self, above: str, below: str) -> Verdict:
@@ -127,7 +127,7 @@ class Results:
         return Verdict(above=above, below=below, found=found, whole=whole, paper=paper.title, reported=leads)
 
     def claims(self) -> list[str]:
-        """Return a sentence for each row that the view's leads over and each expected pair, and what bold means."""
+        """Return a sentence per compared row and expected pair, and one on the meaning of bold."""
         if not self.differences:
             return []
         verdicts = {(each.above, each.below): each.sentence for each in self.verdicts if each.found}

@@ -1,4 +1,4 @@
-"""What a table shows, in at most five sentences: for the terminal, where the page has all the rest."""
+"""Summarise a table in at most five sentences, for the terminal; the report has all the rest."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -8,14 +8,14 @@ from tlm_ray.report.comparison import p_text
 from tlm_ray.report.differences import Difference
 from tlm_ray.report.results import Results
 
-SENTENCES = 4  # pairs of rows that have one each; what is beyond is counted in a fifth
+SENTENCES = 4  # pairs of rows with a sentence each; a fifth sentence counts the rest
 
 
 def summary(results: Results) -> list[str]:
-    """Say whether the view's row is above the best ready-made rival, and whether what was expected is shown.
+    """Return sentences: is the view's row above the best ready-made rival, and which expected differences are shown.
 
-    The rival is the plain or pretrained row that is best on dev: what a user would pick instead. Of several tasks the
-    mean difference is told. Returns no sentence where there is nothing to compare.
+    The rival is the plain or pretrained row that is best on dev. With several tasks the mean difference is reported.
+    Returns [] if there is nothing to compare.
     """
     first = (results.view.against, best_rival(results))
     expected = [(each.above, each.below) for each in results.verdicts if each.found]
@@ -38,7 +38,7 @@ def best_rival(results: Results) -> str:
 
 
 def _kind(results: Results, row: str) -> str:
-    """Return what a row is that nobody trains from scratch, "" for one that somebody does."""
+    """Return "pretrained" or "plain", or "" for a row trained from scratch."""
     cells = results.of_row(row).values()
     if all(cell.pretrained for cell in cells):
         return "pretrained"
@@ -50,21 +50,21 @@ def _dev(cell: Cell) -> float:
 
 
 def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, str]]) -> str:
-    """Say how far one row lies above another, and whether that is shown."""
+    """Return a sentence on how far one row lies above another, and whether that is shown."""
     low, high = whole.interval
     size = f"{abs(whole.mean):.1f} points {'above' if whole.mean > 0 else 'below'}" if whole.mean else "level with"
     best = f", the best {rival} row on dev" if rival else ""
     where = f"Averaged over {len(whole.tasks)} tasks, " if len(whole.tasks) > 1 else ""
-    interval = f"95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.told_p)}"
+    interval = f"95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.reported_p)}"
     said = f"{where}{whole.row} is {size} {whole.other}{best} ({interval})"
     if not whole.is_shown:
-        needed = f"; {whole.smallest:.1f} points would have been" if whole.error else ""
+        needed = f"; {whole.smallest:.1f} points are needed for 80 % power" if whole.error else ""
         return f"Not shown: {said}{needed}."
     is_reverse = whole.mean < 0 and (whole.row, whole.other) in expected
-    return f"{said}: {'the reverse was expected, and this is ' if is_reverse else ''}shown."
+    return f"{said}: {'the opposite of what was expected is ' if is_reverse else ''}shown."
 
 
 def _rest(results: Results, pairs: Sequence[tuple[str, str]]) -> str:
     words = [each.word for each in results.verdicts if (each.above, each.below) in pairs]
     counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    return f"Of {len(words)} more expected differences, which the page has: {counted}."
+    return f"Of {len(words)} more expected differences in the report: {counted}."

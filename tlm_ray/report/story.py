@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-AFTER = "after"  # what the settings of an earlier training begin with, which are told where they are other ones
+AFTER = "after"  # prefix of an earlier training's settings, shown only if they differ
 
 
 @dataclass(frozen=True, kw_only=True)

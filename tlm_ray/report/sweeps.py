@@ -2,9 +2,8 @@
 
 A trial is a mapping with a value for each parameter that the sweep varied, a number or a word, and "dev", the
 development score in percent (None or NaN for a trial that did not finish); one that was stopped early has
-"stopped_step" and "stopped_dev" too, one of several seeds the ends of its interval, "low" and "high". Whatever else a
-trial holds becomes a further column. There is no test score here: a sweep chooses, and what it chose is
-tested once, afterwards.
+"stopped_step" and "stopped_dev" too. With several seeds it has the ends of its interval, "low" and "high". Every other
+key of a trial becomes a further column. There is no test score here: the chosen recipe is tested once, after the sweep.
 """
 
 import math
@@ -43,7 +42,7 @@ def _rank(trial: Trial) -> tuple[float, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold: NumPy scalars as Python's, NaN and infinities as None."""
+    """Convert a value for JSON: NumPy scalars to Python's, NaN and infinities to None."""
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -59,7 +58,7 @@ def sweep_markdown(ordered: Sequence[Trial]) -> str:
 
 
 def best_of(trials: Sequence[Trial]) -> str:
-    """Say among how many trials the best was chosen; the highest of several scores is higher than it would be again."""
+    """Return among how many trials the best was chosen; the highest of several scores is optimistic."""
     tried = sum(trial.get("dev") is not None or "stopped_step" in trial for trial in trials)
     return f"best of {tried:,} trials on dev; its dev score is optimistic" if tried > 1 else "the only trial on dev"
 

@@ -65,7 +65,7 @@ class Group:
 
     @property
     def short(self) -> str:
-        """What it is called where it is pooled with encoders; "" of what cannot be."""
+        """Short name in ensembles with encoders; "" if it cannot join one."""
         return self.recipe.short if isinstance(self.recipe, PlainClassifier) else ""
 
     @property
@@ -97,7 +97,7 @@ class Group:
         return [read_predictions(folder, split) for folder in self.folders]
 
 
-WITH_LINEAR = " with linear model"  # in the names of rows that are pooled with one
+WITH_LINEAR = " with linear model"  # in the names of ensembles that have one
 
 
 @cache

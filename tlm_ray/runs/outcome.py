@@ -1,4 +1,4 @@
-"""What an experiment's trainings reached, read from their records: cells, differences, files."""
+"""Read an experiment's results from its records: cells, differences, files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an experiment's trainings reached, read from their records."""
+    """The results of an experiment's trainings, read from their records."""
 
     name: str
-    """the experiment's, which its files carry"""
+    """name of the experiment and its files"""
     stages: Mapping[Training, Stages | PlainStages]
-    """each training's"""
+    """stages of each training"""
     root: str
     """location of all results"""
     tracker: "Tracker"
     """the experiment's MLflow run"""
     metric: str | Metric = ""
-    """of the flow, "" for each task's own"""
+    """metric of the flow, "" for each task's own"""
     ensembles: tuple[str, ...] = ()
-    """rows below which the table has the means of what they predict: over seeds, and with a linear model if `pooled`"""
+    """rows whose ensembles the table has too: the mean over seeds, and with a linear model if `pooled`"""
     pooled: bool = False
-    """whether each task's linear model that is best on dev has its share in such means"""
+    """whether such ensembles include the task's linear model that is best on dev"""
     compute: Compute | None = None
-    """what each training ran on, None where that is not known"""
+    """compute of each training, None if unknown"""
     is_tested: bool = True
-    """trainings were scored on test; without, dev scores are those that they had while they trained"""
+    """whether trainings were scored on test; if not, dev scores are those recorded during training"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
-        What trains no encoder has 0 FLOPs.
+        A row that trains no encoder has 0 FLOPs.
         """
         stages, scores = self.stages[training], self._scores(self.stages[training])
         trained = [(stage, self._facts(stage)) for stage in stages.trained]
@@ -64,7 +64,7 @@ class Outcome:
             "test": scores.get("test"),
             "metric": scores["metric"],
             "flops": sum(6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts in trained),
-            "flops_counted": sum(counted) if all(counted) else 0,  # 0 where a stage's are not known
+            "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
             "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
@@ -72,12 +72,12 @@ class Outcome:
     def _scores(self, stages: Stages | PlainStages) -> dict[str, Any]:
         if self.is_tested or isinstance(stages, PlainStages):
             return self._facts(stages.metrics)
-        facts = self._facts(stages.last)  # stage one, where it is the last, has its scores in its history alone
+        facts = self._facts(stages.last)  # if stage one is the last, only its history has scores
         dev = facts["dev"] if "dev" in facts else facts["history"][-1]["dev"]
         return {"dev": dev, "metric": stages.task.parameters["metric"]}
 
     def _general_bytes(self, stages: Stages | PlainStages, recipe: Recipe | PlainClassifier) -> int:
-        """Count the selected text that a training learns from, with that of the recipes before it, each text once."""
+        """Count the selected text that a training learns from, recipes before it included, each text once."""
         sizes: dict[str, int] = {}
         own, made = (recipe, stages) if isinstance(recipe, Recipe) and isinstance(stages, Stages) else (None, None)
         while own is not None and made is not None:
@@ -88,13 +88,13 @@ class Outcome:
         return sum(sizes.values())
 
     def _facts(self, stage: Stage | None) -> dict[str, Any]:
-        """Return a stage's facts, empty where it is not needed or not recorded."""
+        """Return a stage's facts, {} if it is not needed or not recorded."""
         return {} if stage is None else (stage.record(self.root) or {}).get("facts", {})
 
     def model(self, training: Training) -> str:
         """Return the folder of a training's model, which opens as AutoModelForSequenceClassification.
 
-        A plain classifier's opens with `experiments/predict.py`; ValueError for one that keeps none.
+        A plain classifier's opens with `experiments/predict.py`; ValueError if it keeps no model.
         """
         stages = self.stages[training]
         if isinstance(stages, Stages):
@@ -105,14 +105,13 @@ class Outcome:
         return folder
 
     def log_model(self, training: Training, *, register: str = "") -> None:
-        """Hand a training's encoder to MLflow, and register it under a name if one is given."""
+        """Log a training's encoder to MLflow, and register it if a name is given."""
         self.tracker.log_model(self.stages[training].metrics, self.model(training), register=register)
 
     def keep_ensemble(self, row: str, folder: str) -> list[str]:
-        """Write the models of a row's seeds and the linear one that is pooled with them, of one task.
+        """Copy the models of a row's seeds and the linear model of their ensemble, for one task.
 
-        Returns their folders. They predict together as the row's mean of seeds with a linear model does
-        (`experiments/predict.py`).
+        Returns their folders. Together (`experiments/predict.py`) they predict like the row's ensemble.
         """
         kept = []
         for training in self.stages:
@@ -127,7 +126,7 @@ class Outcome:
         return kept
 
     def results(self, view: View) -> Results:
-        """Return what the experiment shows, looked at in one way."""
+        """Return the results of the experiment in one view."""
         groups = self.groups()
         predictions = [group.predictions(view.split) for group in groups]
         return Results(
@@ -138,9 +137,9 @@ class Outcome:
         )
 
     def show(self, view: View, out: str, notes: Sequence[str] = ()) -> Results:
-        """Print the table and what it shows, publish all of it under `out`, print where the page is; return it.
+        """Print the table and its summary, publish all of it under `out`, and print the page's location.
 
-        notes: further ones, which are printed too.
+        notes: further notes to print. Returns the results.
         """
         results, console = self.results(view), Console()
         results = replace(results, notes=[*notes, *results.notes])
@@ -148,36 +147,36 @@ class Outcome:
         files = self.publish(results, out)
         page = f"{self.name}.html"
         others = ", ".join(name.removeprefix(self.name) for name in files if name != page)
-        console.print(f"All intervals and notes: {files[page]} (beside it {others})", markup=False, soft_wrap=True)
+        console.print(f"All intervals and notes: {files[page]} (next to it: {others})", markup=False, soft_wrap=True)
         return results
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the scores should know: test rows whose text is trained on, what means cost."""
+        """Notes for the reader: test rows whose text is in the training set, the cost of ensembles."""
         notes = self.warnings
         if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
-            notes.append("A mean of seeds costs what its seeds cost; a jackknife estimates how it varies with them")
+            notes.append("A mean of seeds costs as much as all its seeds; a jackknife estimates its spread over seeds")
         pooled = {group.task: group.beside.short for group in self.groups() if isinstance(group, Mean) and group.beside}
         if pooled:
             models = ", ".join(f"{short} on {task}" for task, short in pooled.items())
-            notes.append(f"Trainings are pooled with the linear model that is best on dev: {models}")
+            notes.append(f"Ensembles include the linear model that is best on dev: {models}")
         if any(training.teachers for training in self.stages):
-            notes.append("A student's costs, and its intervals, leave its teachers out, which are trained before it")
+            notes.append("Costs and intervals of a student do not include its teachers")
         return notes
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong with the test sets: rows whose text is trained on."""
+        """Warnings about the test sets: rows whose text is in the training set."""
         tasks = {short_name(one.task): self._facts(stages.task) for one, stages in self.stages.items()}
         notes = [
-            f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows stands in the training "
-            "set too, but for case, spaces and signs"
+            f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows is also in the training "
+            "set (ignoring case, spaces and punctuation)"
             for name, facts in tasks.items()
             if facts.get("test_in_train")
         ]
         uncounted = [name for name, facts in tasks.items() if "test_in_train" not in facts]
         if uncounted:
-            notes.append(f"{', '.join(uncounted)}: made before test texts that are trained on were counted")
+            notes.append(f"{', '.join(uncounted)}: recorded before test texts in the training set were counted")
         return notes
 
     def publish(self, results: Results, out: str) -> dict[str, str]:
@@ -188,11 +187,11 @@ class Outcome:
         return files
 
     def cells(self, split: str = "test") -> list[Cell]:
-        """Return the table's cells, in the order of the trainings, seeds united."""
+        """Return the table's cells, one per row and task, in the order of the trainings."""
         return [group.cell(split) for group in self.groups()]
 
     def groups(self) -> list[Group]:
-        """Return the trainings of each row and task, in their order; below a row of `ensembles`, its means."""
+        """Return the trainings by row and task, in order; each row of `ensembles` is followed by its ensembles."""
         trainings: dict[tuple[str, str], list[Training]] = {}
         for training in self.stages:
             trainings.setdefault((training.row, training.task), []).append(training)
@@ -203,7 +202,7 @@ class Outcome:
         return found
 
     def _means(self, group: Group, beside: Group | None) -> list[Mean]:
-        """Return what a group's trainings say together, over seeds where there are two, and with a linear model."""
+        """Return a group's ensembles: over seeds if there are two, and with a linear model."""
         return [
             Mean(**vars(group), of_seeds=of_seeds, beside=other)
             for other in ([None, beside] if beside else [None])
@@ -212,7 +211,7 @@ class Outcome:
         ]
 
     def _beside(self, task: str, groups: Mapping[tuple[str, str], Group]) -> Group | None:
-        """Return the task's classifier that gives log odds and is best on dev, the first of equals; None for none."""
+        """Return the task's classifier with log odds that is best on dev (first of equals), or None."""
         known = [each for (_, other), each in groups.items() if other == task and each.short] if self.pooled else []
         return max(known, key=lambda group: group.facts[0]["dev"], default=None)
 
@@ -231,7 +230,7 @@ class Outcome:
 
 
 def shared_texts(predictions: Sequence[Predictions], split: str) -> list[str]:
-    """Say of each task whose rows share texts how many texts they are, which is what intervals are over."""
+    """Return a note per task whose rows share texts: intervals are over texts."""
     counts = {
         each.task: (len(each.gold), 1 + int(each.groups.max())) for each in predictions if each.groups is not None
     }
@@ -243,6 +242,6 @@ def shared_texts(predictions: Sequence[Predictions], split: str) -> list[str]:
 
 
 def _number(recipe: Recipe | PlainClassifier, field: str) -> float | None:
-    """Return a recipe's number, None where it has none."""
+    """Return a number of a recipe, None if it has none."""
     value = getattr(recipe, field, None)
     return float(value) if isinstance(value, int | float) else None

@@ -1,4 +1,4 @@
-"""How an experiment's scores came about, read from the records of its stages."""
+"""Read from the records of stages how an experiment's scores came about."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -23,17 +23,17 @@ class Teller:
     """Reads the records of all stages, each once."""
 
     stages: Mapping[Training, Stages | PlainStages]
-    """each training's"""
+    """stages of each training"""
     records: Mapping[str, Mapping[str, Any]]
     """by fingerprint"""
 
     @classmethod
     def of(cls, stages: Mapping[Training, Stages | PlainStages], root: str) -> "Teller":
-        """Read what was made under a root."""
+        """Read the records under a root."""
         return cls(stages=stages, records=found([own.metrics for own in stages.values()], root))
 
     def story(self, root: str, compute: Compute | None) -> Story:
-        """Return the whole; compute: what each training runs on, None where that is not known."""
+        """Return the whole story; compute: of each training, None if unknown."""
         stages = unique([own.metrics for own in self.stages.values()])
         made = [self._made(stage) for stage in stages if stage.fingerprint in self.records]
         return Story(
@@ -50,7 +50,7 @@ class Teller:
         return self.records.get(stage.fingerprint, {}).get("facts", {})
 
     def _learned(self) -> Iterator[Learned]:
-        """Yield each training stage once, for the first row that has it."""
+        """Yield each training stage once, with the first row that uses it."""
         seen: set[str] = set()
         for one, own in self.stages.items():
             for number, stage in enumerate(own.trained, start=1):
@@ -67,7 +67,7 @@ class Teller:
                 )
 
     def _settings(self) -> Iterator[Settings]:
-        """Yield the settings of each row and task once: seeds have the same."""
+        """Yield the settings of each row and task once; all seeds share them."""
         seen: set[tuple[str, str]] = set()
         for one, own in self.stages.items():
             if (one.row, one.task) not in seen:
@@ -78,13 +78,13 @@ class Teller:
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
 
     def _chosen(self, metrics: Stage) -> dict[str, Any]:
-        """Return what a plain classifier chose on dev, and how long it took; nothing of a training."""
+        """Return the settings a plain classifier chose on dev, and its seconds; {} for a training."""
         facts = self._facts(metrics)
         chosen = {f"chosen on dev: {name}": value for name, value in facts.get("chosen", {}).items()}
         return chosen | ({"seconds": facts["seconds"]} if chosen else {})
 
     def _selected(self) -> Iterator[Selected]:
-        """Yield what each row and task learns from, and what the recipes before it did: seeds share it."""
+        """Yield the general text of each row and task, recipes before it included; all seeds share it."""
         seen: set[tuple[str, str]] = set()
         for one, own in self.stages.items():
             if (one.row, one.task) in seen:
@@ -132,7 +132,7 @@ class Teller:
 def _sources(
     recipe: Recipe | PlainClassifier | None, own: Stages | PlainStages | None
 ) -> Iterator[tuple[Recipe, Stage]]:
-    """Yield a recipe and the stage that chose its general text, then those of the recipes that it comes after."""
+    """Yield a recipe and the stage that chose its general text, then those of the recipes before it."""
     while isinstance(recipe, Recipe) and isinstance(own, Stages):
         if own.neighbours is not None:
             yield recipe, own.neighbours
@@ -144,14 +144,14 @@ def _is_training(stage: Stage, facts: Mapping[str, Any]) -> bool:
 
 
 def _hours(seconds: float, compute: Compute) -> dict[str, float]:
-    """Return how long processors are busy with trainings that take so long together."""
+    """Convert seconds of training to GPU or CPU hours."""
     kind = "GPU" if compute.gpu else "CPU"
     each = compute.workers * compute.resources.get(kind, 1)
-    return {f"{kind} hours of training, if all of them ran as this run asks": seconds / 3600 * each}
+    return {f"{kind} hours of training, with this run's compute": seconds / 3600 * each}
 
 
 def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
-    """Return a recipe's settings; of the one that it comes after, those that differ from its own."""
+    """Return a recipe's settings; of the recipe before it, those that differ."""
     values, prefix = dict(flat(recipe)), f"{AFTER}."
     return {
         name: value
@@ -161,7 +161,7 @@ def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a recipe's numbers and words by the names that lead to them; a part is named by its class."""
+    """Yield a recipe's numbers and strings by their dotted names; a part is named by its class."""
     if is_dataclass(value) and not isinstance(value, type):
         yield from [(name, type(value).__name__)] if name else []
         for each in fields(value):
