@@ -1,4 +1,4 @@
-"""Plain classifiers: what a user would pick instead of training an encoder, as rows of every table."""
+"""Plain classifiers, the baselines of every table: they train no encoder."""
 
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.plain.frozen import FrozenEncoder

@@ -1,4 +1,4 @@
-"""The protocol of a plain classifier, and how its scores are kept."""
+"""Define the protocol of a plain classifier, and store its scores."""
 
 import time
 from abc import ABC, abstractmethod
@@ -13,47 +13,47 @@ from tlm_ray.corpus.predictions import write_predictions
 from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task, load_task
 
-KEPT = "model"  # the folder, within a plain classifier's, of what it keeps
+KEPT = "model"  # folder of the saved model, within a plain classifier's folder
 
 
 class Kept(Protocol):
-    """A fitted model that can be kept."""
+    """A fitted model that can be saved."""
 
     def save(self, folder: str) -> None:
         """Write it into a folder."""
 
 
 class Predicted(NamedTuple):
-    """What a plain classifier says of a task."""
+    """The predictions of a plain classifier for a task."""
 
     logits: Mapping[str, np.ndarray]
-    """of "dev" and "test", float (rows, classes), the largest of a row its class; of a regression (rows, 1), numbers"""
+    """of "dev" and "test", float (rows, classes), logits by class; for a regression (rows, 1), numbers"""
     chosen: Mapping[str, Any]
     """the settings that were best on dev"""
     model: Kept | None = None
-    """what can be used on other texts, None where nothing is kept"""
+    """the fitted model, None if nothing is saved"""
 
 
 @dataclass(frozen=True)
 class PlainClassifier(ABC):
-    """Learns a task's training rows in seconds; derive from it for one of your own.
+    """Learns a task's training rows in seconds; derive from it to add your own.
 
-    version: goes up when the code predicts otherwise.
+    version: goes up when predictions change.
     """
 
     name: ClassVar[str]
-    """of its row in a table"""
+    """name of its row in a table"""
     short: ClassVar[str] = ""
-    """where it is pooled with encoders; "" for one whose logits are no log odds, which cannot be"""
+    """short name in ensembles with encoders; "" if its logits are not log odds, which excludes it"""
     version: ClassVar[int] = 1
 
     @property
     def identity(self) -> Any:
-        """What names its result besides the task: its settings, all of them unless you say otherwise."""
+        """The settings that identify its result besides the task; all of them by default."""
         return self
 
     def suits(self, texts: Sequence[str]) -> bool:
-        """Say whether a task with these training texts gets the row; no texts: they are not made yet."""
+        """Return whether a task with these training texts gets the row; [] if the texts do not exist yet."""
         return True
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Logistic regression, by scikit-learn, on the embeddings of an encoder that is not trained further."""
+"""Fit logistic regression (scikit-learn) on the embeddings of a frozen encoder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -13,15 +13,15 @@ from tlm_ray.digests import identity_of
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 
 ITERATIONS = 10_000  # of L-BFGS
-TOLERANCE = 1e-6  # with 1e-4, where a fit goes on from the one before it, it ended at once and C = 100 was C = 30
-WEIGHTS = (None, "balanced")  # whether classes count by their rows or alike
+TOLERANCE = 1e-6  # with 1e-4 a warm-started fit ended at once, so C = 100 equalled C = 30
+WEIGHTS = (None, "balanced")  # class weights: by rows, or equal for all classes
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenEncoder(PlainClassifier):
-    """Logistic regression (of a regression: ridge) on mean-pooled embeddings, its settings chosen on dev.
+    """Logistic regression (ridge for a regression task) on mean-pooled embeddings, its settings chosen on dev.
 
-    Both sides of a pair are one text. Of settings that are equal on dev the first counts, the most regularised.
+    Both sides of a pair are one text. Of settings equal on dev the first is used, the most regularised.
     """
 
     name: ClassVar[str] = "frozen encoder + logistic regression"
@@ -32,7 +32,7 @@ class FrozenEncoder(PlainClassifier):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The encoder by its files' digests where it is a local folder, so that it may lie anywhere."""
+        """The settings, with digests instead of the location of a local encoder."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"type": type(self).__name__, **own, "source": identity_of(self.source)}
 
@@ -59,7 +59,7 @@ class FrozenEncoder(PlainClassifier):
             yield _embed(encoder, task.texts(split))
 
     def _fitted(self, rows: np.ndarray, labels: np.ndarray, *, is_regression: bool) -> Iterator[tuple[dict, Any]]:
-        """Yield each setting and its model, which goes on from the one before it."""
+        """Yield each setting and its model, warm-started from the one before."""
         from sklearn.linear_model import LogisticRegression, Ridge
 
         if is_regression:
@@ -73,7 +73,7 @@ class FrozenEncoder(PlainClassifier):
 
 
 def _embed(encoder: Any, texts: Sequence[str]) -> np.ndarray:
-    """Return the embeddings of texts in their order; texts of like length share a batch, which has little padding."""
+    """Return the embeddings of texts in their order; texts of similar length share a batch, to avoid padding."""
     order = np.argsort([len(text) for text in texts], kind="stable")
     found = np.concatenate([some.cpu().numpy() for some in encoder.embed([texts[place] for place in order])])
     return found[np.argsort(order)]

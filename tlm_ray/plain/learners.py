@@ -1,4 +1,4 @@
-"""Linear models by scikit-learn, each with the settings to try: all are weights and a bias in the end."""
+"""Fit linear models (scikit-learn), each with the settings to try; all reduce to weights and a bias."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class Fitted(NamedTuple):
     """(columns,)"""
 
     def scores(self, rows: Any, *, is_number: bool) -> np.ndarray:
-        """Return the scores of rows, float64 (rows, classes), of two classes 0 for the first; or numbers, (rows, 1)."""
+        """Return the scores of rows, float64 (rows, classes), 0 for the first of two classes; or numbers, (rows, 1)."""
         found = rows @ self.weights.T + self.bias
         return found if is_number or found.shape[1] > 1 else np.hstack([np.zeros_like(found), found])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learner(ABC):
-    """A way to fit a linear model; derive from it for one of your own."""
+    """A way to fit a linear model; derive from it to add your own."""
 
     name: ClassVar[str]
     strengths: tuple[float, ...]
@@ -54,13 +54,13 @@ class Logistic(Learner):
 
 @dataclass(frozen=True, kw_only=True)
 class Svm(Learner):
-    """A linear support vector machine with squared hinge loss, of several classes each against the rest."""
+    """A linear support vector machine with squared hinge loss, one against the rest for several classes."""
 
     name: ClassVar[str] = "linear SVM"
     strengths: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
     def fit(self, rows: Any, labels: np.ndarray, *, strength: float, weights: str) -> Fitted:
-        """Fit by liblinear, whose draws are seeded."""
+        """Fit by liblinear, with a fixed seed."""
         from sklearn.svm import LinearSVC
 
         options: dict[str, Any] = {"dual": "auto", "max_iter": ROUNDS, "random_state": 0}
@@ -69,13 +69,13 @@ class Svm(Learner):
 
 @dataclass(frozen=True, kw_only=True)
 class NbSvm(Learner):
-    """A linear SVM whose terms weigh by naive Bayes' log ratio, each class against the rest (Wang and Manning 2012)."""
+    """NBSVM: a linear SVM on terms weighted by naive Bayes' log ratio (Wang and Manning 2012)."""
 
     name: ClassVar[str] = "NB-SVM"
     strengths: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
 
     def fit(self, rows: Any, labels: np.ndarray, *, strength: float, weights: str) -> Fitted:
-        """Fit class by class; of two classes the second alone."""
+        """Fit class by class; only the second of two classes."""
         classes = np.unique(labels)
         fits = [
             self._against_rest(rows, labels == label, strength, weights)
@@ -95,7 +95,7 @@ class NbSvm(Learner):
 
 @dataclass(frozen=True, kw_only=True)
 class Ridge(Learner):
-    """Ridge regression, for numbers, which have no class weights."""
+    """Ridge regression, for numbers; it has no class weights."""
 
     name: ClassVar[str] = "ridge regression"
     strengths: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)

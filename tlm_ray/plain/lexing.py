@@ -1,4 +1,4 @@
-"""A text's words and signs, as linear models count them."""
+"""Split a text into words and signs for linear models."""
 
 import re
 
@@ -6,7 +6,7 @@ from tlm_ray.retrieval.engine import analyzer
 
 
 def tokens(text: str) -> list[str]:
-    """Return words and single signs in their order; of scripts without spaces pairs of characters."""
+    """Return words and single signs in order; pairs of characters for scripts without spaces."""
     if text.isascii():
         return re.findall(r"\w+|[^\w\s]", text)
     found, end = [], 0
@@ -21,5 +21,5 @@ def _signs(text: str) -> list[str]:
 
 
 def plain_words(text: str) -> list[str]:
-    """Return what scikit-learn takes for words, of two characters or more, and the same of scripts without spaces."""
+    """Return words of two characters or more, as scikit-learn does; pairs for scripts without spaces."""
     return [word for word in analyzer.words(text) if len(word) > 1]

@@ -1,4 +1,4 @@
-"""Linear models on terms of texts: what a good practitioner tries before any encoder, by scikit-learn."""
+"""Fit linear baselines on terms of texts (scikit-learn)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ COARSE = (0.1, 1.0)  # strengths by which sets of features are compared
 class Linear(PlainClassifier):
     """A linear model whose features, learner, strength and class weights are chosen on dev; ties take the first.
 
-    First a linear SVM (of a regression: ridge) of two strengths and both class weights is tried on every set of
+    First a linear SVM (ridge for a regression task) of two strengths and both class weights is tried on every set of
     features. The two best sets, each with its best class weights, are then tried with every learner and strength. One
-    factor makes the scores log odds (Guo et al. 2017) and changes no prediction; dev fits it, since training rows that
-    share a sentence would make it too sure. Runs of characters are left out where the training texts are so long that
-    these take over 4 GB. Both sides of a pair are one text.
+    factor turns the scores into log odds (Guo et al. 2017) and changes no prediction. It is fitted on dev, since
+    training rows that share a sentence would make it overconfident. Character n-grams are skipped if they take over
+    4 GB. Both sides of a pair are one text.
     """
 
     features: tuple[str, ...]
@@ -30,9 +30,9 @@ class Linear(PlainClassifier):
     learners: tuple[Learner, ...] = (Logistic(), Svm(), NbSvm())
     """linear models to try"""
     numbers: tuple[Learner, ...] = (Ridge(),)
-    """likewise, for a regression"""
+    """linear models to try for a regression"""
     weights: tuple[str, ...] = ("none", "balanced")
-    """class weights to try: none, or balanced, by which all classes count alike; a regression has none"""
+    """class weights to try: none, or balanced (equal for all classes); unused by a regression"""
 
     def __post_init__(self) -> None:
         if not (self.features and self.learners and self.numbers and self.weights):
@@ -41,7 +41,7 @@ class Linear(PlainClassifier):
             raise ValueError(f"features {unknown[0]!r}: allowed are {', '.join(map(repr, FEATURES))}")
 
     def predict(self, task: Task, metric: str | Metric) -> Predicted:
-        """Fit on the training rows; ValueError where no training text has a term."""
+        """Fit on the training rows; ValueError if no training text has a term."""
         search = Search(task=task, metric=metric)
         coarse: Learner = Svm(strengths=COARSE) if task.labels else Ridge(strengths=COARSE)
         learners, weights = (self.learners, self.weights) if task.labels else (self.numbers, ("none",))
@@ -75,5 +75,5 @@ class Windows(Linear):
     learners: tuple[Learner, ...] = (Logistic(), Svm())
 
     def suits(self, texts: Sequence[str]) -> bool:
-        """Say whether nearly all training texts mark two spans."""
+        """Return whether nearly all training texts mark two spans."""
         return marks_of(texts) is not None

@@ -1,4 +1,4 @@
-"""A linear model of texts: fitted by scikit-learn, kept as Arrow and JSON, opened without pickle."""
+"""Save and open a linear model of texts, as Arrow and JSON, without pickle."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,16 +18,16 @@ COLUMNS = ["term", "idf", "weights"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearModel:
-    """Says of texts what a fitted linear model says."""
+    """A fitted linear model of texts."""
 
     vocabularies: tuple[Vocabulary, ...]
-    """of each kind of terms, side by side"""
+    """vectorisers, one per kind of terms; their columns are concatenated"""
     fitted: Fitted
-    """over all terms"""
+    """weights over all terms"""
     labels: tuple[str, ...]
-    """of the classes, in their order; none where a number is predicted"""
+    """names of the classes, in order; empty for a regression"""
     encoders_share: float | None = None
-    """of the encoders that it predicts together with (`tlm_ray.corpus.pooling`); None where there are none"""
+    """weight of the encoders in an ensemble with it (`tlm_ray.corpus.pooling`); None without encoders"""
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         """Return the scores of texts, float64 (texts, classes), or numbers, (texts, 1)."""
@@ -51,7 +51,7 @@ class LinearModel:
 
     @classmethod
     def open(cls, folder: str) -> "LinearModel":
-        """Read what `save` wrote; ValueError for a model that an earlier version kept."""
+        """Read what `save` wrote; ValueError for a model saved by an earlier version."""
         facts = storage.read_record(storage.join(folder, FACTS))
         if "kinds" not in facts:
             raise ValueError(f"model {folder!r}: kept by an earlier version; train it anew")
@@ -78,12 +78,12 @@ def _vocabularies(kinds: list[dict[str, Any]], terms: list[str], idf: np.ndarray
 
 
 def joined(rows: Sequence[Any]) -> Any:
-    """Return sparse matrices of the same rows side by side."""
+    """Concatenate the columns of sparse matrices."""
     from scipy import sparse
 
     return rows[0] if len(rows) == 1 else sparse.hstack(rows, format="csr")
 
 
 def is_linear(folder: str) -> bool:
-    """Say whether a folder holds a linear model."""
+    """Return whether a folder holds a linear model."""
     return storage.exists(storage.join(folder, FACTS))

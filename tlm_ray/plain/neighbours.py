@@ -1,4 +1,4 @@
-"""The nearest training texts by BM25, by the retrieval engine of this package."""
+"""Classify by the nearest training texts (BM25), with this package's retrieval engine."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,19 +11,19 @@ from tlm_ray.corpus.tasks import Task
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.retrieval import TopK, index_passages, search
 
-PRIOR = 1e-6  # the weight of all training rows together: it decides where no neighbour votes, and between equals
+PRIOR = 1e-6  # the weight of all training rows together, as a fallback and to break ties
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bm25Neighbours(PlainClassifier):
-    """The vote of the nearest training texts, weighted by their BM25 scores; how many is chosen on dev.
+    """BM25 k-nearest neighbours: a vote weighted by scores, with k chosen on dev.
 
-    Of a regression their weighted mean.
+    A regression takes the weighted mean.
     """
 
     name: ClassVar[str] = "BM25 neighbours"
     sizes: tuple[int, ...] = (1, 3, 5, 10, 20, 50, 100)
-    """numbers of neighbours to try"""
+    """values of k to try"""
 
     def predict(self, task: Task, metric: str | Metric) -> Predicted:
         """Search the training texts with the texts of dev and test."""
@@ -42,6 +42,6 @@ class Bm25Neighbours(PlainClassifier):
 
 
 def _sums(found: TopK, votes: np.ndarray, size: int) -> np.ndarray:
-    """Return what the nearest `size` training rows say, weighted by their scores, (queries, columns of votes)."""
+    """Return the votes of the nearest `size` training rows, weighted by their scores, (queries, columns of votes)."""
     weights = np.where(found.ids[:, :size] >= 0, found.scores[:, :size], 0.0)
     return np.einsum("qk,qkc->qc", weights, votes[found.ids[:, :size]]) + PRIOR * votes.mean(axis=0)

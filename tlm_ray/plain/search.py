@@ -1,4 +1,4 @@
-"""The settings of a linear model that are best on dev: sets of features first, then learners on the best of these."""
+"""Search the settings of a linear model on dev: sets of features first, then learners on the best."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ FEATURES = {
 }
 FINALISTS = 2  # sets of features that every learner is tried on
 MOST_CHARACTERS = 40_000_000  # of training texts, whose runs of characters take 4 GB; imdb has 26 million
-SHARPEST = 30.0  # factor of scores: margins of an SVM are about 1, and e^30 is more than any dev set can tell
+SHARPEST = 30.0  # largest factor of scores: margins of an SVM are about 1, and no dev set can resolve e^30
 
 
 class Features(NamedTuple):
@@ -46,7 +46,7 @@ class Features(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One choice of settings, and what it came to."""
+    """One choice of settings and its result."""
 
     dev: float
     """score of the dev rows"""
@@ -65,16 +65,16 @@ class Search:
     task: Task
     """which rows"""
     metric: str | Metric
-    """by which dev is scored"""
+    """metric of the dev score"""
     learnt: dict[Terms, tuple[Vocabulary, Any, Any] | None] = field(default_factory=dict)
     """terms of training texts, with their weights in train and dev; sets of features share them"""
 
     def best(
         self, names: Sequence[str], weights: Sequence[str], learners: Sequence[Learner], *, coarse: Learner
     ) -> Trial:
-        """Return the best trial of all learners on the sets of features that are best with one, the coarse learner.
+        """Return the best trial of all learners on the sets of features that are best with the coarse learner.
 
-        ValueError where no set has a term.
+        ValueError if no set has a term.
         """
         small = [name for name in names if name not in self.left_out(names)]
         features = [each for each in map(self._features, small) if each is not None]
@@ -90,13 +90,13 @@ class Search:
         )
 
     def left_out(self, names: Sequence[str]) -> list[str]:
-        """Return the sets of features that are too large for so much text, if others are left."""
+        """Return the sets of features that are too large for this much text, if others remain."""
         is_large = sum(map(len, self.task.train_texts)) > MOST_CHARACTERS
         found = [name for name in names if is_large and CHARACTERS in FEATURES[name]]
         return found if len(found) < len(names) else []
 
     def model(self, trial: Trial) -> LinearModel:
-        """Return a trial's model, whose scores are log odds: times a factor that gives dev the least cross-entropy."""
+        """Return a trial's model, its scores scaled to log odds with the least cross-entropy on dev."""
         factor = 1.0
         if self.task.labels:
             factor = sharpness(self._labels["dev"], trial.fitted.scores(trial.features.dev, is_number=False))
@@ -104,7 +104,7 @@ class Search:
         return LinearModel(vocabularies=trial.features.vocabularies, fitted=fitted, labels=self.task.labels)
 
     def _trials(self, features: Features, learner: Learner, weightings: Sequence[str]) -> Iterator[Trial]:
-        """Yield a learner's strengths with each of some class weights."""
+        """Yield a learner's strengths with each class weight."""
         for weights in weightings:
             for strength in learner.strengths:
                 fitted = learner.fit(features.train, self._labels["train"], strength=strength, weights=weights)
@@ -113,7 +113,7 @@ class Search:
                 yield Trial(score(self.metric, self._labels["dev"], decide(logits)), settings, features, fitted)
 
     def _features(self, name: str) -> Features | None:
-        """Return a set of features, without the kinds that no training text has; None where it has none of them."""
+        """Return a set of features, without kinds that no training text has; None if none is left."""
         kinds = [replace(kind, marks=self._marks) if kind.kind == "windows" else kind for kind in FEATURES[name]]
         found = [each for each in map(self._learn, kinds) if each is not None]
         if not found:
@@ -146,7 +146,7 @@ def _best(trials: Iterable[Trial]) -> Trial:
 
 
 def sharpness(gold: np.ndarray, logits: np.ndarray) -> float:
-    """Return the factor of logits, (rows, classes), by which labelled rows have the least cross-entropy."""
+    """Return the factor of logits, (rows, classes), with the least cross-entropy on labelled rows."""
     from scipy.optimize import minimize_scalar
 
     def loss(log_factor: float) -> float:

@@ -1,4 +1,4 @@
-"""What a linear model sees of a text: terms of several kinds, counted and weighted by scikit-learn."""
+"""Extract terms of texts for linear models, counted and weighted by scikit-learn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ class Terms:
     longest: int = 1
     """length of the longest runs"""
     least_texts: int = 1
-    """training texts that a term must stand in"""
+    """minimum number of training texts with a term"""
     weighting: str = "TF-IDF"
-    """TF-IDF with the logarithm of counts, or presence alone"""
+    """TF-IDF with the logarithm of counts, or presence only"""
     marks: Marks | None = None
     """of the spans, for windows"""
 
     @property
     def analyze(self) -> Analyze:
-        """What makes the terms of a text."""
+        """The function that extracts the terms of a text."""
         from sklearn.feature_extraction.text import CountVectorizer
 
         if self.kind == "windows":
@@ -55,7 +55,7 @@ class Vocabulary:
     of: Terms
     terms: list[str]
     idf: np.ndarray
-    """(terms,); of presence all 1"""
+    """(terms,); all 1 for presence"""
 
     def rows(self, texts: Sequence[str]) -> Any:
         """Return the weights of texts' terms, a sparse matrix (texts, terms)."""
@@ -74,7 +74,7 @@ class Vocabulary:
 
 
 def learn(kind: Terms, texts: Sequence[str]) -> tuple[Vocabulary, Any] | None:
-    """Return the terms of training texts and their weights, a sparse matrix (texts, terms); None where no term is."""
+    """Return the terms of training texts and their weights, a sparse matrix (texts, terms); None without terms."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
     if not any(map(kind.analyze, texts)):

@@ -1,4 +1,4 @@
-"""Windows of marked spans: what stands in, between and around the two spans that a label is about, as terms of a text.
+"""Extract terms in, between and around the two marked spans that a label is about.
 
 A bag of such windows is the usual linear model of relation extraction (Zhou et al. 2005, GuoDong's features without a
 parser); a bag of words cannot say which two spans are meant.
@@ -12,14 +12,14 @@ from tlm_ray.plain.lexing import tokens
 
 LONGEST = 3  # words of a run
 ASIDE = 3  # words to the left of the first span, and to the right of the last
-FARTHEST = 12  # words between the spans that are told apart; all greater distances are one
+FARTHEST = 12  # words between the spans that are distinguished; all greater distances are one term
 SHORT = 6  # words between the spans that are one term as a whole
 
 Place = tuple[int, int]  # of a span's opening and closing mark among the tokens
 
 
 def windows(text: str, *, marks: Marks) -> list[str]:
-    """Return the terms of a text; of one without both spans the words alone, each as "word ..."."""
+    """Return the terms of a text; only its words, as "word ...", if a span is missing."""
     found = _tokens(text, marks)
     words = [f"word {token}" for token in found if token not in marks.signs]
     first, second = (_place(found, pair) for pair in (marks.first, marks.second))
@@ -29,13 +29,13 @@ def windows(text: str, *, marks: Marks) -> list[str]:
 
 
 def _tokens(text: str, marks: Marks) -> list[str]:
-    """Return a text's words and signs, each mark as one."""
+    """Return a text's words and signs, each mark as one token."""
     parts = re.split(f"({'|'.join(map(re.escape, sorted(marks.signs, key=len, reverse=True)))})", text)
     return [token for part in parts for token in ([part] if part in marks.signs else tokens(part.lower()))]
 
 
 def _place(found: list[str], pair: Pair) -> Place | None:
-    """Return where a span's marks stand; None where one is missing or they stand the wrong way round."""
+    """Return the positions of a span's marks; None if one is missing or their order is wrong."""
     if pair[0] not in found or pair[1] not in found:
         return None
     place = found.index(pair[0]), found.index(pair[1])
@@ -43,7 +43,7 @@ def _place(found: list[str], pair: Pair) -> Place | None:
 
 
 def _around(found: list[str], first: Place, second: Place) -> Iterator[str]:
-    """Yield what stands between and beside the spans, each also with which kind of span comes first."""
+    """Yield the words between and beside the spans, also combined with the kind of the first span."""
     (start, end), (next_start, last) = sorted([first, second])
     order = "first" if first < second else "second"  # which kind
     between = found[min(end, next_start) + 1 : next_start]

@@ -1,4 +1,4 @@
-"""Where the data comes from, as stages: the embedded corpus and task, those of files, and passages."""
+"""Lay out the data stages: corpora and tasks, embedded or from files, and passages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,13 +33,13 @@ class DataFlow:
     corpus: Corpus | None = None
     """the general corpus, None for the embedded one"""
     corpora: Mapping[str, Corpus] = field(default_factory=dict)
-    """others by name, for recipes that name one"""
+    """further corpora by name, for recipes that name one"""
     task_root: str = ""
-    """the folder of named tasks, "" for the hub"""
+    """folder of named tasks, "" for the hub"""
     metric: str | Metric = ""
-    """of the tasks, instead of their own: by name, or one of yours"""
+    """metric instead of the tasks' own: a name, or a metric of yours"""
     columns: Columns = UNNAMED
-    """what text and label are called in the tasks' files, where their names do not say it"""
+    """columns of text and label in the tasks' files, if their names are not found"""
 
     @cached_property
     def documents(self) -> Stage:
@@ -137,7 +137,7 @@ class DataFlow:
 
 @lru_cache(maxsize=64)
 def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns) -> Task:
-    """Read a task once a process: all trainings of an experiment see the same files."""
+    """Read a task once per process, so that all trainings of an experiment see the same files."""
     task = read_task(name, task_root=task_root, metric=metric, columns=columns)
     for note in task.notes:
         console.print(f"{task.name}: {note}", markup=False)

@@ -30,7 +30,7 @@ from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, Stage
 from tlm_ray.training.starts import Pretrained
 
 TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
-MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # where a stage's classifier lies
+MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # the folder of a stage's classifier
 Followers = Callable[[Stage], list[Follower]]
 
 
@@ -39,7 +39,7 @@ class Flow(DataFlow):
     """Where the data comes from and how stages are made."""
 
     followers: Followers = lambda stage: []
-    """given a training's stage, returns who is told its history while it runs"""
+    """returns the listener to a training stage's history while it runs"""
 
     def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out one training, from the top down."""
@@ -130,7 +130,7 @@ class Flow(DataFlow):
         )
 
     def counts(self, recipe: Recipe, how: Counts, blocks: Stage) -> Stage:
-        """What stage one's token embeddings and output bias begin with."""
+        """Initial token embeddings and output bias of stage one."""
         k = recipe.k if recipe.uses_general else 0
         return Stage(
             name="counts",
@@ -146,7 +146,7 @@ class Flow(DataFlow):
     def stage_one(
         self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int, *, after: Stage | None = None
     ) -> Stage:
-        """Training on general and task batches; after: another stage one, whose model it begins with."""
+        """Training on general and task batches; after: another stage one, whose model it starts from."""
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
@@ -203,7 +203,7 @@ class Flow(DataFlow):
     def metrics(self, recipe: Recipe, blocks: Stage, **trained: Stage | None) -> Stage:
         """One training's last stage: its scores on dev and test.
 
-        trained: stage_two, or stage_one, whose own task head is scored then.
+        trained: stage_two, or stage_one, whose task head is then scored.
         """
         compute = self.execution.compute
         (classifier,) = _present(**trained)

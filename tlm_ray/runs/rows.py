@@ -1,4 +1,4 @@
-"""One training of an experiment: which row and task of its table it is of, and the stages that make it."""
+"""Define one training of an experiment: its row, task and stages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ class Training:
     row: str
     """the table's row"""
     task: str
-    """a folder's location, a name below the flow's task_root, or a name of the hub's"""
+    """location of a folder, name below the flow's task_root, or hub name"""
     recipe: Recipe | PlainClassifier
-    """how to train; or a classifier that trains no encoder"""
+    """the recipe; or a classifier that trains no encoder"""
     seed: int = 0
-    """of weights, masks and order of rows"""
+    """seed of weights, masks and order of rows"""
     teachers: tuple[int, ...] = ()
-    """seeds of trainings of the same recipe, whose word of the training texts stage two learns instead of the labels"""
+    """seeds of the teachers (same recipe), whose soft labels stage two learns instead of the labels"""
 
     def stages(self, flow: Flow) -> Stages | PlainStages:
-        """Lay out what the training is made of."""
+        """Lay out the stages of the training."""
         if isinstance(self.recipe, PlainClassifier):
             return plain_stages(flow, self.recipe, self.task)
         if self.teachers:
@@ -36,6 +36,6 @@ class Training:
 
 
 def plain_trainings(flow: Flow, tasks: Sequence[str]) -> list[Training]:
-    """Return one training per plain classifier and task that it suits."""
+    """Return one training per plain classifier and suitable task."""
     texts = {task: () if flow.is_embedded(task) else flow.read(task).train_texts for task in tasks}
     return [Training(row=one.name, task=task, recipe=one) for one in PLAIN for task in tasks if one.suits(texts[task])]

@@ -1,4 +1,4 @@
-"""An experiment as a table: a row per recipe, on every task and seed, and the way to look at it."""
+"""Run an experiment as a table: a row per recipe, on every task and seed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,24 +17,24 @@ from tlm_ray.storage import shown
 
 @dataclass(frozen=True, kw_only=True)
 class Table(TrainingOptions, ABC):
-    """The command line of an experiment, its rows and how they are looked at; derive yours from it."""
+    """The command line, rows and view of an experiment; derive yours from it."""
 
     name: ClassVar[str]
-    """the experiment's, which its files carry"""
+    """name of the experiment and its files"""
     varied: ClassVar[str] = ""
-    """the recipe's number that the rows vary, over which the figure is drawn; "" for FLOPs"""
+    """the recipe's number that the rows vary, the figure's x axis; "" for FLOPs"""
     paper: ClassVar[PaperTable] = TABLE_2
-    """the paper's table of it"""
+    """the paper's table to compare with"""
     split: ClassVar[str] = "dev"
-    """whose scores: dev, as in the paper's ablations, or test"""
+    """the split of the scores: dev, as in the paper's ablations, or test"""
     ensembles: ClassVar[Sequence[str]] = ()
-    """rows below which stand the means of what their seeds predict"""
+    """rows whose ensembles of seeds the table has too"""
     pooled: ClassVar[bool] = False
-    """whether the linear model that is best on dev has its share in such means"""
+    """whether such ensembles include the linear model that is best on dev"""
 
     mixture: Mixture = field(default_factory=Mixture)
     seeds: int = 3
-    """trainings per cell, seeds 0, 1, ..."""
+    """trainings per cell, with seeds 0, 1, ..."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class Table(TrainingOptions, ABC):
         """Return pairs of rows, the first expected above the second."""
 
     def against(self, rows: list[str]) -> str:
-        """Return the row whose lead over each other row is told: of the first pair, or the last row."""
+        """Return the row that is compared with all others: the first of the first pair, or the last row."""
         return next((above for above, _ in self.expected(rows)), rows[-1])
 
     def trainings(self, flow: Flow) -> list[Training]:
@@ -77,7 +77,7 @@ class Table(TrainingOptions, ABC):
         ]
 
     def view(self, trainings: Sequence[Training]) -> View:
-        """Return how its scores are looked at."""
+        """Return the view of its scores."""
         rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe) and not one.teachers))
         return View(
             against=self.against(rows),
@@ -89,7 +89,7 @@ class Table(TrainingOptions, ABC):
 
 
 def present(table: Table, connect: Callable[[], Any]) -> Results | None:
-    """Run the experiment and show what came out, or only what it would cost, if its options ask for that.
+    """Run the experiment and print its results, or its plan with --dry-run or --why.
 
     connect: connects the script to Ray, `lambda: ray.init(**ray_options())`.
     """
