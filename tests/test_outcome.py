@@ -200,7 +200,7 @@ def test_the_linear_model_that_is_best_on_dev_is_pooled(two_rows, data, tmp_path
     outcome = with_another(two_rows, small_flow(data, tmp_path), recipe, dev)
     groups = {group.cell().row: group for group in outcome.groups()}
     assert groups["ours, mean of 2 seeds with linear model"].beside.short == short
-    assert f"Trainings are pooled with the linear model that is best on dev: {short} on topics" in outcome.notes
+    assert f"Ensembles include the linear model that is best on dev: {short} on topics" in outcome.notes
 
 
 def test_without_a_linear_model_nothing_is_pooled(two_rows):
