@@ -12,7 +12,6 @@ from tlm_ray.plain.lexing import plain_words, tokens
 from tlm_ray.plain.windowing import windows
 
 Analyze = Callable[[str], list[str]]
-WEIGHTINGS = ("TF-IDF", "presence")
 
 
 @dataclass(frozen=True, kw_only=True)
