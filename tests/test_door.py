@@ -45,7 +45,7 @@ def test_the_checker_and_the_interpreter_find_the_same_names_in_the_same_modules
 
 MISTAKES = {
     "range(self.seeds)": ("range(self.sedes)", '"MainTable" has no attribute "sedes"'),
-    "fine_tuned(recipe, start, kind,": ("fine_tuned(recipe, kind, star=kind,", 'Unexpected keyword argument "star"'),
+    "kind, task, flow)": ("kind, task, flow, star=kind)", 'Unexpected keyword argument "star"'),
     "import ray\n": ("import ray\nfrom tlm_ray import runs_of\n", 'Module "tlm_ray" has no attribute "runs_of"'),
 }
 
