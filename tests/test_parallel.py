@@ -112,7 +112,8 @@ class Waits:
 
 def tasks_named(name):
     """List the processes that work on something of this name."""
-    titles = (" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True))
+    children = psutil.Process().children(recursive=True)
+    titles = (" ".join(child.cmdline()) for child in children if child.status() != psutil.STATUS_ZOMBIE)
     return [title for title in titles if name in title]
 
 

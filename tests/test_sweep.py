@@ -27,7 +27,7 @@ GRID = ["--ks", "5", "--rho1s", "1", "--rho2s", "20", "--methods", "bm25", "rand
 
 
 def start(data: Path, root: Path, *options: str) -> subprocess.Popen:
-    kept = [a for a in arguments(data, root) if a not in ("--k", "5")]
+    kept = [a for a in arguments(data, root) if a not in ("--k", "--depth", "5")]
     command = [sys.executable, "experiments/sweep.py", *kept, *GRID, *options]
     return subprocess.Popen(
         command, cwd=REPOSITORY, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
