@@ -42,7 +42,8 @@ from tlm_ray import (
 )  # fmt: skip
 from tlm_ray.digests import identity_of
 from tlm_ray.plain import FrozenEncoder
-from tlm_ray.runs.fine_tuning import usual_passes, with_fine_tuning
+from tlm_ray.runs.fine_tuning import with_fine_tuning
+from tlm_ray.runs.gururangan import tuned_passes
 from tlm_ray.runs.options import settle
 from tlm_ray.runs.plain_rows import PlainStages
 from tlm_ray.runs.preflight import fitted
@@ -109,7 +110,7 @@ class Rivals:
         """Return the epochs of fine-tuning on a task."""
         if self.passes:
             return (self.passes * len(self.data.tasks))[self.data.tasks.index(task)]
-        return usual_passes(sizes_of(flow, Scale().recipe(task, flow), task).queries)
+        return tuned_passes(sizes_of(flow, Scale().recipe(task, flow), task).queries)
 
     def recipe(self, task: str, flow: Flow, *, passes: int, rate: float) -> Recipe:
         """Return the recipe that fine-tunes the encoder on a task."""

@@ -119,7 +119,7 @@ def test_a_search_that_an_older_version_left_half_done_is_not_believed(place, da
     with stoppable() as stop, pytest.raises(Stopped):
         stop.title = "search"
         made(place, "root", "bm25", shards=2)
-    (work,) = (place / "root" / "neighbours").glob("*/work/shards-*")
+    (work,) = (place / "root" / "neighbours").glob("*/*/shards-*")
     for name in ("new", "old"):  # which told nothing of the earlier result that they were made from
         (work / name).mkdir(exist_ok=True)
         (work / name / "shard-00000.pieces").write_bytes(b"of another search")

@@ -11,6 +11,7 @@ from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.digests import identity_of
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
+from tlm_ray.plain.learners import Fitted, fitted_of
 
 ITERATIONS = 10_000  # of L-BFGS
 TOLERANCE = 1e-6  # with 1e-4 a warm-started fit ended at once, so C = 100 equalled C = 30
@@ -42,9 +43,9 @@ class FrozenEncoder(PlainClassifier):
         train, dev = (task.splits[split]["label"].to_numpy() for split in ("train", "dev"))
         best, predicted = -np.inf, None
         for chosen, model in self._fitted(vectors["train"], train, is_regression=not task.labels):
-            found = score(metric, dev, decide(_logits(model, vectors["dev"])))
+            logits = {split: model.scores(vectors[split], is_number=not task.labels) for split in ("dev", "test")}
+            found = score(metric, dev, decide(logits["dev"]))
             if found > best:
-                logits = {split: _logits(model, vectors[split]) for split in ("dev", "test")}
                 best, predicted = found, Predicted(logits, chosen)
         if predicted is None:
             raise ValueError("FrozenEncoder: give strengths to try, and a metric that is a number")
@@ -58,18 +59,21 @@ class FrozenEncoder(PlainClassifier):
         for split in ("train", "dev", "test"):
             yield _embed(encoder, task.texts(split))
 
-    def _fitted(self, rows: np.ndarray, labels: np.ndarray, *, is_regression: bool) -> Iterator[tuple[dict, Any]]:
+    def _fitted(
+        self, rows: np.ndarray, labels: np.ndarray, *, is_regression: bool
+    ) -> Iterator[tuple[dict[str, Any], Fitted]]:
         """Yield each setting and its model, warm-started from the one before."""
         from sklearn.linear_model import LogisticRegression, Ridge
 
         if is_regression:
             for strength in self.strengths:
-                yield {"C": strength}, Ridge(alpha=1 / strength).fit(rows, labels)
+                yield {"C": strength}, fitted_of(Ridge(alpha=1 / strength).fit(rows, labels))
             return
         for weights in WEIGHTS:
             model = LogisticRegression(max_iter=ITERATIONS, tol=TOLERANCE, warm_start=True, class_weight=weights)
             for strength in self.strengths:
-                yield {"C": strength, "weights": weights or "none"}, model.set_params(C=strength).fit(rows, labels)
+                model.set_params(C=strength).fit(rows, labels)
+                yield {"C": strength, "weights": weights or "none"}, fitted_of(model)
 
 
 def _embed(encoder: Any, texts: Sequence[str]) -> np.ndarray:
@@ -77,11 +81,3 @@ def _embed(encoder: Any, texts: Sequence[str]) -> np.ndarray:
     order = np.argsort([len(text) for text in texts], kind="stable")
     found = np.concatenate([some.cpu().numpy() for some in encoder.embed([texts[place] for place in order])])
     return found[np.argsort(order)]
-
-
-def _logits(model: Any, rows: np.ndarray) -> np.ndarray:
-    """Return a model's scores, (rows, classes); scikit-learn has one column for two classes."""
-    if not hasattr(model, "decision_function"):
-        return model.predict(rows)[:, None]
-    found = model.decision_function(rows)
-    return found if found.ndim == 2 else np.stack([np.zeros_like(found), found], axis=1)

@@ -49,7 +49,7 @@ class Logistic(Learner):
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(C=strength, max_iter=ITERATIONS, class_weight=_weights(weights))
-        return _fitted(model.fit(rows, labels))
+        return fitted_of(model.fit(rows, labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Svm(Learner):
         from sklearn.svm import LinearSVC
 
         options: dict[str, Any] = {"dual": "auto", "max_iter": ROUNDS, "random_state": 0}
-        return _fitted(LinearSVC(C=strength, class_weight=_weights(weights), **options).fit(rows, labels))
+        return fitted_of(LinearSVC(C=strength, class_weight=_weights(weights), **options).fit(rows, labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +104,13 @@ class Ridge(Learner):
         """Fit numbers."""
         from sklearn import linear_model
 
-        return _fitted(linear_model.Ridge(alpha=1 / strength).fit(rows, labels))
+        return fitted_of(linear_model.Ridge(alpha=1 / strength).fit(rows, labels))
 
 
 def _weights(name: str) -> str | None:
     return None if name == "none" else name
 
 
-def _fitted(model: Any) -> Fitted:
+def fitted_of(model: Any) -> Fitted:
+    """Return the weights and bias of a linear model of scikit-learn."""
     return Fitted(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_))

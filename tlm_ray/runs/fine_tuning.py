@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-from tlm_ray.runs.gururangan import MANY, TUNED_PASSES
+from tlm_ray.runs.gururangan import PASSES_OF_MANY, TUNED_PASSES, linear_schedule, tuned_passes
 from tlm_ray.runs.recipe import Recipe
 from tlm_ray.training.objectives import Labels
-from tlm_ray.training.schedules import Schedule
 
 RATE = 1e-4  # between BERT's rates of 2e-5 to 5e-5 (Devlin et al. 2019) and the higher ones of small encoders
 BATCH_ROWS, WARMUP, DECAY = 32, 0.1, 0.01
-PASSES, PASSES_OF_MANY = TUNED_PASSES, 3
 
 
 def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learning_rate: float = RATE) -> Recipe:
@@ -23,28 +21,13 @@ def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learni
     if train_rows < 1:
         raise ValueError(f"train_rows {train_rows}: fine-tuning passes over the training rows; give their number")
     if passes < 0:
-        raise ValueError(f"passes {passes}: must be 1 or more, or 0 for {PASSES}, {PASSES_OF_MANY} over many rows")
+        raise ValueError(
+            f"passes {passes}: must be 1 or more, or 0 for {TUNED_PASSES}, {PASSES_OF_MANY} over many rows"
+        )
     one = recipe.stage_one
     if one is not None:
         one = replace(one, learning_rate=min(one.learning_rate, learning_rate))
-    two = _schedule(train_rows, passes or usual_passes(train_rows), learning_rate)
+    passes = passes or tuned_passes(train_rows)
+    steps = passes * -(-train_rows // BATCH_ROWS)  # whole passes, each scored on dev at its end
+    two = linear_schedule(steps, rows=BATCH_ROWS, rate=learning_rate, decay=DECAY, warmup=WARMUP, evaluations=passes)
     return replace(recipe, stage_one=one, stage_two=two, labels=Labels())
-
-
-def usual_passes(train_rows: int) -> int:
-    """Return the passes of Gururangan et al. (2020): 10 over the training rows, or 3 where these are many."""
-    return PASSES_OF_MANY if train_rows > MANY else PASSES
-
-
-def _schedule(train_rows: int, passes: int, learning_rate: float) -> Schedule:
-    """Return a schedule of so many passes, each scored on dev at its end."""
-    steps_of_pass = -(-train_rows // BATCH_ROWS)
-    steps = passes * steps_of_pass
-    return Schedule(
-        steps=steps,
-        batch_rows=BATCH_ROWS,
-        learning_rate=learning_rate,
-        warmup_steps=round(WARMUP * steps),
-        weight_decay=DECAY,
-        evaluate_every=steps_of_pass,
-    )

@@ -8,8 +8,8 @@ from tlm_ray.training.schedules import Schedule
 
 OPTIMIZER = AdamW(betas=(0.9, 0.98))
 WARMUP = 0.06  # of the steps
-DAPT_STEPS, TAPT_PASSES, TUNED_PASSES = 12_500, 100, 10  # passes of fine-tuning; 3 for tasks with many rows
-MANY = 5_000  # rows
+DAPT_STEPS, TAPT_PASSES = 12_500, 100
+TUNED_PASSES, PASSES_OF_MANY, MANY = 10, 3, 5_000  # passes of fine-tuning, over more rows than MANY, rows
 
 
 def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
@@ -18,7 +18,7 @@ def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
     Domain-adaptive pretraining: 12,500 steps of 2,048 rows. Task-adaptive: 100 passes over the training text in steps
     of 256. Fine-tuning: 10 passes in steps of 16, or 3 for more than 5,000 rows; the best on dev is kept.
     """
-    passes = 3 if train_rows > MANY else TUNED_PASSES
+    passes = tuned_passes(train_rows)
     tuned = _schedule(passes * train_rows, rows=16, rate=2e-5, decay=0.1, evaluations=passes)
     after = None if recipe.after is None else with_gururangans_settings(recipe.after, train_rows=train_rows)
     recipe = replace(recipe, after=after, stage_two=tuned, optimizer=OPTIMIZER)
@@ -31,14 +31,24 @@ def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
     return replace(recipe, stage_one=adapted)
 
 
+def tuned_passes(train_rows: int) -> int:
+    """Return the passes of fine-tuning: 10 over the training rows, or 3 for more than 5,000 rows."""
+    return PASSES_OF_MANY if train_rows > MANY else TUNED_PASSES
+
+
 def _schedule(shown: int, *, rows: int, rate: float, decay: float, evaluations: int) -> Schedule:
     """Return a schedule over so many rows."""
     steps = -(-shown // rows)
+    return linear_schedule(steps, rows=rows, rate=rate, decay=decay, warmup=WARMUP, evaluations=evaluations)
+
+
+def linear_schedule(steps: int, *, rows: int, rate: float, decay: float, warmup: float, evaluations: int) -> Schedule:
+    """Return a schedule whose rate rises over a share of the steps, then falls; dev is scored so many times."""
     return Schedule(
         steps=steps,
         batch_rows=rows,
         learning_rate=rate,
-        warmup_steps=round(WARMUP * steps),
+        warmup_steps=round(warmup * steps),
         weight_decay=decay,
         evaluate_every=-(-steps // evaluations),
     )
