@@ -32,7 +32,7 @@ def test_a_line_for_each_other_row_and_a_sentence_for_each_claim():
     results = shown(TASKS)
     text = report.table_markdown(results)
     lines = split_markdown(text)[5:]
-    assert lines[0] == ["TLM, BM25 text less", *TASKS, "all"]
+    assert lines[0] == ["TLM, BM25 text minus", *TASKS, "all"]
     assert [line[0] for line in lines[2:]] == list(SHARES)[:2]
     assert all(cell.startswith("**+") for cell in lines[2][1:]) and not any("**" in cell for cell in lines[3][1:])
     above, near, meaning = results.claims()

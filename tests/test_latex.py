@@ -34,5 +34,5 @@ def test_differences_are_a_second_table_bold_where_they_are_shown():
     shares = {"worse": 0.5, "better": 0.9}
     results = of(make_cells(["t"], rows=tuple(shares)), make_differences(["t"], shares), against="better")
     _, second = table_latex(results).split("\n\n")
-    assert second.startswith("\\begin{tabular}{lr}") and "{}better less & t" in second
+    assert second.startswith("\\begin{tabular}{lr}") and "{}better minus & t" in second
     assert re.search(r"\{\}worse & \\textbf\{\+\d+\.\d \(\d+\.\d to \d+\.\d\)\}", second)

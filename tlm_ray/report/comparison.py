@@ -81,7 +81,7 @@ class Comparison:
         if not self.leads:
             return []
         body = [[other, *map(_bold, found)] for other, found in self.lines]
-        return markdown_rows([f"{self.row} less", *self.columns], body, right=range(1, len(self.columns) + 1))
+        return markdown_rows([f"{self.row} minus", *self.columns], body, right=range(1, len(self.columns) + 1))
 
     @property
     def columns(self) -> list[str]:

@@ -202,7 +202,7 @@ OverSeeds = tuple[float, float, bool]  # the variance over seeds, its degrees of
 def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     """Return the variances over test rows and seeds of rows of the same runs.
 
-    An ensemble of two less its own runs is the same pseudo-value twice, so the spread over seeds is unknown.
+    An ensemble of two minus its own runs is the same pseudo-value twice, so the spread over seeds is unknown.
     """
     scores = one.scores - other.scores
     varies = len(scores) > 1 and float(np.ptp(scores)) > TINY

@@ -43,7 +43,7 @@ def table_latex(results: Results) -> str:
             [other, *(ABSENT if each is None else _cell(difference_text(each), each.is_shown) for each in found)]
             for other, found in comparison.lines
         ]
-        parts += ["", *_tabular([f"{comparison.row} less", *comparison.columns], [lines])]
+        parts += ["", *_tabular([f"{comparison.row} minus", *comparison.columns], [lines])]
     return "\n".join(parts) + "\n"
 
 
