@@ -18,7 +18,7 @@ test: $(VENV)/ready
 
 # is training right and fast on a GPU: with torch, transformers, pyarrow and numpy of any Python, or those of the set-up
 gpu:
-	PYTHONPATH=. $(if $(wildcard $(VENV)/ready),$(BIN)/python,$(PYTHON)) experiments/gpu.py
+	PYTHONPATH=. $(if $(wildcard $(VENV)/ready),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

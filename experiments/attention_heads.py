@@ -31,10 +31,10 @@ from tlm_ray import (
 )
 from tlm_ray.report.attention import heads_figure, heads_markdown, heads_records
 from tlm_ray.report.formats import json_text
-from tlm_ray.runs.attention import attention_stage, read_example, read_heads
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.plain_rows import PlainStages
-from tlm_ray.runs.registry import note
+from tlm_ray.runs.flow.attention import attention_stage, read_example, read_heads
+from tlm_ray.runs.flow.plain import PlainStages
+from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.registry import note
 
 
 @dataclass(frozen=True, kw_only=True)

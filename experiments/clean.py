@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from tlm_ray import Folders, parse, plain_errors, storage
 from tlm_ray.console import console
-from tlm_ray.runs.locks import StageLocked, claimed
-from tlm_ray.runs.registry import Held, Noted, delete, held, noted
+from tlm_ray.runs.stages.locks import StageLocked, claimed
+from tlm_ray.runs.stages.registry import Held, Noted, delete, held, noted
 
 GB = 1e9
 

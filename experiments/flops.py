@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import Flow, Recipe, Table, parse, plain_errors, present, ray_options
-from tlm_ray.runs.scaling import recipe_tokens, scaled
+from tlm_ray.runs.recipes.budget import recipe_tokens, scaled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ from tlm_ray import (
     ray_options,
 )  # fmt: skip
 from tlm_ray.report.paper import TABLE_8, TABLE_A2
-from tlm_ray.runs.gururangan import with_gururangans_settings
-from tlm_ray.runs.sizes import sizes_of
+from tlm_ray.runs.planning.sizes import sizes_of
+from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 
 NAMES = {"plain": "PLM", "mlm": "PLM + MLM", "dapt": "DAPT", "tapt": "TAPT", "dapt+tapt": "DAPT + TAPT"}
 OURS = "TLM"

@@ -32,7 +32,7 @@ from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.preflight import check_cluster, fitted
-from tlm_ray.runs.registry import note
+from tlm_ray.runs.stages.registry import note
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,15 +40,15 @@ from tlm_ray import (
     show_reasons,
     storage,
 )  # fmt: skip
-from tlm_ray.digests import identity_of
 from tlm_ray.plain import FrozenEncoder
-from tlm_ray.runs.fine_tuning import with_fine_tuning
-from tlm_ray.runs.gururangan import tuned_passes
-from tlm_ray.runs.options import settle
-from tlm_ray.runs.plain_rows import PlainStages
+from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.flow.plain import PlainStages
+from tlm_ray.runs.flow.training import plain_trainings
+from tlm_ray.runs.planning.sizes import sizes_of
 from tlm_ray.runs.preflight import fitted
-from tlm_ray.runs.rows import plain_trainings
-from tlm_ray.runs.sizes import sizes_of
+from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
+from tlm_ray.runs.recipes.gururangan import tuned_passes
+from tlm_ray.storage.digests import identity_of
 
 NAME = "rivals_pretrained"
 WEIGHTS = "model.safetensors"

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from tlm_ray import Folders, parse, plain_errors
 from tlm_ray.console import console
-from tlm_ray.runs.locks import claimed
-from tlm_ray.runs.registry import Held, Noted, held, noted, records
+from tlm_ray.runs.stages.locks import claimed
+from tlm_ray.runs.stages.registry import Held, Noted, held, noted, records
 
 GB = 1e9
 

@@ -35,10 +35,10 @@ from tlm_ray import (
     storage,
 )  # fmt: skip
 from tlm_ray.corpus.tasks import Task
-from tlm_ray.listing import check_only
-from tlm_ray.runs.data_flow import EMBEDDED
+from tlm_ray.runs.flow.data import EMBEDDED
+from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import LINEAR
-from tlm_ray.runs.rows import plain_trainings
+from tlm_ray.storage.listing import check_only
 
 ROW, STUDENT = "train", "student"
 

@@ -87,8 +87,8 @@ def main(data: str, root: str) -> None:
     import ray
     from small import laid_out, small_flow
 
-    from tlm_ray.runs.execution import make
-    from tlm_ray.training.settings import Compute
+    from tlm_ray.compute import Compute
+    from tlm_ray.runs.stages.making import make
 
     ray.init(address=f"127.0.0.1:{PORT}", log_to_driver=False, logging_level="ERROR")
     watch = Watch()

@@ -20,7 +20,7 @@ from trainings import (
     stage_one,
 )
 
-from tlm_ray.corpus.predictions import decide
+from tlm_ray.evaluation.predictions import decide
 from tlm_ray.training.checkpoints import snapshot
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.trainer import Trainer

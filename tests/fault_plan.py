@@ -32,7 +32,7 @@ from small_data import write_small
 from waiting import wait_for
 
 from tlm_ray import plain_errors, storage
-from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.storage.listing import base_of, list_files, name_below
 
 MOMENTS = (0.05, 0.9)  # from a driver's first stage, or a fault, to the next: of an undisturbed run's share of each
 ATTEMPTS = 12  # by the same command

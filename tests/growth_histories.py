@@ -33,8 +33,8 @@ from tlm_ray.console import console
 from tlm_ray.corpus import portions
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval.selection import DROPPED
-from tlm_ray.runs.execution import Execution, make
-from tlm_ray.runs.pipeline import Flow
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.stages.making import Execution, make
 
 JOBS = 6  # of a history
 FILES = 5

@@ -8,7 +8,7 @@ import ray
 from small import laid_out, small_flow
 
 from tlm_ray import make, plain_errors, ray_options
-from tlm_ray.training.settings import Compute
+from tlm_ray.compute import Compute
 
 
 def main(data: str, root: str) -> None:

@@ -1,7 +1,7 @@
 """Files at a location, and what a listing calls them."""
 
 from tlm_ray import storage
-from tlm_ray.listing import base_of, name_below
+from tlm_ray.storage.listing import base_of, name_below
 
 
 def fill(root, *names):

@@ -6,11 +6,11 @@ from typing import Any
 
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval.selection import SelectionStore
-from tlm_ray.runs.cpu_recipes import TINY_RECIPE
-from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.stages import Stages
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.recipes.cpu import TINY_RECIPE
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.stage import Stages
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Scratch

@@ -11,20 +11,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
-LEAVES = {
-    "storage", "listing", "digests", "identity", "parallel", "notices", "console", "process", "opening", "events",
-    "metrics",
-}  # fmt: skip
+LEAVES = {"storage", "compute", "identity", "parallel", "notices", "console", "process", "events", "metrics"}
 MAY_IMPORT = {
-    "corpus": LEAVES,
+    "evaluation": LEAVES,
+    "corpus": LEAVES | {"evaluation"},
     "retrieval": LEAVES | {"corpus"},
-    "training": LEAVES | {"corpus", "plain"},
-    "plain": LEAVES | {"corpus", "retrieval"},
-    "report": LEAVES | {"corpus", "retrieval", "training"},
-    "runs": LEAVES | {"corpus", "retrieval", "training", "plain", "report"},
+    "plain": LEAVES | {"evaluation", "corpus", "retrieval"},
+    "training": LEAVES | {"evaluation", "corpus", "plain"},
+    "report": LEAVES | {"evaluation", "corpus", "retrieval", "training"},
+    "runs": LEAVES | {"evaluation", "corpus", "retrieval", "training", "plain", "report"},
     "storage": set(),
-    "listing": {"storage"},
-    "digests": {"storage", "listing"},
+    "compute": set(),
     "identity": set(),
     "parallel": {"console", "process", "events", "held", "progress"},
     "held": {"process"},
@@ -34,20 +31,14 @@ MAY_IMPORT = {
     "events": {"storage"},
     "metrics": set(),
     "process": set(),
-    "opening": set(),
-    "": {
-        "corpus",
-        "plain",
-        "report",
-        "runs",
-        "training",
-    },  # for a type checker alone: the door imports by name, when asked
+    # for a type checker alone: the door imports by name, when asked
+    "": {"corpus", "plain", "report", "runs", "training"},
 }
-ONLY_IN = {"mlflow": "tlm_ray.runs.mlflow_store"}
+ONLY_IN = {"mlflow": "tlm_ray.runs.tracking.mlflow_store"}
 COMMAND_LINE = {
-    "tlm_ray.runs.options",
-    "tlm_ray.runs.recipe_options",
-    "tlm_ray.runs.table",
+    "tlm_ray.runs.cli.options",
+    "tlm_ray.runs.cli.recipe_options",
+    "tlm_ray.runs.cli.table",
 }  # experiments compose it; nothing below reads it
 NEVER_IMPORTED = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 NEVER_CALLED = {"torch.load", "torch.save", "ray.init", "eval", "exec", "os.system"}
@@ -63,14 +54,14 @@ PATH_CALLS = {
     "os.scandir", "os.walk", "os.mkdir", "os.makedirs", "os.rmdir", "np.load", "np.save", "np.savez", "np.memmap",
     "np.fromfile", "pa.memory_map", "pa.OSFile", "pa.input_stream", "pa.output_stream", "load_file", "save_file",
 }  # fmt: skip
-OPEN_PATHS = {"tlm_ray.storage", "tlm_ray.listing"}
+OPEN_PATHS = {"tlm_ray.storage", "tlm_ray.storage.listing"}
 PURE = {
     "retrieval": ["engine", "engine.saved", "methods", "contamination", "shards"],
     "training": [
         "batches", "masking", "blocks", "model", "objectives", "flops", "trainer", "checkpoints", "prediction",
         "settings", "families", "starts", "optimizers", "cost",
     ],
-    "runs": ["recipes", "stages", "scaling"],
+    "runs": ["recipes.paper", "stages.stage", "recipes.budget"],
 }  # fmt: skip
 
 
@@ -125,6 +116,29 @@ def wrong_directions(sources: list[Source]) -> list[str]:
         allowed = MAY_IMPORT.get(source.room, set()) | {source.room}
         found += [f"{source.name} imports {room}" for room in sorted(rooms - allowed)]
     return found
+
+
+def modules(source: Source, known: set[str]) -> set[str]:
+    """Modules that a module imports: `from package import module` is the module, not the package."""
+    named = imports(source) & known
+    froms = [n for n in source.nodes if isinstance(n, ast.ImportFrom)]
+    whole = {
+        str(n.module) for n in froms if all(f"{n.module}.{alias.name}" in known for alias in n.names)
+    }  # packages of which only modules are taken
+    return named - whole
+
+
+def circles(sources: list[Source]) -> list[str]:
+    """Files that import each other, directly or through others, wherever in them and for whatever reason."""
+    names = {source.name for source in sources} - {"tlm_ray"}
+    graph = {source.name: modules(source, names) - {source.name} for source in sources if source.name in names}
+    while leaves := [name for name, needs in graph.items() if not needs & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    while tops := [name for name in graph if not any(name in needs for needs in graph.values())]:
+        for name in tops:
+            del graph[name]
+    return sorted(graph)
 
 
 def imports_of_experiments(sources: list[Source]) -> list[str]:
@@ -204,6 +218,10 @@ def test_imports_point_one_way(house):
     assert wrong_directions(house) == []
 
 
+def test_no_file_imports_itself_through_others(house):
+    assert circles(house) == []
+
+
 def test_nothing_in_the_package_imports_experiments(house):
     assert imports_of_experiments(house) == []
 
@@ -218,8 +236,8 @@ def test_one_module_imports_mlflow(house):
     assert {s.name for s in house} >= set(ONLY_IN.values()), "the place itself must exist"
 
 
-def test_two_modules_open_paths(house):
-    assert paths_opened(house) == [], "use tlm_ray.storage or tlm_ray.listing"
+def test_one_package_opens_paths(house):
+    assert paths_opened(house) == [], "use tlm_ray.storage or tlm_ray.storage.listing"
 
 
 def test_nothing_connects_to_ray_unpickles_or_runs_foreign_code(house):
@@ -243,22 +261,27 @@ def test_pure_parts_load_neither_ray_nor_mlflow(room):
 BAD_HOUSE = {
     "corpus/reader.py": "def f():\n    from tlm_ray.training import loop\n",
     "storage.py": "import tlm_ray.corpus\nopen('here, and only here')\n",
-    "runs/mlflow_store.py": "import mlflow.entities\n",
+    "runs/tracking/mlflow_store.py": "import mlflow.entities\n",
     "runs/other.py": "from mlflow import log_metric\nfrom experiments import main_table\n",
-    "runs/sweeping.py": "from tlm_ray.runs.options import Data\n",
+    "runs/sweeps/sweeping.py": "from tlm_ray.runs.cli.options import Data\n",
     "report/flags.py": "import tyro\n",
     "retrieval/disk.py": "from pathlib import Path\nimport os, pyarrow.fs as f\nopen('x')\nPath('x').read_text()\n",
     "training/danger.py": "import pickle, torch, ray\ntorch.load('x')\nray.init()\ng({'trust_remote_code': 1})\n",
     "training/shell.py": "import subprocess\nsubprocess.run('ls', shell=True)\nf(trust_remote_code=False)\n",
     "report/plan.py": "def plan(): ...\n",
+    "plain/one.py": "from tlm_ray.plain.two import a\n",
+    "plain/two.py": "def f():\n    from tlm_ray.plain import three\n",
+    "plain/three.py": "import tlm_ray.plain.one\n",
+    "plain/outside.py": "from tlm_ray.plain import one\n",
     "report/table.py": "rows = 1\n",
     "report/__init__.py": "from tlm_ray.report.plan import table\n",
 }
 FOUND_IN_BAD_HOUSE: list[tuple[Callable[[list[Source]], list[str]], list[str]]] = [
     (wrong_directions, ["tlm_ray.corpus.reader imports training", "tlm_ray.storage imports corpus"]),
+    (circles, ["tlm_ray.plain.one", "tlm_ray.plain.three", "tlm_ray.plain.two"]),
     (imports_of_experiments, ["tlm_ray.runs.other"]),
     (imports_out_of_place, ["tlm_ray.runs.other imports mlflow"]),
-    (readers_of_the_command_line, ["tlm_ray.report.flags", "tlm_ray.runs.sweeping"]),
+    (readers_of_the_command_line, ["tlm_ray.report.flags", "tlm_ray.runs.sweeps.sweeping"]),
     (paths_opened, [f"tlm_ray.retrieval.disk: {w}" for w in ("Path('x').read_text", "open", "pyarrow.fs")]),
     (
         dangers,

@@ -14,7 +14,7 @@ MODULES = ("rivals", "bench_retrieval", "bench_training", "bench_growth", "bench
 
 @pytest.fixture(autouse=True)
 def without_the_extra(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "experiments")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     for name in (*EXTRA, *MODULES):
         monkeypatch.delitem(sys.modules, name, raising=False)
     for name in EXTRA:

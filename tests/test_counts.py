@@ -9,7 +9,7 @@ from joints import make_model as make_joint
 from small import laid_out, small_flow, small_recipe
 
 from tlm_ray import storage
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.stages.making import make
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.counts import SMOOTHING, Counts, count, together
 from tlm_ray.training.preparation import COUNTS, read_counts

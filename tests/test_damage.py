@@ -13,13 +13,13 @@ from small import laid_out, small_flow
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import RANGES, PassageStore
-from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import SPLITS, load_task
+from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.retrieval.selection import SelectionStore, read_dropped, read_rank_counts
 from tlm_ray.retrieval.statistics_job import read_statistics
-from tlm_ray.runs import work
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.stages import RECORD, unique
+from tlm_ray.runs.flow import work
+from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.stage import RECORD, unique
 from tlm_ray.storage.folders import SUMS
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.counts import Counts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tlm_ray.corpus.scores import METRICS, Metric, score
+from tlm_ray.evaluation.scores import METRICS, Metric, score
 from tlm_ray.report.differences import Difference, Predictions, _paired, _Runs, compare, corrected, over_tasks
 from tlm_ray.report.jackknife import freedom_of, row_values
 

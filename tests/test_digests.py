@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.digests import identity_of
 from tlm_ray.retrieval.methods import Dense
+from tlm_ray.storage.digests import identity_of
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_other_words_are_not_masked(text):
     assert NAME.sub(MASK, text) == text
 
 
-# Bytes of the stage "documents", version 3. If they change, raise its version in tlm_ray/runs/pipeline.py first.
+# Bytes of the stage "documents", version 3. If they change, raise its version in tlm_ray/runs/flow/flow.py first.
 GOLDEN = {
     "corpus": "eb2d8ddca92018ee",
     "train": "c23b5b180dd5abd2",

@@ -7,12 +7,12 @@ import pytest
 from test_plan import stage
 
 from tlm_ray import Data, Place, Workers, baseline, open_flow, recipe_for, storage
-from tlm_ray.runs import estimates, paces
-from tlm_ray.runs.plan import Line, wall_seconds
-from tlm_ray.runs.rows import Training
-from tlm_ray.runs.sizes import sizes_of
+from tlm_ray.compute import Compute
+from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.planning import estimates, paces
+from tlm_ray.runs.planning.plan import Line, wall_seconds
+from tlm_ray.runs.planning.sizes import sizes_of
 from tlm_ray.training.calibration import seconds_a_step
-from tlm_ray.training.settings import Compute
 
 
 def lines(*found):

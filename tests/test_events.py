@@ -11,11 +11,11 @@ import pytest
 from tracked import empty_store
 
 from tlm_ray import events, storage
-from tlm_ray.runs import locks
-from tlm_ray.runs.errors import plain_errors
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.locks import StageLocked, locked
-from tlm_ray.runs.stages import DIGITS, Stage
+from tlm_ray.runs.cli.errors import plain_errors
+from tlm_ray.runs.stages import locks
+from tlm_ray.runs.stages.locks import StageLocked, locked
+from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.stage import DIGITS, Stage
 from tlm_ray.training import progress
 from tlm_ray.training.checkpoints import Progress
 from tlm_ray.training.progress import Ticker, followed

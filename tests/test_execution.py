@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.listing import list_files
-from tlm_ray.runs.execution import Execution, make
-from tlm_ray.runs.locks import LOCKS, StageLocked, locked
-from tlm_ray.runs.stages import Stage, found, unique
+from tlm_ray.runs.stages.locks import LOCKS, StageLocked, locked
+from tlm_ray.runs.stages.making import Execution, make
+from tlm_ray.runs.stages.stage import Stage, found, unique
+from tlm_ray.storage.listing import list_files
 
 RECORD = "record.json"
 TRAININGS = [f"{name}-{seed}" for name in ("one", "two", "metrics") for seed in (0, 1)]
@@ -196,7 +196,7 @@ def test_scratch_goes_when_the_record_is_written_and_stays_in_a_stage_that_faile
             raise OSError("store is read-only")
         delete(uri)
 
-    monkeypatch.setattr("tlm_ray.runs.execution.storage.delete", refuse)
+    monkeypatch.setattr("tlm_ray.runs.stages.making.storage.delete", refuse)
     other = kitchen.stage("three", scratch="steps")
     kitchen.make(other)
     assert kitchen.has(other) and "three/" in (said := capsys.readouterr().out) and "store is read-only" in said
@@ -221,7 +221,7 @@ def test_a_record_that_another_job_wrote_after_it_was_looked_for_stays(kitchen, 
     kitchen.make(flow["blocks"])
     looked = found([flow["blocks"]], kitchen.root)
     looked.pop(flow["blocks"].fingerprint)  # as if it had been written since
-    monkeypatch.setattr("tlm_ray.runs.execution.found", lambda stages, root: looked)
+    monkeypatch.setattr("tlm_ray.runs.stages.making.found", lambda stages, root: looked)
     assert kitchen.make(flow["blocks"]) == []
 
 

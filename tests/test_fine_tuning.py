@@ -19,13 +19,13 @@ from tracked import empty_store
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from tlm_ray import baseline, pretraining, recipe_for, storage
-from tlm_ray.corpus.scores import score
+from tlm_ray.evaluation.scores import score
 from tlm_ray.plain import FrozenEncoder
-from tlm_ray.runs.fine_tuning import with_fine_tuning
-from tlm_ray.runs.gururangan import with_gururangans_settings
-from tlm_ray.runs.options import Data
-from tlm_ray.runs.plain_rows import plain_stages
-from tlm_ray.runs.recipe_options import Budget, Changes, TrainingOptions
+from tlm_ray.runs.cli.options import Data
+from tlm_ray.runs.cli.recipe_options import Budget, Changes, TrainingOptions
+from tlm_ray.runs.flow.plain import plain_stages
+from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
+from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.tokenizer import train_wordpiece

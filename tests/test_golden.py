@@ -1,7 +1,7 @@
 """What must not change by accident: the fingerprints of recipes' stages, and the first losses of our own recipes.
 
 If one does, what a stage makes has changed, or what names it: raise the version of the stage in
-tlm_ray/runs/pipeline.py, then write the new numbers into tests/golden.
+tlm_ray/runs/flow/flow.py, then write the new numbers into tests/golden.
 """
 
 import json
@@ -19,12 +19,12 @@ from tlm_ray.corpus import packages
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25, Dense, Random
-from tlm_ray.runs.cpu_recipes import SMALLEST
-from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.recipes import BASELINES, TABLE_B1, baseline, recipe_for
-from tlm_ray.runs.stages import unique
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.recipes.cpu import SMALLEST
+from tlm_ray.runs.recipes.paper import BASELINES, TABLE_B1, baseline, recipe_for
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.stage import unique
 from tlm_ray.training.batches import Batches
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.families import Geometry

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from gpu_checks import CHECKS
 from trainings import one_thread  # noqa: F401 - a fixture
 

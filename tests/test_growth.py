@@ -17,7 +17,7 @@ from tlm_ray.corpus.passages import PARTS, RANGES
 from tlm_ray.retrieval.growing import OpenPart, Part
 from tlm_ray.retrieval.selection import DROPPED
 from tlm_ray.retrieval.statistics_job import STATISTICS
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.stages.making import make
 
 pytestmark = pytest.mark.usefixtures("alone")
 WORDS = np.array([f"word{i}" for i in range(300)])

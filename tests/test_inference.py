@@ -15,8 +15,8 @@ from topic_tasks import linear_model
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from tlm_ray import storage
-from tlm_ray.corpus.pooling import pooled
-from tlm_ray.corpus.predictions import shares
+from tlm_ray.evaluation.pooling import pooled
+from tlm_ray.evaluation.predictions import shares
 from tlm_ray.training import inference
 from tlm_ray.training.inference import predict_texts
 from tlm_ray.training.tokenizer import train_wordpiece

@@ -1,4 +1,4 @@
-"""How often intervals hold the difference that there is: a small version of experiments/bench_intervals.py."""
+"""How often intervals hold the difference that there is: a small version of benchmarks/bench_intervals.py."""
 
 import sys
 from dataclasses import replace

@@ -19,8 +19,8 @@ import pytest
 from tracked import empty_store
 from waiting import wait_for
 
-from tlm_ray.corpus.pooling import pooled
-from tlm_ray.corpus.predictions import shares
+from tlm_ray.evaluation.pooling import pooled
+from tlm_ray.evaluation.predictions import shares
 from tlm_ray.plain.linear_model import LinearModel
 
 REPOSITORY = Path(__file__).parent.parent

@@ -6,7 +6,7 @@ import pytest
 from places import fill, names
 
 from tlm_ray import storage
-from tlm_ray.listing import base_of, check_only, list_files
+from tlm_ray.storage.listing import base_of, check_only, list_files
 
 ODD_NAMES = ("with space.txt", "naïve é.txt", "50%20off.txt", "why?.txt", "no#1.txt", "a[1].txt", "*.txt", "x&y=z.txt")
 

@@ -15,15 +15,15 @@ from dataclasses import asdict, replace
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.listing import list_files
-from tlm_ray.runs import locks
-from tlm_ray.runs.locks import Claim, StageLocked, locked
+from tlm_ray.runs.stages import locks
+from tlm_ray.runs.stages.locks import Claim, StageLocked, locked
+from tlm_ray.storage.listing import list_files
 
 HERE = socket.gethostname()
 STAGE = "stage_one/0123456789"
 HOLDS_UNTIL_TOLD = """
 import sys
-from tlm_ray.runs.locks import locked
+from tlm_ray.runs.stages.locks import locked
 with locked(sys.argv[1], sys.argv[2]):
     print("held", flush=True)
     input()

@@ -7,7 +7,7 @@ import pytest
 import ray.cloudpickle
 from sklearn.metrics import balanced_accuracy_score, r2_score
 
-from tlm_ray.corpus.scores import METRICS, OF_PAIRS, Metric, metric_named, score
+from tlm_ray.evaluation.scores import METRICS, OF_PAIRS, Metric, metric_named, score
 
 BALANCED = Metric(name="balanced", compute=balanced_accuracy_score)
 FIT = Metric(name="r2", compute=r2_score, lowest=-1000.0, is_regression=True)

@@ -17,7 +17,7 @@ from tracked_trainings import HISTORY, recorded, trained
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from waiting import wait_for
 
-from tlm_ray.runs.tracking import Tracker
+from tlm_ray.runs.tracking.tracker import Tracker
 
 QUICK = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # eight processes fewer
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlm_ray.opening import open_pretrained, open_settings
+from tlm_ray.storage.opening import open_pretrained, open_settings
 
 
 class Auto:

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, TrainingOptions, open_flow, parse
-from tlm_ray.runs import recipe_options
-from tlm_ray.runs.cpu_recipes import TINY_RECIPE
-from tlm_ray.runs.paces import PREDICTED, Paces, start_seconds
-from tlm_ray.runs.recipes import recipe_for
-from tlm_ray.runs.scaling import recipe_parameters, recipe_tokens, scaled
-from tlm_ray.runs.sizes import EMBEDDED_SIZES
-from tlm_ray.training.settings import Compute
+from tlm_ray.compute import Compute
+from tlm_ray.runs.cli import recipe_options
+from tlm_ray.runs.planning.paces import PREDICTED, Paces, start_seconds
+from tlm_ray.runs.planning.sizes import EMBEDDED_SIZES
+from tlm_ray.runs.recipes.budget import recipe_parameters, recipe_tokens, scaled
+from tlm_ray.runs.recipes.cpu import TINY_RECIPE
+from tlm_ray.runs.recipes.paper import recipe_for
 
 SCRIPTS = {
     "attention_heads": "AttentionHeads",

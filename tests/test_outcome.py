@@ -11,18 +11,18 @@ from topic_tasks import linear_model
 from tracked import empty_store
 
 from tlm_ray import storage
-from tlm_ray.corpus.pooling import best_share, pooled
-from tlm_ray.corpus.predictions import shares, write_predictions
+from tlm_ray.evaluation.pooling import best_share, pooled
+from tlm_ray.evaluation.predictions import shares, write_predictions
 from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import Results, View
 from tlm_ray.report.grids import make_grid
 from tlm_ray.runs import experiment
+from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
-from tlm_ray.runs.rows import Training
-from tlm_ray.runs.stages import RECORD, Stage
-from tlm_ray.runs.tracking import StepLogger
+from tlm_ray.runs.stages.stage import RECORD, Stage
+from tlm_ray.runs.tracking.tracker import StepLogger
 from tlm_ray.training.starts import Pretrained
 
 FACTS = {

@@ -20,7 +20,7 @@ from tlm_ray.retrieval.engine.queries import distinct_texts
 from tlm_ray.retrieval.methods import METHODS, Bm25, Given, Method, Rake, Random, Search, method_named
 from tlm_ray.retrieval.search_job import search_corpus
 from tlm_ray.retrieval.selection import PART_ROWS, write_drawn
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.stages.making import make
 
 alone = pytest.mark.usefixtures("alone")
 

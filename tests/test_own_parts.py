@@ -17,13 +17,13 @@ from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 
 from tlm_ray import Training, View, run, storage
 from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.scores import Metric
+from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import Bm25Neighbours, TfIdf
 from tlm_ray.report import Results
 from tlm_ray.retrieval.methods import Method, Search
 from tlm_ray.retrieval.selection import write_drawn
-from tlm_ray.runs.execution import make
 from tlm_ray.runs.outcome import Outcome
+from tlm_ray.runs.stages.making import make
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.objectives import Mlm, Objective, Targets
 from tlm_ray.training.starts import Scratch

@@ -74,7 +74,7 @@ def test_package_gives_each_passage_once_and_counts_what_is_not_python(install):
     assert table.schema.metadata == {b"skipped_files": b"3"}
 
 
-# Bytes of the stage "documents", version 2. If they change, raise its version in tlm_ray/runs/pipeline.py first.
+# Bytes of the stage "documents", version 2. If they change, raise its version in tlm_ray/runs/flow/flow.py first.
 def test_a_packages_prose_is_the_bytes_of_its_version(install):
     install("demo", {"demo/a.py": function(FORMS), "demo/b.py": function(S), "demo/broken.py": b"def f(:"})
     table = read_package("demo")

@@ -26,7 +26,7 @@ from trainings import (
 )
 from transformers import AutoModel, AutoModelForMaskedLM, DistilBertConfig, PretrainedConfig
 
-from tlm_ray.runs.stages import plain
+from tlm_ray.runs.stages.stage import plain
 from tlm_ray.training.checkpoints import read_checkpoint
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.inputs import to_device

@@ -18,12 +18,12 @@ from ray.train.v2._internal.execution.failure_handling import FailureDecision
 from ray.train.v2.api.exceptions import WorkerGroupError
 from small import small_flow, small_recipe
 
-from tlm_ray.runs.execution import make
+from tlm_ray.compute import Compute
+from tlm_ray.runs.stages.making import make
 from tlm_ray.training import driver
 from tlm_ray.training.errors import TrainingStopped, WorkerFailed
 from tlm_ray.training.failures import OnlyLostWorkers
 from tlm_ray.training.objectives import Mlm
-from tlm_ray.training.settings import Compute
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tlm_ray.retrieval.engine.noise import uniform
 from tlm_ray.retrieval.methods import Bm25, Search, dsir
 from tlm_ray.retrieval.methods.rake import key_phrases
 from tlm_ray.retrieval.selection import DROPPED, read_dropped
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.stages.making import make
 
 alone = pytest.mark.usefixtures("alone")
 
@@ -144,7 +144,7 @@ def test_bm25_text_speaks_of_the_querys_topic(built):
 
 
 # The data stages' bytes on the small data. If one changes, its stage makes something else than before: raise the
-# stage's version in tlm_ray/runs/pipeline.py, then put the new digest here.
+# stage's version in tlm_ray/runs/flow/flow.py, then put the new digest here.
 GOLDEN = {
     ("passages", 5): ("part-00000.parquet", "236447375f92bc26"),
     ("statistics", 3): ("statistics.arrow", "7773e945516de774"),

@@ -16,7 +16,7 @@ import pytest
 import psutil, ray
 from small import long_recipe, small_flow
 from tlm_ray import make, ray_options
-from tlm_ray.training.settings import Compute
+from tlm_ray.compute import Compute
 ray.init(address="local", num_cpus=2, **ray_options())
 flow = small_flow(Path(sys.argv[1]), Path(sys.argv[2]), compute=Compute(workers=2))
 stage = flow.stages(long_recipe(), "topics", 0).stage_one

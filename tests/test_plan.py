@@ -1,10 +1,10 @@
 """The plan of a run: who needs a stage, what it costs, and what is not known."""
 
 from tlm_ray import storage
-from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.plan import Wanted, plan_lines, show, training_rate
-from tlm_ray.runs.stages import Stage
-from tlm_ray.training.settings import Compute
+from tlm_ray.compute import Compute
+from tlm_ray.runs.planning.plan import Wanted, plan_lines, show, training_rate
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.stage import Stage
 
 
 def stage(name, *inputs, lane="data", cost=None, **parameters):

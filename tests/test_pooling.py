@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tlm_ray.corpus.pooling import best_share, pooled
+from tlm_ray.evaluation.pooling import best_share, pooled
 
 OWN = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
 OTHER = np.array([[0.1, 0.6, 0.3], [0.2, 0.5, 0.3]])

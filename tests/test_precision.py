@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from small import small_flow, small_recipe
 
-from tlm_ray.runs import precision
-from tlm_ray.runs.precision import bf16_flags, fastest_precision
-from tlm_ray.training.settings import Compute
+from tlm_ray.compute import Compute
+from tlm_ray.runs.recipes import precision
+from tlm_ray.runs.recipes.precision import bf16_flags, fastest_precision
 
 FLAGS = "processor\t: 0\nflags\t\t: fpu avx2 {}\n\nprocessor\t: 1\n"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tlm_ray.compute import Compute
 from tlm_ray.runs import preflight
-from tlm_ray.runs.execution import Execution
-from tlm_ray.training.settings import Compute
+from tlm_ray.runs.stages.making import Execution
 
 NODE = {"Alive": True, "NodeID": "a", "NodeManagerAddress": "10.0.0.1", "Resources": {"CPU": 8.0, "GPU": 2.0}}
 

@@ -9,9 +9,9 @@ from tracked import empty_store
 from transformers import AutoConfig
 
 from tlm_ray import Training, baseline, run
-from tlm_ray.runs.execution import Execution
+from tlm_ray.compute import Compute
 from tlm_ray.runs.preflight import check_starts
-from tlm_ray.training.settings import Compute
+from tlm_ray.runs.stages.making import Execution
 from tlm_ray.training.starts import Architecture
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

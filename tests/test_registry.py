@@ -7,9 +7,9 @@ from test_jobs import script
 from test_stages import make_stage
 
 from tlm_ray import storage
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.locks import StageLocked, claimed, locked
-from tlm_ray.runs.registry import delete, held, note, noted, records
+from tlm_ray.runs.stages.locks import StageLocked, claimed, locked
+from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.registry import delete, held, note, noted, records
 
 
 def write(folder, inputs):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.runs.cpu_recipes import TINY_RECIPE
-from tlm_ray.runs.recipes import TABLE_B1, baseline, recipe_for
-from tlm_ray.runs.scaling import ROWS_FLOOR, STEPS_FLOOR, least_tokens, recipe_tokens, scaled
+from tlm_ray.runs.recipes.budget import ROWS_FLOOR, STEPS_FLOOR, least_tokens, recipe_tokens, scaled
+from tlm_ray.runs.recipes.cpu import TINY_RECIPE
+from tlm_ray.runs.recipes.paper import TABLE_B1, baseline, recipe_for
 
 RECIPES = [TINY_RECIPE, *(recipe_for(task, scale) for scale in TABLE_B1 for task in TABLE_B1[scale])]
 RECIPES += [replace(TINY_RECIPE, k=0), baseline(recipe_for("imdb", "small"), "some/encoder")]

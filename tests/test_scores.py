@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import classification_report
 
-from tlm_ray.corpus import scores
+from tlm_ray.evaluation import scores
 
 
 def random_ids(classes, rows=200):

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlm_ray.corpus.hub import ALIASES
-from tlm_ray.corpus.scores import METRICS, score
-from tlm_ray.runs.cpu_recipes import OWN_RECIPES, TINY_RECIPE
-from tlm_ray.runs.gururangan import with_gururangans_settings
-from tlm_ray.runs.recipes import baseline, recipe_for
-from tlm_ray.runs.scaling import recipe_tokens
+from tlm_ray.evaluation.scores import METRICS, score
+from tlm_ray.runs.recipes.budget import recipe_tokens
+from tlm_ray.runs.recipes.cpu import OWN_RECIPES, TINY_RECIPE
+from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
+from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.training.cost import stage_one_cost
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.objectives import Mlm

@@ -16,9 +16,10 @@ from tracked import empty_store
 from tlm_ray import Limits, Range, Space, Trials, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
-from tlm_ray.runs import experiment, pipeline
-from tlm_ray.runs.searches import Chosen, Halving, Suggested
-from tlm_ray.runs.spaces import Point, read_values
+from tlm_ray.runs import experiment
+from tlm_ray.runs.flow import flow as pipeline
+from tlm_ray.runs.recipes.space import Point, read_values
+from tlm_ray.runs.sweeps.searches import Chosen, Halving, Suggested
 from tlm_ray.training.optimizers import AdamW
 
 
@@ -193,7 +194,7 @@ def test_points_that_a_short_training_does_not_tell_apart_all_go_on(trials, tmp_
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1_accuracy"])
 def test_a_metric_that_is_the_mean_of_two_is_swept(trials, tmp_path, alone, monkeypatch, metric):
-    from tlm_ray.corpus import scores
+    from tlm_ray.evaluation import scores
 
     monkeypatch.setitem(scores.OF_PAIRS, "f1_accuracy", (scores.METRICS["macro_f1"], scores.METRICS["accuracy"]))
     both = replace(scores.METRICS["accuracy"], name=metric)

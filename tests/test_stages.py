@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tlm_ray import storage
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25
-from tlm_ray.runs.cpu_recipes import TINY_RECIPE
-from tlm_ray.runs.stages import Stage, canonical, found, plain, unique
+from tlm_ray.runs.recipes.cpu import TINY_RECIPE
+from tlm_ray.runs.stages.stage import Stage, canonical, found, plain, unique
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Scratch
 

@@ -12,8 +12,8 @@ import pytest
 from places import fill, names
 
 from tlm_ray import storage
-from tlm_ray.listing import list_files
 from tlm_ray.storage import pieces
+from tlm_ray.storage.listing import list_files
 
 TABLE = pa.table({"text": ["one", None, "三 😀"], "rank": pa.array([3, 1, 2], pa.int32())})
 

@@ -9,10 +9,10 @@ from stores import door, query_of, refusing_store, store
 
 from tlm_ray import plain_errors, storage
 from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.listing import base_of, list_files, name_below
-from tlm_ray.runs.execution import Execution, make
-from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.registry import note
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.stages.making import Execution, make
+from tlm_ray.runs.stages.registry import note
+from tlm_ray.storage.listing import base_of, list_files, name_below
 
 pytestmark = pytest.mark.usefixtures("alone")
 RECORD = "record.json"  # which tells times and hosts

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification
 
 from tlm_ray import storage
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.rows import Training
+from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.stages.making import make
 from tlm_ray.training.blocks import Blocks, read_blocks
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction

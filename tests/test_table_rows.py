@@ -15,13 +15,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tlm_ray import Changes, Data, Passages, Place, present, storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.predictions import read_predictions
 from tlm_ray.corpus.tasks import load_task
+from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.plain import PLAIN
 from tlm_ray.report.sentences import summary
 from tlm_ray.runs import experiment
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.recipes import baseline, pretraining, recipe_for
+from tlm_ray.runs.recipes.paper import baseline, pretraining, recipe_for
+from tlm_ray.runs.stages.making import make
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.starts import Pretrained
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder
 from task_files import SPLITS, TRAIN, as_rows, contents, write_folder, write_rows
 
-from tlm_ray.corpus.scores import Metric
 from tlm_ray.corpus.tasks import load_task, read_task, write_task
+from tlm_ray.evaluation.scores import Metric
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
@@ -257,7 +257,7 @@ def test_a_mistyped_name_lists_the_tasks_below_the_root(tmp_path):
         read_task("reviews", task_root=str(tmp_path / "nowhere"))
 
 
-# Bytes of the stage "task", version 2. If they change, raise its version in tlm_ray/runs/pipeline.py first.
+# Bytes of the stage "task", version 2. If they change, raise its version in tlm_ray/runs/flow/flow.py first.
 GOLDEN = {
     "train.arrow": "e06d69a878281519",
     "dev.arrow": "b4952d5a6cba0e47",

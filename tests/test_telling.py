@@ -7,17 +7,17 @@ from page_reading import Page
 from small import small_flow, small_recipe
 
 from tlm_ray import Data, Place, storage
+from tlm_ray.compute import Compute
 from tlm_ray.plain import TfIdf
 from tlm_ray.report import View
 from tlm_ray.retrieval.methods import Given
+from tlm_ray.runs.cli.table import Table
+from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
-from tlm_ray.runs.provenance import describe_run, shown_command
-from tlm_ray.runs.rows import Training
-from tlm_ray.runs.spaces import Space
-from tlm_ray.runs.stages import RECORD
-from tlm_ray.runs.table import Table
+from tlm_ray.runs.recipes.space import Space
+from tlm_ray.runs.stages.provenance import describe_run, shown_command
+from tlm_ray.runs.stages.stage import RECORD
 from tlm_ray.runs.telling import Teller, settings_of
-from tlm_ray.training.settings import Compute
 from tlm_ray.training.starts import Pretrained
 
 FACTS = {

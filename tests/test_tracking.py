@@ -13,9 +13,9 @@ from small import small_recipe
 from tracked_trainings import HISTORY, recorded, stage, trained
 
 from tlm_ray.retrieval.methods import Bm25
-from tlm_ray.runs.stages import Stage
-from tlm_ray.runs.tracked import recipe_words
-from tlm_ray.runs.tracking import Tracker
+from tlm_ray.runs.stages.stage import Stage
+from tlm_ray.runs.tracking.tracked import recipe_words
+from tlm_ray.runs.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from tracked_trainings import HISTORY, Answer, Server, recorded, stage, trained
 
-from tlm_ray.runs import mlflow_store, tracking
-from tlm_ray.runs.tracking import StepLogger, Tracker
+from tlm_ray.runs.tracking import mlflow_store
+from tlm_ray.runs.tracking import tracker as tracking
+from tlm_ray.runs.tracking.tracker import StepLogger, Tracker
 
 
 @pytest.fixture

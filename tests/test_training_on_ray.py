@@ -20,11 +20,12 @@ from tracked import empty_store
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from tlm_ray import baseline, storage
-from tlm_ray.runs.execution import make
-from tlm_ray.runs.locks import LOCKS
-from tlm_ray.runs.tracking import Tracker
+from tlm_ray.compute import Compute
+from tlm_ray.runs.stages.locks import LOCKS
+from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.driver import TrainingStopped, _trainer
-from tlm_ray.training.settings import Compute, Job
+from tlm_ray.training.settings import Job
 from tlm_ray.training.starts import Architecture
 from tlm_ray.training.tokenizer import train_wordpiece
 

@@ -15,13 +15,14 @@ from trainings import GEOMETRY, SCHEDULE, make_blocks, one_thread  # noqa: F401 
 from transformers import AutoModelForSequenceClassification
 
 from tlm_ray import storage
-from tlm_ray.corpus.predictions import decide
-from tlm_ray.corpus.scores import score
+from tlm_ray.compute import Compute
+from tlm_ray.evaluation.predictions import decide
+from tlm_ray.evaluation.scores import score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.objectives import Labels, Loss
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
-from tlm_ray.training.settings import MODEL, Compute, Job, StageSettings
+from tlm_ray.training.settings import MODEL, Job, StageSettings
 from tlm_ray.training.stage import run_job
 from tlm_ray.training.starts import Scratch
 from tlm_ray.training.tokenizer import train_wordpiece

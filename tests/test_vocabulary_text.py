@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small import laid_out, small_flow, small_recipe
 
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.stages.making import make
 
 pytestmark = pytest.mark.usefixtures("alone")
 

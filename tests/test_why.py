@@ -10,8 +10,8 @@ from small import GEOMETRY, STAGE_ONE, STAGE_TWO, small_flow, small_recipe
 from tlm_ray import storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval.methods import Bm25
-from tlm_ray.runs.stages import RECORD
-from tlm_ray.runs.why import reasons
+from tlm_ray.runs.stages.stage import RECORD
+from tlm_ray.runs.stages.why import reasons
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.objectives import Labels, Mlm

@@ -17,7 +17,7 @@ from tlm_ray import Changes, Data, Passages, Place, present
 from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval.methods import bm25, method_named
 from tlm_ray.runs import experiment
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.stages.making import make
 
 pytestmark = pytest.mark.usefixtures("alone")
 WORDLESS = ["(", "...", "-- '' ..."]

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tlm_ray import storage
-from tlm_ray.runs.stages import Stage
+from tlm_ray.runs.stages.stage import Stage
 
 HISTORY = [{"step": step, "learning_rate": 0.1 / step, "task": 1.0 / step} for step in range(1, 251)]
 FACTS = {

@@ -99,7 +99,7 @@ def main(data: str, root: str) -> None:
     from small import laid_out, long_recipe, small_flow
 
     from tlm_ray import metrics, ray_options
-    from tlm_ray.runs.execution import make
+    from tlm_ray.runs.stages.making import make
 
     ray.init(address="local", num_cpus=2, **ray_options())
     scraper = Scraper()

@@ -35,49 +35,49 @@ if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two 
     from tlm_ray.report import View as View
     from tlm_ray.report import print_table as print_table
     from tlm_ray.report import publish as publish
-    from tlm_ray.runs.connection import ray_options as ray_options
-    from tlm_ray.runs.errors import plain_errors as plain_errors
-    from tlm_ray.runs.execution import Execution as Execution
-    from tlm_ray.runs.execution import make as make
+    from tlm_ray.runs.cli.connection import ray_options as ray_options
+    from tlm_ray.runs.cli.errors import plain_errors as plain_errors
+    from tlm_ray.runs.cli.options import Cluster as Cluster
+    from tlm_ray.runs.cli.options import Corpora as Corpora
+    from tlm_ray.runs.cli.options import Data as Data
+    from tlm_ray.runs.cli.options import Folders as Folders
+    from tlm_ray.runs.cli.options import OneTask as OneTask
+    from tlm_ray.runs.cli.options import Place as Place
+    from tlm_ray.runs.cli.options import Workers as Workers
+    from tlm_ray.runs.cli.options import open_flow as open_flow
+    from tlm_ray.runs.cli.options import parse as parse
+    from tlm_ray.runs.cli.recipe_options import Budget as Budget
+    from tlm_ray.runs.cli.recipe_options import Changes as Changes
+    from tlm_ray.runs.cli.recipe_options import Methods as Methods
+    from tlm_ray.runs.cli.recipe_options import Mixture as Mixture
+    from tlm_ray.runs.cli.recipe_options import Passages as Passages
+    from tlm_ray.runs.cli.recipe_options import Scale as Scale
+    from tlm_ray.runs.cli.recipe_options import TrainingOptions as TrainingOptions
+    from tlm_ray.runs.cli.table import Table as Table
+    from tlm_ray.runs.cli.table import present as present
     from tlm_ray.runs.experiment import run as run
     from tlm_ray.runs.experiment import show_plan as show_plan
     from tlm_ray.runs.experiment import show_reasons as show_reasons
-    from tlm_ray.runs.options import Cluster as Cluster
-    from tlm_ray.runs.options import Corpora as Corpora
-    from tlm_ray.runs.options import Data as Data
-    from tlm_ray.runs.options import Folders as Folders
-    from tlm_ray.runs.options import OneTask as OneTask
-    from tlm_ray.runs.options import Place as Place
-    from tlm_ray.runs.options import Workers as Workers
-    from tlm_ray.runs.options import open_flow as open_flow
-    from tlm_ray.runs.options import parse as parse
+    from tlm_ray.runs.flow.flow import Flow as Flow
+    from tlm_ray.runs.flow.training import Training as Training
     from tlm_ray.runs.outcome import Outcome as Outcome
-    from tlm_ray.runs.pipeline import Flow as Flow
-    from tlm_ray.runs.recipe import Recipe as Recipe
-    from tlm_ray.runs.recipe_options import Budget as Budget
-    from tlm_ray.runs.recipe_options import Changes as Changes
-    from tlm_ray.runs.recipe_options import Methods as Methods
-    from tlm_ray.runs.recipe_options import Mixture as Mixture
-    from tlm_ray.runs.recipe_options import Passages as Passages
-    from tlm_ray.runs.recipe_options import Scale as Scale
-    from tlm_ray.runs.recipe_options import TrainingOptions as TrainingOptions
-    from tlm_ray.runs.recipes import baseline as baseline
-    from tlm_ray.runs.recipes import pretraining as pretraining
-    from tlm_ray.runs.recipes import recipe_for as recipe_for
-    from tlm_ray.runs.rows import Training as Training
-    from tlm_ray.runs.searches import Search as Search
-    from tlm_ray.runs.spaces import Range as Range
-    from tlm_ray.runs.spaces import Space as Space
-    from tlm_ray.runs.spaces import read_values as read_values
-    from tlm_ray.runs.stages import Stage as Stage
-    from tlm_ray.runs.stages import Stages as Stages
-    from tlm_ray.runs.sweeping import Limits as Limits
-    from tlm_ray.runs.sweeping import best_recipe as best_recipe
-    from tlm_ray.runs.sweeping import show_sweep as show_sweep
-    from tlm_ray.runs.sweeping import sweep as sweep
-    from tlm_ray.runs.table import Table as Table
-    from tlm_ray.runs.table import present as present
-    from tlm_ray.runs.trials import Trials as Trials
+    from tlm_ray.runs.recipes.paper import baseline as baseline
+    from tlm_ray.runs.recipes.paper import pretraining as pretraining
+    from tlm_ray.runs.recipes.paper import recipe_for as recipe_for
+    from tlm_ray.runs.recipes.recipe import Recipe as Recipe
+    from tlm_ray.runs.recipes.space import Range as Range
+    from tlm_ray.runs.recipes.space import Space as Space
+    from tlm_ray.runs.recipes.space import read_values as read_values
+    from tlm_ray.runs.stages.making import Execution as Execution
+    from tlm_ray.runs.stages.making import make as make
+    from tlm_ray.runs.stages.stage import Stage as Stage
+    from tlm_ray.runs.stages.stage import Stages as Stages
+    from tlm_ray.runs.sweeps.searches import Search as Search
+    from tlm_ray.runs.sweeps.sweeping import Limits as Limits
+    from tlm_ray.runs.sweeps.sweeping import best_recipe as best_recipe
+    from tlm_ray.runs.sweeps.sweeping import show_sweep as show_sweep
+    from tlm_ray.runs.sweeps.sweeping import sweep as sweep
+    from tlm_ray.runs.sweeps.trials import Trials as Trials
     from tlm_ray.training.inference import predict_texts as predict_texts
 
 _DOOR = {
@@ -92,49 +92,49 @@ _DOOR = {
     "View": "tlm_ray.report",
     "print_table": "tlm_ray.report",
     "publish": "tlm_ray.report",
-    "Table": "tlm_ray.runs.table",
-    "present": "tlm_ray.runs.table",
-    "ray_options": "tlm_ray.runs.connection",
-    "plain_errors": "tlm_ray.runs.errors",
-    "Execution": "tlm_ray.runs.execution",
-    "make": "tlm_ray.runs.execution",
+    "Table": "tlm_ray.runs.cli.table",
+    "present": "tlm_ray.runs.cli.table",
+    "ray_options": "tlm_ray.runs.cli.connection",
+    "plain_errors": "tlm_ray.runs.cli.errors",
+    "Execution": "tlm_ray.runs.stages.making",
+    "make": "tlm_ray.runs.stages.making",
     "run": "tlm_ray.runs.experiment",
     "show_plan": "tlm_ray.runs.experiment",
     "show_reasons": "tlm_ray.runs.experiment",
-    "Cluster": "tlm_ray.runs.options",
-    "Corpora": "tlm_ray.runs.options",
-    "Data": "tlm_ray.runs.options",
-    "Folders": "tlm_ray.runs.options",
-    "OneTask": "tlm_ray.runs.options",
-    "Place": "tlm_ray.runs.options",
-    "Workers": "tlm_ray.runs.options",
-    "open_flow": "tlm_ray.runs.options",
-    "parse": "tlm_ray.runs.options",
+    "Cluster": "tlm_ray.runs.cli.options",
+    "Corpora": "tlm_ray.runs.cli.options",
+    "Data": "tlm_ray.runs.cli.options",
+    "Folders": "tlm_ray.runs.cli.options",
+    "OneTask": "tlm_ray.runs.cli.options",
+    "Place": "tlm_ray.runs.cli.options",
+    "Workers": "tlm_ray.runs.cli.options",
+    "open_flow": "tlm_ray.runs.cli.options",
+    "parse": "tlm_ray.runs.cli.options",
     "Outcome": "tlm_ray.runs.outcome",
-    "Flow": "tlm_ray.runs.pipeline",
-    "Budget": "tlm_ray.runs.recipe_options",
-    "Changes": "tlm_ray.runs.recipe_options",
-    "Methods": "tlm_ray.runs.recipe_options",
-    "Mixture": "tlm_ray.runs.recipe_options",
-    "Passages": "tlm_ray.runs.recipe_options",
-    "Scale": "tlm_ray.runs.recipe_options",
-    "TrainingOptions": "tlm_ray.runs.recipe_options",
-    "Recipe": "tlm_ray.runs.recipe",
-    "baseline": "tlm_ray.runs.recipes",
-    "pretraining": "tlm_ray.runs.recipes",
-    "recipe_for": "tlm_ray.runs.recipes",
-    "Training": "tlm_ray.runs.rows",
-    "Stage": "tlm_ray.runs.stages",
-    "Stages": "tlm_ray.runs.stages",
-    "Limits": "tlm_ray.runs.sweeping",
-    "Range": "tlm_ray.runs.spaces",
-    "Search": "tlm_ray.runs.searches",
-    "Space": "tlm_ray.runs.spaces",
-    "Trials": "tlm_ray.runs.trials",
-    "best_recipe": "tlm_ray.runs.sweeping",
-    "read_values": "tlm_ray.runs.spaces",
-    "show_sweep": "tlm_ray.runs.sweeping",
-    "sweep": "tlm_ray.runs.sweeping",
+    "Flow": "tlm_ray.runs.flow.flow",
+    "Budget": "tlm_ray.runs.cli.recipe_options",
+    "Changes": "tlm_ray.runs.cli.recipe_options",
+    "Methods": "tlm_ray.runs.cli.recipe_options",
+    "Mixture": "tlm_ray.runs.cli.recipe_options",
+    "Passages": "tlm_ray.runs.cli.recipe_options",
+    "Scale": "tlm_ray.runs.cli.recipe_options",
+    "TrainingOptions": "tlm_ray.runs.cli.recipe_options",
+    "Recipe": "tlm_ray.runs.recipes.recipe",
+    "baseline": "tlm_ray.runs.recipes.paper",
+    "pretraining": "tlm_ray.runs.recipes.paper",
+    "recipe_for": "tlm_ray.runs.recipes.paper",
+    "Training": "tlm_ray.runs.flow.training",
+    "Stage": "tlm_ray.runs.stages.stage",
+    "Stages": "tlm_ray.runs.stages.stage",
+    "Limits": "tlm_ray.runs.sweeps.sweeping",
+    "Range": "tlm_ray.runs.recipes.space",
+    "Search": "tlm_ray.runs.sweeps.searches",
+    "Space": "tlm_ray.runs.recipes.space",
+    "Trials": "tlm_ray.runs.sweeps.trials",
+    "best_recipe": "tlm_ray.runs.sweeps.sweeping",
+    "read_values": "tlm_ray.runs.recipes.space",
+    "show_sweep": "tlm_ray.runs.sweeps.sweeping",
+    "sweep": "tlm_ray.runs.sweeps.sweeping",
     "predict_texts": "tlm_ray.training.inference",
 }
 __all__ = list(_DOOR)

@@ -13,8 +13,8 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.documents import as_strings, file_format, read_columns
 from tlm_ray.corpus.web import reader_version
-from tlm_ray.digests import content_digest
-from tlm_ray.listing import File, base_of, list_files, name_below
+from tlm_ray.storage.digests import content_digest
+from tlm_ray.storage.listing import File, base_of, list_files, name_below
 
 # what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
 ABOUT = re.compile(

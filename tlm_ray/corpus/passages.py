@@ -21,7 +21,7 @@ from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
 from tlm_ray.corpus.portions import KEY_BYTES, Range, key_of, portions_of
 from tlm_ray.corpus.splitting import split_document
-from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.storage.listing import base_of, list_files, name_below
 
 PASSAGES_VERSION = 5  # parts have keys since version 5
 PARTS = "parts.json"

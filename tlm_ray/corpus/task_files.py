@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from tlm_ray import storage
 from tlm_ray.corpus.documents import FORMATS, file_format
 from tlm_ray.corpus.hub import HUB_TASKS, HubTask
-from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.storage.listing import base_of, list_files, name_below
 
 SPLITS = ("train", "dev", "test")
 SPLIT_NAMES = {

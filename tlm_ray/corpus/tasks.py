@@ -18,11 +18,11 @@ from tlm_ray import storage
 from tlm_ray.corpus.dialects import dialect_of
 from tlm_ray.corpus.documents import file_format
 from tlm_ray.corpus.hub import HUB_TASKS, USUAL, HubTask, known_name, short_name
-from tlm_ray.corpus.scores import Metric, metric_named
 from tlm_ray.corpus.task_columns import Columns
 from tlm_ray.corpus.task_files import SPLITS, Files, is_table, located, split_files
 from tlm_ray.corpus.task_rows import as_rows, check_labels, read_file
 from tlm_ray.corpus.task_splits import RULE, cut
+from tlm_ray.evaluation.scores import Metric, metric_named
 
 TASK = "task.json"
 UNNAMED = Columns()

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from tlm_ray import storage
-from tlm_ray.corpus.predictions import write_predictions
-from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task, load_task
+from tlm_ray.evaluation.predictions import write_predictions
+from tlm_ray.evaluation.scores import Metric, score
 
 KEPT = "model"  # folder of the saved model, within a plain classifier's folder
 

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tlm_ray.corpus.predictions import decide
-from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task
-from tlm_ray.digests import identity_of
+from tlm_ray.evaluation.predictions import decide
+from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.plain.learners import Fitted, fitted_of
+from tlm_ray.storage.digests import identity_of
 
 ITERATIONS = 10_000  # of L-BFGS
 TOLERANCE = 1e-6  # with 1e-4 a warm-started fit ended at once, so C = 100 equalled C = 30

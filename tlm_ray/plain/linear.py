@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tlm_ray.corpus.marks import marks_of
-from tlm_ray.corpus.scores import Metric
 from tlm_ray.corpus.tasks import Task
+from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.plain.learners import Learner, Logistic, NbSvm, Ridge, Svm
 from tlm_ray.plain.search import FEATURES, Search

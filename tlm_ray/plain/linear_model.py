@@ -27,7 +27,7 @@ class LinearModel:
     labels: tuple[str, ...]
     """names of the classes, in order; empty for a regression"""
     encoders_share: float | None = None
-    """weight of the encoders in an ensemble with it (`tlm_ray.corpus.pooling`); None without encoders"""
+    """weight of the encoders in an ensemble with it (`tlm_ray.evaluation.pooling`); None without encoders"""
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         """Return the scores of texts, float64 (texts, classes), or numbers, (texts, 1)."""

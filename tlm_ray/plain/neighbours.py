@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tlm_ray.corpus.predictions import decide
-from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task
+from tlm_ray.evaluation.predictions import decide
+from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.retrieval import TopK, index_passages, search
 

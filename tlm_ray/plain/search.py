@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tlm_ray.corpus.marks import Marks, marks_of
-from tlm_ray.corpus.predictions import decide, shares
-from tlm_ray.corpus.scores import Metric, score
 from tlm_ray.corpus.tasks import Task
+from tlm_ray.evaluation.predictions import decide, shares
+from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.plain.learners import Fitted, Learner
 from tlm_ray.plain.linear_model import LinearModel, joined
 from tlm_ray.plain.terms import Terms, Vocabulary, learn

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tlm_ray.corpus.scores import METRICS
+from tlm_ray.evaluation.scores import METRICS
 from tlm_ray.report.formats import mean_of, spread_of
 
 SPLITS = ("test", "dev")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.report.jackknife import freedom_of, row_values
 
 LEVEL = 0.05

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tlm_ray.corpus.scores import Metric, metric_named
+from tlm_ray.evaluation.scores import Metric, metric_named
 
 CHUNK = 2**23  # numbers of an array at a time: 67 MB
 BLOCKS = 4_000  # maximum of groups if each costs a call of the metric; their variance is then known to 2.2 %

@@ -10,22 +10,22 @@ from rich.markup import escape
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import check_name
-from tlm_ray.runs.estimates import stage_seconds
-from tlm_ray.runs.execution import make
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.flow.plain import PlainStages
+from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
-from tlm_ray.runs.paces import Paces
-from tlm_ray.runs.pipeline import Flow
-from tlm_ray.runs.plain_rows import PlainStages
-from tlm_ray.runs.plan import Wanted, show
+from tlm_ray.runs.planning.estimates import stage_seconds
+from tlm_ray.runs.planning.paces import Paces
+from tlm_ray.runs.planning.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, check_starts, encoders_of, fitted
-from tlm_ray.runs.registry import note
-from tlm_ray.runs.rows import Training
-from tlm_ray.runs.stages import Stage, Stages
-from tlm_ray.runs.tracked import recipe_words
-from tlm_ray.runs.why import reasons
+from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.registry import note
+from tlm_ray.runs.stages.stage import Stage, Stages
+from tlm_ray.runs.stages.why import reasons
+from tlm_ray.runs.tracking.tracked import recipe_words
 
 if TYPE_CHECKING:
-    from tlm_ray.runs.tracking import Tracker
+    from tlm_ray.runs.tracking.tracker import Tracker
 
 Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
 
@@ -135,7 +135,10 @@ def opened(name: str, flow: Flow, tracking_uri: str, *, key: str = "") -> "tuple
 
     key: see `Tracker`.
     """
-    from tlm_ray.runs.tracking import Tracker, default_uri  # here: MLflow takes 0.7 s, which a dry run can spare
+    from tlm_ray.runs.tracking.tracker import (  # here: MLflow takes 0.7 s, which a dry run can spare
+        Tracker,
+        default_uri,
+    )
 
     execution = fitted(flow.execution)
     check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])

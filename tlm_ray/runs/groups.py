@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tlm_ray.corpus.pooling import best_share, pooled
-from tlm_ray.corpus.predictions import Predicted, decide, read_predictions, shares
-from tlm_ray.corpus.scores import OF_PAIRS, Metric, score
 from tlm_ray.corpus.text_groups import read_text_groups
+from tlm_ray.evaluation.pooling import best_share, pooled
+from tlm_ray.evaluation.predictions import Predicted, decide, read_predictions, shares
+from tlm_ray.evaluation.scores import OF_PAIRS, Metric, score
 from tlm_ray.plain import FrozenEncoder, PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
-from tlm_ray.runs.recipe import Recipe
+from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.training.starts import Pretrained
 
 
@@ -122,7 +122,7 @@ class Mean(Group):
     """An ensemble of a group's trainings, with or without a linear model; it trains nothing.
 
     Seeds are averaged by probabilities or numbers. A linear model is mixed in with a weight tuned on dev
-    (`tlm_ray.corpus.pooling`).
+    (`tlm_ray.evaluation.pooling`).
     """
 
     of_seeds: bool

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from tlm_ray import storage
+from tlm_ray.compute import Compute
 from tlm_ray.corpus.hub import short_name
-from tlm_ray.corpus.scores import Metric
+from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import Cell, Predictions, Results, View, compare, print_table, publish
+from tlm_ray.runs.flow.flow import MODELS
+from tlm_ray.runs.flow.plain import PlainStages
+from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.groups import Group, Mean
-from tlm_ray.runs.pipeline import MODELS
-from tlm_ray.runs.plain_rows import PlainStages
-from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.rows import Training
-from tlm_ray.runs.stages import Stage, Stages
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.runs.telling import Teller
-from tlm_ray.training.settings import Compute
 
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
 
 if TYPE_CHECKING:
-    from tlm_ray.runs.tracking import Tracker
+    from tlm_ray.runs.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)

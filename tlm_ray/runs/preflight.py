@@ -10,9 +10,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tlm_ray import parallel, storage
 from tlm_ray.plain import PlainClassifier
-from tlm_ray.runs.execution import Execution
-from tlm_ray.runs.recipe import Recipe
-from tlm_ray.training.architectures import try_architecture
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.training.architecture_check import try_architecture
 from tlm_ray.training.objectives import Objective
 from tlm_ray.training.starts import Architecture, Pretrained
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from tlm_ray.compute import Compute
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report.story import AFTER, Learned, Made, Selected, Settings, Story, TaskData
-from tlm_ray.runs.plain_rows import PlainStages
-from tlm_ray.runs.provenance import describe_run
-from tlm_ray.runs.recipe import Recipe
-from tlm_ray.runs.rows import Training
-from tlm_ray.runs.stages import Stage, Stages, found, unique
+from tlm_ray.runs.flow.plain import PlainStages
+from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.provenance import describe_run
+from tlm_ray.runs.stages.stage import Stage, Stages, found, unique
 from tlm_ray.storage import shown
-from tlm_ray.training.settings import Compute
 
 SPLITS = ("train", "dev", "test")
 

@@ -1,7 +1,7 @@
-"""Which of transformers' architectures cannot be trained here, and why: by their type, or by a trial."""
+"""Which of transformers' architectures cannot be trained here, and why."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tlm_ray.training.objectives import Objective
 
@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 OTHERS = "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra"
-# Numbers of the layers' products, as 12 x layers x width^2: base has 85 million, which take 2 s and 1 GB to try
-LARGEST_TRIED = 100e6
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:
@@ -33,30 +31,3 @@ def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) 
 def refusal(config: "PretrainedConfig", why: str) -> ValueError:
     """Return the error of an architecture that cannot be trained."""
     return ValueError(f"architecture {config.model_type!r}: {why}; {OTHERS}")
-
-
-def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool) -> None:
-    """Make a model of a configuration with random weights; ValueError says why it cannot be trained.
-
-    source: hub name, folder or URI. Large models are refused by their type alone.
-    """
-    from transformers import AutoConfig
-
-    from tlm_ray.opening import open_settings
-    from tlm_ray.training.model import JointModel
-    from tlm_ray.training.starts import SPECIAL_IDS, opened
-    from tlm_ray.training.weights import RandomWeights, label_names
-
-    with opened(source) as folder:
-        config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
-    refuse_by_type(config, objectives)
-    if _size(config) <= LARGEST_TRIED:
-        for name in SPECIAL_IDS:  # those of another vocabulary, which a tokenizer's replace
-            number = getattr(config, name, None)
-            if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
-                setattr(config, name, 0)
-        JointModel(RandomWeights(config, seed=0), objectives).on("cpu", packed=packed)
-
-
-def _size(config: Any) -> float:
-    return 12.0 * getattr(config, "num_hidden_layers", 0) * getattr(config, "hidden_size", 0) ** 2

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from tlm_ray import storage
-from tlm_ray.opening import open_pretrained
+from tlm_ray.storage.opening import open_pretrained
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.preparation import TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer

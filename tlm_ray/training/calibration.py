@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tlm_ray.process import tune_torch
+from tlm_ray.training.model import JointModel
 from tlm_ray.training.settings import NUMBERS, StageSettings
 
 WARM, STEPS, SECONDS = 8, 60, 3.0  # warm-up steps, then the maximum of steps and of seconds, whichever comes first
@@ -91,7 +92,7 @@ def _trainer(load: Load, device: str) -> Any:
     settings, entries = load.settings, [*SPECIAL, *(f"[{i}]" for i in range(load.vocabulary - len(SPECIAL)))]
     tokenizer = transformers.BertTokenizer(vocab={entry: i for i, entry in enumerate(entries)})
     labels = tuple(map(str, range(load.classes)))
-    model = settings.start.model(settings.heads, tokenizer=tokenizer, labels=labels, seed=0)
+    model = JointModel.of(settings.start, settings.heads, tokenizer=tokenizer, labels=labels, seed=0)
     rows = -(-settings.schedule.batch_rows // load.workers)
     schedule = replace(settings.schedule, steps=WARM + STEPS, warmup_steps=0, batch_rows=rows)
     batches = Batches(

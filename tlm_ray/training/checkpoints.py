@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from tlm_ray import storage
-from tlm_ray.listing import base_of, list_files, name_below
+from tlm_ray.storage.listing import base_of, list_files, name_below
 from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"

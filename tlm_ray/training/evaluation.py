@@ -7,29 +7,30 @@ import torch
 import transformers
 
 from tlm_ray import storage
-from tlm_ray.corpus.predictions import check_finite, decide, write_predictions
-from tlm_ray.corpus.scores import Metric, score
+from tlm_ray.evaluation.predictions import check_finite, decide, write_predictions
+from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
-from tlm_ray.training.settings import Job
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.weights import TrainedWeights
 from tlm_ray.training.worker import Worker
 
 
-def dev_scores(job: Job, *, pad_id: int, worker: Worker) -> Callable[[JointModel], dict[str, float]]:
-    """Return what scores a model on a job's dev set, in percent, its rows shared out over the workers."""
-    facts = storage.read_record(storage.join(job.blocks, FACTS))
-    dev = read_blocks(storage.join(job.blocks, "dev.arrow"))
+def dev_scores(
+    blocks: str, metric: str | Metric, *, pad_id: int, worker: Worker
+) -> Callable[[JointModel], dict[str, float]]:
+    """Return what scores a model on the dev set of a folder of blocks, in percent; its rows are shared over workers."""
+    facts = storage.read_record(storage.join(blocks, FACTS))
+    dev = read_blocks(storage.join(blocks, "dev.arrow"))
     gold = dev.labels
     assert gold is not None, "task blocks carry labels"
 
     def evaluate(model: JointModel) -> dict[str, float]:
         predicted = decide(predict(model, dev, pad_id=pad_id, worker=worker))
-        return {"dev": score(job.metric or facts["metric"], gold, predicted)}
+        return {"dev": score(metric or facts["metric"], gold, predicted)}
 
     return evaluate
 

@@ -17,11 +17,11 @@ from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.documents import as_strings, read_columns
-from tlm_ray.corpus.pooling import pooled
-from tlm_ray.corpus.predictions import check_finite, shares
-from tlm_ray.listing import list_files
-from tlm_ray.opening import open_settings, open_trained_classifier
+from tlm_ray.evaluation.pooling import pooled
+from tlm_ray.evaluation.predictions import check_finite, shares
 from tlm_ray.plain.linear_model import LinearModel, is_linear
+from tlm_ray.storage.listing import list_files
+from tlm_ray.storage.opening import open_settings, open_trained_classifier
 from tlm_ray.training.packing import first_position
 from tlm_ray.training.starts import opened
 
@@ -49,9 +49,9 @@ def predict_texts(
 
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification, or the folder of a linear model
     (`tlm_ray.plain.linear_model`); of several, probabilities (or numbers) are means over them, an ensemble, and beside
-    a linear model the pool of both kinds (`tlm_ray.corpus.pooling`). texts: a file, folder or glob of Parquet, CSV or
-    JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the column of texts
-    and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
+    a linear model the pool of both kinds (`tlm_ray.evaluation.pooling`). texts: a file, folder or glob of Parquet, CSV
+    or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the column of
+    texts and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
     gpus. precision: fp32, bf16 (autocast), or auto: that of the training, as the model's configuration records it.
     ValueError if a column is missing or in the way, if `out` holds predictions of another model, other texts or another
     precision, if a model is no classifier of one label per text, or if models differ in their labels.

@@ -6,7 +6,7 @@ of a packed batch, because their attention does not look for the rows' bounds.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +18,13 @@ from tlm_ray.training.heads import Head, sample_rows
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.objectives import Loss
 
-if TYPE_CHECKING:
-    from tlm_ray.training.model import JointModel
-
 FURTHER = 4  # tokens of padding that two rows of 4 and 2 tokens are padded further by
 # Of the largest number: rounding is 1e-7 to 1e-5 of it; padding is 4e-4 (Nystromformer) and more, other rows 6e-3
 TOLERANCE = 1e-4
 
 
 @torch.no_grad()
-def check_layouts(model: "JointModel", device: str, *, packed: bool) -> None:
+def check_layouts(model: Any, device: str, *, packed: bool) -> None:
     """Hold two short rows padded, padded further and, if asked, packed against each other.
 
     ValueError names the model type where they differ. Weights, modes and random numbers stay as they are.
@@ -62,11 +59,12 @@ def _widened(array: np.ndarray, value: int) -> np.ndarray:
     return np.pad(array, ((0, 0), (0, FURTHER)), constant_values=value)
 
 
-def _results(model: "JointModel", inputs: dict[str, Any]) -> list[torch.Tensor]:
+def _results(model: Any, inputs: dict[str, Any]) -> list[torch.Tensor]:
     """Return the hidden states of real tokens, (tokens, width), and each classifier's logits, (rows, classes)."""
     hidden, inside = packing.rectangle(model.encode(inputs), inputs)
+    assert inside is not None, "padded rows have a mask"
     heads = [head for head in model.heads.values() if isinstance(head, Head) and head.last is None]
-    return [hidden[inside.bool()], *(head(hidden, inside) for head in heads)]  # type: ignore[union-attr]  # it is given
+    return [hidden[inside.bool()], *(head(hidden, inside) for head in heads)]
 
 
 def _agree(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:

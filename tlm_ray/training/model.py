@@ -19,6 +19,7 @@ from tlm_ray.training.families import Family, fastest_attention
 from tlm_ray.training.heads import Head, sample_rows
 from tlm_ray.training.layouts import check_layouts
 from tlm_ray.training.objectives import Objective, Prediction
+from tlm_ray.training.starts import Start
 from tlm_ray.training.weights import Weights
 
 # What a model's code raises that is given less than it needs
@@ -70,6 +71,12 @@ class JointModel(nn.Module):
         self.encoder: Any = encoder
         self.heads: Any = nn.ModuleDict(heads)
         self._check()
+
+    @classmethod
+    def of(cls, start: Start, objectives: Sequence[Objective], **options: Any) -> "JointModel":
+        """Return the initial model of a training with a head per objective; options: those of `Start.weights`."""
+        with start.weights(**options) as weights:
+            return cls(weights, objectives, family=start.family)
 
     @torch.no_grad()
     def begin_with(self, embeddings: np.ndarray, bias: np.ndarray) -> None:

@@ -65,7 +65,7 @@ def run_job(job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda
 def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
     """Return the initial model."""
     settings = job.settings
-    model = settings.start.model(settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
+    model = JointModel.of(settings.start, settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
     if job.counts:
         model.begin_with(*read_counts(job.counts))
     return model

@@ -6,22 +6,20 @@ Pretrained     the weights of an encoder
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlm_ray import storage
-from tlm_ray.digests import identity_of
-from tlm_ray.opening import open_settings
+from tlm_ray.storage.digests import identity_of
+from tlm_ray.storage.opening import open_settings
 from tlm_ray.training.families import Family, Geometry
-from tlm_ray.training.objectives import Objective
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-    from tlm_ray.training.model import JointModel
     from tlm_ray.training.weights import Weights
 
 SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
@@ -60,13 +58,6 @@ class Start(ABC):
     def parameters(self, *, vocabulary: int) -> int | None:
         """Return the number of parameters with the MLM head; None if unknown before the encoder is opened."""
         return None
-
-    def model(self, objectives: Sequence[Objective], **options: Any) -> "JointModel":
-        """Return the model with a head per objective; options: those of `weights`."""
-        from tlm_ray.training.model import JointModel
-
-        with self.weights(**options) as weights:
-            return JointModel(weights, objectives, family=self.family)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from tlm_ray import storage
-from tlm_ray.corpus.predictions import shares
+from tlm_ray.evaluation.predictions import shares
 from tlm_ray.training.blocks import read_blocks, write_blocks
 from tlm_ray.training.evaluation import open_classifier
 from tlm_ray.training.prediction import predict

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
-from tlm_ray.opening import open_settings
+from tlm_ray.storage.opening import open_settings
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ALPHABET = 1000  # characters with a piece of their own, as in BERT's vocabulary; the rest are [UNK]

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tlm_ray.opening import open_pretrained, open_settings, open_trained_classifier
+from tlm_ray.storage.opening import open_pretrained, open_settings, open_trained_classifier
 from tlm_ray.training.heads import Head
 
 

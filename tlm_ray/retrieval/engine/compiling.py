@@ -20,7 +20,8 @@ from numba.core.caching import (
     UserWideCacheLocator,
 )
 
-from tlm_ray import listing, storage
+from tlm_ray import storage
+from tlm_ray.storage import listing
 
 NO_PLACE = "no locator available"  # of numba's RuntimeError
 

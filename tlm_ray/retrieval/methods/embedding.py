@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
-from tlm_ray.opening import open_pretrained, open_settings
 from tlm_ray.retrieval.engine.topk import TopK
+from tlm_ray.storage.opening import open_pretrained, open_settings
 
 BATCH = 64
 PASSAGES_RANKED = 16 * BATCH  # at once, with the best so far

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from tlm_ray import storage
 from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.tasks import Task, load_task
-from tlm_ray.digests import identity_of_file
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
+from tlm_ray.storage.digests import identity_of_file
 
 TASK = "{task}"  # in a location: the task's name
 COLUMNS = ("text", "rank")

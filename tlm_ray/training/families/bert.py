@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tlm_ray.training.families.family import Family
+from tlm_ray.training.families.family import Family, Geometry
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-    from tlm_ray.training.families.geometry import Geometry
 
 
 @dataclass(frozen=True)
@@ -17,13 +15,13 @@ class Bert(Family):
 
     name: ClassVar[str] = "bert"
 
-    def config(self, geometry: "Geometry", **common: Any) -> "PretrainedConfig":
+    def config(self, geometry: Geometry, **common: Any) -> "PretrainedConfig":
         from transformers import BertConfig
 
         dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), geometry.dropout)
         return BertConfig(**(common | dropouts))
 
-    def parameters(self, geometry: "Geometry", *, vocabulary: int) -> int:
+    def parameters(self, geometry: Geometry, *, vocabulary: int) -> int:
         """Count parameters: 109,514,298 for base, 335,174,458 for large (vocabulary 30,522, 512 positions)."""
         width, inner = geometry.width, geometry.intermediate
         norm = 2 * width  # scale and shift

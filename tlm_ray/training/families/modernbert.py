@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tlm_ray.training.families.family import Family
+from tlm_ray.training.families.family import Family, Geometry
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-    from tlm_ray.training.families.geometry import Geometry
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class ModernBert(Family):
 
     name: ClassVar[str] = "modernbert"
 
-    def config(self, geometry: "Geometry", **common: Any) -> "PretrainedConfig":
+    def config(self, geometry: Geometry, **common: Any) -> "PretrainedConfig":
         from transformers import ModernBertConfig
 
         common |= dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
@@ -28,7 +26,7 @@ class ModernBert(Family):
         layers = ["full_attention"] * geometry.layers  # rows are short
         return ModernBertConfig(classifier_pooling="mean", layer_types=layers, **common)
 
-    def parameters(self, geometry: "Geometry", *, vocabulary: int) -> int:
+    def parameters(self, geometry: Geometry, *, vocabulary: int) -> int:
         width = geometry.width
         layer = 4 * width**2 + 3 * width * geometry.intermediate + 2 * width
         without_first_norm = geometry.layers * layer - width  # the first layer's attention has no norm of its own

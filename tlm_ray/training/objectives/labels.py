@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import torch
 
     from tlm_ray.training.heads import Head
-    from tlm_ray.training.model import JointModel
     from tlm_ray.training.weights import Weights
 
 
@@ -53,5 +52,5 @@ class Labels(Objective):
         """Return the task's own name."""
         return stream
 
-    def export(self, model: "JointModel", folder: Path) -> None:
+    def export(self, model: Any, folder: Path) -> None:
         model.heads[self.name].export(model.encoder, folder)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tlm_ray.training.heads import Head
-    from tlm_ray.training.model import JointModel
     from tlm_ray.training.weights import Weights
 
 
@@ -48,6 +47,6 @@ class Mlm(Objective):
     def projection(self, head: "Head") -> "nn.Linear | None":
         return head.last
 
-    def export(self, model: "JointModel", folder: Path) -> None:
+    def export(self, model: Any, folder: Path) -> None:
         """Write encoder and head, without the task head and pooler (the released code resets them)."""
         model.heads[self.name].export(model.encoder, folder)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tlm_ray.training.model import JointModel
     from tlm_ray.training.weights import Weights
 
 
@@ -125,6 +124,9 @@ class Objective(ABC):
         """Return the projection to the vocabulary that `loss` uses in every batch; None if there is none."""
         return None
 
-    def export(self, model: "JointModel", folder: Path) -> None:
-        """Write the trained model (here the encoder only) to a folder that `opens_as` can open."""
+    def export(self, model: Any, folder: Path) -> None:
+        """Write the trained model (here the encoder only) to a folder that `opens_as` can open.
+
+        model: `tlm_ray.training.model.JointModel`.
+        """
         model.encoder.save_pretrained(folder)

@@ -1,0 +1,261 @@
+"""Command-line options of experiments: the recipe, changes to it, and its budget."""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.console import console
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
+from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.planning.estimates import training_seconds
+from tlm_ray.runs.planning.paces import start_seconds
+from tlm_ray.runs.planning.sizes import sizes_of
+from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_tokens, scaled
+from tlm_ray.runs.recipes.cpu import WORTH
+from tlm_ray.runs.recipes.paper import baseline, recipe_for
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.training.starts import Architecture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Which recipe."""
+
+    scale: str = ""
+    """tiny, mini or midi (for CPUs), small, medium or large (the paper's); if unset: mini, or tiny for docstrings"""
+
+    def at(self, task: str, flow: Flow) -> str:
+        """Return the scale of a task's recipe."""
+        return self.scale or ("tiny" if flow.is_embedded(task) else "mini")
+
+    def recipe(self, task: str, flow: Flow) -> Recipe:
+        """Return a task's recipe at the scale."""
+        return recipe_for(short_name(task), self.at(task, flow), **_size(task, flow))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes(Scale):
+    """Which recipe, and which of its settings are changed."""
+
+    precision: str = ""
+    """fp32, bf16, or auto (bf16 if the hardware is fast at it); if unset: the recipe's"""
+    architecture: str = ""
+    """hub name or local folder of an encoder whose architecture is trained from scratch; if unset: the recipe's"""
+    steps: int | None = None
+    """training steps of stage one; if unset: the recipe's"""
+    steps_two: int | None = None
+    """training steps of stage two; if unset: the recipe's"""
+
+    def __post_init__(self) -> None:
+        settle(self, storage.absolute_if_there, "architecture")
+
+    def recipe(self, task: str, flow: Flow) -> Recipe:
+        """Return a task's recipe at the scale, with these changes."""
+        recipe = super().recipe(task, flow)
+        start = Architecture(self.architecture) if self.architecture else None
+        if start is not None and recipe.counts is not None:  # the width is unknown before the encoder is opened
+            _print_once(f"--architecture {self.architecture}: embeddings start random instead of from token counts")
+            recipe = replace(recipe, counts=None)
+        asked: dict[str, Any] = {"precision": self.precision, "start": start}
+        for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
+            asked[name] = None if steps is None else getattr(recipe, name).of_steps(steps)
+        return _changed(recipe, asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passages:
+    """How many passages per query."""
+
+    k: int | None = None
+    """passages used per query; if unset: the recipe's"""
+    depth: int | None = None
+    """passages retrieved per query, at least k; if unset: the largest k"""
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise ValueError(f"--depth {self.depth}: must be 1 or more (passages retrieved per query)")
+
+    def change(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with these numbers of passages."""
+        k = recipe.k if self.k is None else self.k
+        return replace(recipe, k=k, depth=self.depth or max(recipe.depth, k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """The mix of batches in stage one."""
+
+    rho1: int | None = None
+    """general batches per task batch; if unset: the recipe's"""
+    external_only: bool = False
+    """train stage one on general batches only (table 5)"""
+    rho2: float | None = None
+    """weight of the MLM loss in task batches; if unset: the recipe's"""
+
+    def __post_init__(self) -> None:
+        if self.external_only:
+            for name in ("rho1", "rho2"):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(f"--{name} {value:g}: has no effect with --external-only; give one of them")
+
+    def change(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with this mixture."""
+        changed = _changed(recipe, {"rho1": self.rho1, "rho2": self.rho2})
+        return replace(changed, rho1=None) if self.external_only else changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """How passages are retrieved."""
+
+    methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
+    """retrieval methods, such as bm25, random, rake, dense or dsir"""
+    given: str = ""
+    """file of texts with ranks, retrieved by another tool, as a further method; {task} is replaced by the task's
+    name"""
+    encoder: str = ""
+    """hub name or local folder of the encoder of the retrieval method dense"""
+
+    def __post_init__(self) -> None:
+        if self.encoder and "dense" not in self.methods:
+            raise ValueError(f"--encoder {self.encoder}: is used by the method dense only; add dense to --methods")
+        settle(self, storage.absolute_if_there, "encoder")
+        settle(self, storage.absolute, "given")
+
+    def chosen(self) -> dict[str, Method]:
+        """Return the chosen methods by name."""
+        found = {name: method_named(name) for name in self.methods}
+        found |= {"dense": Dense(encoder=self.encoder)} if self.encoder else {}
+        return found | ({Given.name: Given(location=self.given)} if self.given else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The budget per training; the recipe is shortened to fit."""
+
+    tokens: int | None = None
+    """maximum tokens per training, over both stages; reduces steps, then rows per step"""
+    minutes: float | None = None
+    """maximum minutes per training, by the estimate of --dry-run; chooses mini or midi and reduces steps"""
+
+    def __post_init__(self) -> None:
+        if self.tokens is not None and self.minutes is not None:
+            raise ValueError("--tokens and --minutes: both set the budget; give one of them")
+        for name in ("tokens", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} {value:g}: must be more than 0")
+
+    def at_best_scale(self, changes: Changes, task: str, flow: Flow) -> Changes:
+        """Return the changes at the scale that suits the minutes best; prints the scale if it differs."""
+        given = changes.at(task, flow)
+        if self.minutes is None or given not in WORTH or changes.architecture:
+            return changes
+        for scale, share in WORTH.items():
+            found = replace(changes, scale=scale)
+            recipe = found.recipe(task, flow)
+            if _tokens_in(self.minutes, recipe, task, flow) >= share * recipe_tokens(recipe):
+                break
+        if scale != given:
+            _print_once(f"scale: {scale} instead of {given}")
+        return found
+
+    def cut(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
+        """Return a recipe that fits the budget, and print what changed."""
+        tokens = self.tokens if self.minutes is None else self._tokens(self.minutes, recipe, task, flow)
+        if tokens is None:
+            return recipe
+        recipe, changes = scaled(recipe, tokens)
+        for change in changes:
+            _print_once(change)
+        return recipe
+
+    def _tokens(self, minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
+        if recipe_parameters(recipe) is None:
+            raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is unknown; give --tokens instead")
+        tokens = _tokens_in(minutes, recipe, task, flow)
+        if tokens < least_tokens(recipe):
+            whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
+            least = (fixed + (whole - fixed) * least_tokens(recipe) / recipe_tokens(recipe)) / 60
+            raise ValueError(
+                f"--minutes {minutes:g}: this recipe needs {math.ceil(100 * least) / 100:g} minutes or more "
+                f"({fixed:.0f} s of them start its processes); raise --minutes, or lower rho1 or the row lengths"
+            )
+        return tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of every experiment that trains; derive your own options from it."""
+
+    data: Data = field(default_factory=Data)
+    changes: Changes = field(default_factory=Changes)
+    passages: Passages = field(default_factory=Passages)
+    budget: Budget = field(default_factory=Budget)
+    place: Place = field(default_factory=Place)
+    cluster: Cluster = field(default_factory=Cluster)
+    seeds: int = 2
+    """trainings per cell, with seeds 0, 1, ..."""
+    log_models: bool = False
+    """also log the trained encoders to MLflow"""
+    dry_run: bool = False
+    """list all stages (cached or to run) with their cost, and stop"""
+    price: float | None = None
+    """price per GPU hour (per CPU hour without GPUs), for --dry-run"""
+    why: bool = False
+    """list the stages to run, each with the settings that differ from the nearest cached result, and stop"""
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+
+    def recipe(self, task: str, flow: Flow, mixture: Mixture) -> Recipe:
+        """Return a task's recipe with the command line's changes, within the budget."""
+        changes = self.budget.at_best_scale(self.changes, task, flow)
+        recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
+        return self.budget.cut(recipe, task, flow)
+
+    def fine_tuned(self, recipe: Recipe, start: str, kind: str, task: str, flow: Flow) -> Recipe:
+        """Return the recipe of a pretrained encoder (`recipes.baseline`), with the same changes and the same budget."""
+        if self.budget.minutes is not None:
+            raise ValueError(
+                f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is unknown; give --tokens"
+            )
+        made = baseline(recipe, start, kind, train_rows=sizes_of(flow, recipe, task).queries)
+        if self.changes.steps_two is not None:
+            made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
+        return self.budget.cut(made, task, flow)
+
+
+def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
+    """Return a recipe with the given values; None and "" change nothing."""
+    return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
+
+
+def _tokens_in(minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
+    """Return the tokens, by the paper's rule, that a recipe trains on in `minutes` on this hardware."""
+    whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
+    return int((60 * minutes - fixed) / (whole - fixed) * recipe_tokens(recipe))
+
+
+def _fixed_seconds(recipe: Recipe, flow: Flow) -> float:
+    """Return the start-up seconds of a training's stages, which do not grow with its tokens."""
+    return start_seconds(flow.execution.compute) * ((recipe.stage_one is not None) + (not recipe.one_stage))
+
+
+def _size(task: str, flow: Flow) -> dict[str, int]:
+    """Return the size of a task's training set, for recipes that depend on it."""
+    if flow.is_embedded(task):
+        return {}
+    texts = flow.read(task).train_texts
+    words = sorted(len(text.split()) for text in texts)
+    return {"train_rows": len(words), "row_words": words[3 * len(words) // 4]}
+
+
+@cache
+def _print_once(line: str) -> None:
+    console.print(line)  # rows, tasks and trials mostly share a schedule, so each line would repeat

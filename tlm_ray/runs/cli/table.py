@@ -1,0 +1,111 @@
+"""Run an experiment as a table: a row per recipe, on every task and seed."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tlm_ray.report import TABLE_2, PaperTable, Results, View
+from tlm_ray.runs.cli.options import open_flow
+from tlm_ray.runs.cli.recipe_options import Mixture, TrainingOptions
+from tlm_ray.runs.experiment import run, show_plan, show_reasons
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.flow.training import Training, plain_trainings
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.storage import shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(TrainingOptions, ABC):
+    """The command line, rows and view of an experiment; derive yours from it."""
+
+    name: ClassVar[str]
+    """name of the experiment and its files"""
+    varied: ClassVar[str] = ""
+    """the recipe's number that the rows vary, the figure's x axis; "" for FLOPs"""
+    paper: ClassVar[PaperTable] = TABLE_2
+    """the paper's table to compare with"""
+    split: ClassVar[str] = "dev"
+    """the split of the scores: dev, as in the paper's ablations, or test"""
+    ensembles: ClassVar[Sequence[str]] = ()
+    """rows whose ensembles of seeds the table has too"""
+    pooled: ClassVar[bool] = False
+    """whether such ensembles include the linear model that is best on dev"""
+
+    mixture: Mixture = field(default_factory=Mixture)
+    seeds: int = 3
+    """trainings per cell, with seeds 0, 1, ..."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.varied and getattr(self.mixture, self.varied, None) is not None:
+            raise ValueError(f"--{self.varied}: is what this experiment varies; give --{self.varied}s")
+        if self.varied in ("rho1", "rho2") and self.mixture.external_only:
+            raise ValueError(f"--external-only: leaves out the task batches whose {self.varied} this experiment varies")
+
+    def flow(self) -> Flow:
+        """Open the corpus and return the flow that makes stages."""
+        return open_flow(self.data, self.place, self.cluster)
+
+    def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
+        """Return the rows of a task."""
+        return self.vary(self.recipe(task, flow, self.mixture))
+
+    @abstractmethod
+    def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
+        """Return the rows of the table: a name and how to train, made of a task's recipe."""
+
+    @abstractmethod
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Return pairs of rows, the first expected above the second."""
+
+    def against(self, rows: list[str]) -> str:
+        """Return the row that is compared with all others: the first of the first pair, or the last row."""
+        return next((above for above, _ in self.expected(rows)), rows[-1])
+
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Return one training per row, task and seed, after the plain classifiers of each task."""
+        tasks = self.data.tasks
+        rows = {task: self.recipes(task, flow) for task in tasks}
+        names = dict.fromkeys(name for own in rows.values() for name in own)
+        return plain_trainings(flow, tasks) + [
+            Training(row=shown(name), task=task, recipe=rows[task][name], seed=seed)
+            for name in names
+            for task in tasks
+            if name in rows[task]
+            for seed in range(self.seeds)
+        ]
+
+    def view(self, trainings: Sequence[Training]) -> View:
+        """Return the view of its scores."""
+        rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe) and not one.teachers))
+        return View(
+            against=self.against(rows),
+            split=self.split,
+            varied=self.varied,
+            paper=self.paper,
+            expected=self.expected(rows),
+        )
+
+
+def present(table: Table, connect: Callable[[], Any]) -> Results | None:
+    """Run the experiment and print its results, or its plan with --dry-run or --why.
+
+    connect: connects the script to Ray, `lambda: ray.init(**ray_options())`.
+    """
+    flow = table.flow()
+    trainings = table.trainings(flow)
+    if table.dry_run or table.why:
+        show_plan(trainings, flow, price=table.price) if table.dry_run else show_reasons(trainings, flow)
+        return None
+    connect()
+    outcome = run(
+        trainings,
+        flow,
+        name=table.name,
+        tracking_uri=table.place.tracking_uri,
+        log_models=table.log_models,
+        ensembles=table.ensembles,
+        pooled=table.pooled,
+    )
+    return outcome.show(table.view(trainings), table.place.out)

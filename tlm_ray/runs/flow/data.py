@@ -1,0 +1,150 @@
+"""Lay out the data stages: corpora and tasks, embedded or from files, and passages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.console import console
+from tlm_ray.corpus import packages
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.manifest import Corpus, open_corpus
+from tlm_ray.corpus.passages import PASSAGES_VERSION, WORK, cut_passages
+from tlm_ray.corpus.task_columns import Columns
+from tlm_ray.corpus.tasks import UNNAMED, Task, read_task, write_task
+from tlm_ray.evaluation.scores import Metric
+from tlm_ray.identity import set_later
+from tlm_ray.runs.flow import work
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.stage import Stage
+
+EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
+# since these what they write, and all that is made of it, carries its sha256
+DOCUMENTS_VERSION, TASK_VERSION = 3, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFlow:
+    """Where the data comes from."""
+
+    execution: Execution
+    corpus: Corpus | None = None
+    """the general corpus, None for the embedded one"""
+    corpora: Mapping[str, Corpus] = field(default_factory=dict)
+    """further corpora by name, for recipes that name one"""
+    task_root: str = ""
+    """folder of named tasks, "" for the hub"""
+    metric: str | Metric = ""
+    """metric instead of the tasks' own: a name, or a metric of yours"""
+    columns: Columns = UNNAMED
+    """columns of text and label in the tasks' files, if their names are not found"""
+
+    @cached_property
+    def documents(self) -> Stage:
+        """The embedded corpus and task, made of the docstrings of installed packages."""
+        return Stage(
+            name="documents",
+            version=DOCUMENTS_VERSION,
+            parameters={"packages": packages.installed_packages(), "seed": 0},
+            make=lambda folder, _: work.write_docstrings(folder, workers=self.execution.workers),
+            cost={"seconds": 60.0},
+        )
+
+    def passages(self, recipe: Recipe) -> Stage:
+        """The corpus cut into passages."""
+        corpus, share = self.corpus_of(recipe), recipe.corpus_share
+        parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
+        beside = storage.join(self.execution.root, "passages")
+        options: dict[str, Any] = parameters | {"workers": self.execution.workers, "beside": beside}
+        if corpus is None:
+            return Stage(
+                name="passages",
+                version=PASSAGES_VERSION,
+                parameters=parameters,
+                inputs={"documents": self.documents},
+                make=lambda folder, inputs: cut_passages(
+                    folder,
+                    open_corpus(_whole(inputs["documents"], "corpus"), column="text"),
+                    **options,
+                ),
+                scratch=WORK,
+                cost={"seconds": 10.0},
+            )
+        return Stage(
+            name="passages",
+            version=PASSAGES_VERSION,
+            parameters=parameters | corpus.readers | {"column": corpus.column, "corpus": corpus.digest},
+            parts={"corpus": {file.name: file.digest for file in corpus.files}},
+            make=lambda folder, _: cut_passages(folder, corpus, **options),
+            scratch=WORK,
+            cost={"bytes": corpus.size, "seconds": 10.0},
+        )
+
+    @property
+    def all_corpora(self) -> list[Corpus]:
+        """The general corpora that are not embedded."""
+        return [*([] if self.corpus is None else [self.corpus]), *self.corpora.values()]
+
+    def corpus_of(self, recipe: Recipe) -> Corpus | None:
+        """Return the general corpus of a recipe, None for the embedded one."""
+        if not recipe.corpus:
+            return self.corpus
+        if recipe.corpus not in self.corpora:
+            raise ValueError(f"corpus {recipe.corpus!r}: the flow's corpora are {', '.join(self.corpora) or 'none'}")
+        return self.corpora[recipe.corpus]
+
+    def is_embedded(self, task: str) -> bool:
+        """Say whether a task is the embedded one."""
+        return task == EMBEDDED and not self.task_root
+
+    def task(self, name: str) -> Stage:
+        """A task, read and checked. One of files is checked now; the embedded one when its documents are made."""
+        if self.is_embedded(name):
+            return Stage(
+                name="task",
+                version=TASK_VERSION,
+                parameters={"name": EMBEDDED, "metric": "accuracy"},
+                inputs={"documents": self.documents},
+                make=lambda folder, inputs: write_task(
+                    folder, read_task(_whole(inputs["documents"], "task"), metric="accuracy")
+                ),
+                cost={"seconds": 1.0},
+                label=name,
+            )
+        task = self.read(name)
+        return Stage(
+            name="task",
+            version=TASK_VERSION,
+            parameters={"metric": task.metric, "labels": task.labels, "digests": task.digests},
+            parts={"digests": dict(zip(("train", "dev", "test"), task.digests, strict=True))},
+            make=lambda folder, _: write_task(folder, task),
+            cost={"seconds": 1.0},
+            label=short_name(name),
+        )
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """What a stage that scores is named by beside its task's metric: the version of a metric of one's own."""
+        later = set_later(self.metric) if isinstance(self.metric, Metric) else {}
+        return {f"metric_{name}": value for name, value in later.items()}
+
+    def read(self, name: str) -> Task:
+        """Read a task of files, once a process, and say what was not plain in them."""
+        return task_once(name, self.task_root, self.metric, self.columns)
+
+
+@lru_cache(maxsize=64)
+def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns) -> Task:
+    """Read a task once per process, so that all trainings of an experiment see the same files."""
+    task = read_task(name, task_root=task_root, metric=metric, columns=columns)
+    for note in task.notes:
+        console.print(f"{task.name}: {note}", markup=False)
+    return task
+
+
+def _whole(documents: str, part: str) -> str:
+    """Return where the embedded corpus or task lies; ValueError names a file that is not as it was written."""
+    storage.check_sums(documents)
+    return storage.join(documents, part)

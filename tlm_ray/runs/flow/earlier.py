@@ -1,0 +1,31 @@
+"""Results of the same kind over other corpora, from which the result over a corpus that has grown can be made."""
+
+from tlm_ray import storage
+from tlm_ray.corpus.passages import RANGES
+from tlm_ray.runs.stages.stage import DIGITS, Stage
+from tlm_ray.runs.stages.why import records
+
+OF_CORPUS = {"passages", "statistics"}  # what is another of another corpus
+
+
+def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
+    """Return the results under the root that differ from a stage in their corpus alone.
+
+    Of each: `folder`, where it lies, and the folders of what it was made of, by the names of the stage's inputs.
+    """
+    found = []
+    for record in records(root, stage.name):
+        recipe = record.recipe
+        same = all(recipe[name] == stage.recipe[name] for name in ("version", "parameters"))
+        if not same or _apart(recipe["inputs"]) != _apart(stage.recipe["inputs"]):
+            continue
+        inputs = {
+            name: storage.join(root, stage.inputs[name].name, made[:DIGITS]) for name, made in recipe["inputs"].items()
+        }
+        if storage.exists(storage.join(inputs["passages"], RANGES)):  # else it was deleted since
+            found.append({"folder": storage.join(root, stage.name, record.fingerprint[:DIGITS]), **inputs})
+    return found
+
+
+def _apart(inputs: dict[str, str]) -> dict[str, str]:
+    return {name: fingerprint for name, fingerprint in inputs.items() if name not in OF_CORPUS}

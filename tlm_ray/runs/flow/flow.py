@@ -1,0 +1,268 @@
+"""The flow as stages: from a corpus and a task to a score.
+
+    documents -> passages -> statistics -> neighbours -> tokenizer -> blocks -> stage_one -> stage_two -> metrics
+                    task ------^---------------^------------^ --> counts --^
+
+`Flow.stages` lays out one training; stages that trainings share have equal fingerprints and are made once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tlm_ray import parallel, storage
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.passages import WORK
+from tlm_ray.retrieval import Analyzer
+from tlm_ray.retrieval.methods import Method, Search
+from tlm_ray.retrieval.selection import PART_ROWS
+from tlm_ray.retrieval.statistics_job import collect_statistics
+from tlm_ray.runs.flow import work
+from tlm_ray.runs.flow.data import DataFlow
+from tlm_ray.runs.flow.earlier import of_other_corpora
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.stage import Stage, Stages
+from tlm_ray.storage.digests import identity_of
+from tlm_ray.training.cost import stage_one_cost, stage_two_cost
+from tlm_ray.training.counts import Counts
+from tlm_ray.training.driver import train_stage
+from tlm_ray.training.progress import Follower
+from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
+from tlm_ray.training.starts import Pretrained
+
+TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
+MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # the folder of a stage's classifier
+Followers = Callable[[Stage], list[Follower]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow(DataFlow):
+    """Where the data comes from and how stages are made."""
+
+    followers: Followers = lambda stage: []
+    """returns the listener to a training stage's history while it runs"""
+
+    def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
+        """Lay out one training, from the top down."""
+        recipe = recipe.settled(gpu=self.execution.compute.gpu)
+        recipe = replace(recipe, method=recipe.method.of_task(short_name(task_name)))
+        task = self.task(task_name)
+        passages = self.passages(recipe) if recipe.uses_general else None
+        neighbours = None if passages is None else self.neighbours(recipe, passages, task)
+        before = None if recipe.after is None else self.stages(recipe.after, task_name, seed)
+        tokenizer = before.tokenizer if before else self.tokenizer(recipe, task, neighbours)
+        blocks = self.blocks(recipe, task, neighbours, tokenizer)
+        counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, blocks)
+        earlier = before.stages_one[-1] if before else None
+        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed, after=earlier)
+        stage_two = None if recipe.one_stage else self.stage_two(recipe, blocks, stage_one or earlier, seed)
+        return Stages(
+            task=task,
+            passages=passages,
+            neighbours=neighbours,
+            tokenizer=tokenizer,
+            blocks=blocks,
+            counts=counts,
+            stage_one=stage_one,
+            stage_two=stage_two,
+            metrics=self.metrics(
+                recipe, blocks, stage_one=stage_one if recipe.one_stage else None, stage_two=stage_two
+            ),
+            before=before,
+        )
+
+    def statistics(self, passages: Stage, analyzer: Analyzer) -> Stage:
+        """Document frequencies and mean length over the whole corpus."""
+        run = self.execution
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            how: dict[str, Any] = {"shards": run.shards, "workers": run.workers}
+            earlier = of_other_corpora(stage, run.root)
+            return collect_statistics(folder, inputs["passages"], analyzer=analyzer, earlier=earlier, **how)
+
+        stage = Stage(
+            name="statistics",
+            version=3,
+            parameters={"analyzer": analyzer},
+            inputs={"passages": passages},
+            make=make,
+            scratch=WORK,
+            cost={"seconds": 20.0},
+        )
+        return stage
+
+    def neighbours(self, recipe: Recipe, passages: Stage, task: Stage) -> Stage:
+        """The passages that the method chose for the task's training texts, ranked."""
+        return _Sources(self, passages, task, recipe.depth).neighbours(recipe.method)
+
+    def tokenizer(self, recipe: Recipe, task: Stage, neighbours: Stage | None) -> Stage:
+        """The tokenizer of a selection and a task."""
+        is_trained = recipe.tokenizer == "trained"
+        k = recipe.vocabulary_k if is_trained and neighbours else None
+        trained = {"name": "trained", "vocabulary": recipe.vocabulary} | ({} if k is None else {"k": k})
+        return Stage(
+            name="tokenizer",
+            version=2,
+            parameters=trained if is_trained else identity_of(recipe.tokenizer),
+            inputs=_present(task=task, neighbours=neighbours if is_trained else None),
+            make=lambda folder, inputs: parallel.on_worker(
+                work.write_tokenizer,
+                folder,
+                dict(inputs),
+                name=recipe.tokenizer,
+                vocabulary=recipe.vocabulary,
+                k=k,
+            ),
+            cost={"seconds": 10.0},
+        )
+
+    def blocks(self, recipe: Recipe, task: Stage, neighbours: Stage | None, tokenizer: Stage) -> Stage:
+        """Token blocks of the selection and of the task."""
+        lengths: dict[str, Any] = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
+        return Stage(
+            name="blocks",
+            version=2,
+            parameters=lengths,
+            inputs=_present(task=task, tokenizer=tokenizer, neighbours=neighbours),
+            make=lambda folder, inputs: parallel.on_worker(
+                work.write_blocks, folder, dict(inputs), **lengths, workers=self.execution.workers
+            ),
+            cost={"seconds": 10.0},
+        )
+
+    def counts(self, recipe: Recipe, how: Counts, blocks: Stage) -> Stage:
+        """Initial token embeddings and output bias of stage one."""
+        k = recipe.k if recipe.uses_general else 0
+        return Stage(
+            name="counts",
+            version=1,
+            parameters={"counts": how, "k": k, "width": recipe.start.width},
+            inputs={"blocks": blocks},
+            make=lambda folder, inputs: parallel.on_worker(
+                work.write_counts, folder, inputs["blocks"], how, k=k, width=recipe.start.width
+            ),
+            cost={"seconds": 10.0},
+        )
+
+    def stage_one(
+        self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int, *, after: Stage | None = None
+    ) -> Stage:
+        """Training on general and task batches; after: another stage one, whose model it starts from."""
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
+            return self._train(stage, folder, inputs, replace(settings, start=start))
+
+        settings = recipe.settings_one(seed)
+        stage = Stage(
+            name="stage_one",
+            version=TRAINING_VERSION,
+            parameters=settings.identity | (self.scoring if settings.is_scored else {}),
+            inputs=_present(blocks=blocks, counts=counts, after=after),
+            make=make,
+            lane="train",
+            scratch=CHECKPOINTS,
+            cost=stage_one_cost(
+                settings,
+                block_tokens=recipe.block_tokens,
+                task_tokens=recipe.task_tokens,
+                vocabulary=recipe.vocabulary,
+            ),
+        )
+        return stage
+
+    def stage_two(
+        self, recipe: Recipe, blocks: Stage, stage_one: Stage | None, seed: int, taught: Stage | None = None
+    ) -> Stage:
+        """Training on the task alone, from stage one or from a pretrained encoder; taught: soft labels to learn."""
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            start = Pretrained(storage.join(inputs["stage_one"], MODEL)) if stage_one else recipe.start
+            return self._train(stage, folder, inputs, recipe.settings_two(seed, start))
+
+        stage = Stage(
+            name="stage_two",
+            version=TRAINING_VERSION,
+            parameters=recipe.settings_two(seed, recipe.start).identity
+            | ({} if stage_one else recipe.start.identity)
+            | self.scoring,
+            inputs=_present(blocks=blocks, stage_one=stage_one, taught=taught),
+            make=make,
+            lane="train",
+            scratch=CHECKPOINTS,
+            cost=stage_two_cost(
+                recipe.stage_two, recipe.start, task_tokens=recipe.task_tokens, vocabulary=recipe.vocabulary
+            ),
+        )
+        return stage
+
+    def _train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
+        read = {"blocks": inputs["blocks"], "counts": inputs.get("counts", ""), "taught": inputs.get("taught", "")}
+        job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)
+        return train_stage(job, followers=self.followers(stage))
+
+    def metrics(self, recipe: Recipe, blocks: Stage, **trained: Stage | None) -> Stage:
+        """One training's last stage: its scores on dev and test.
+
+        trained: stage_two, or stage_one, whose task head is then scored.
+        """
+        compute = self.execution.compute
+        (classifier,) = _present(**trained)
+        options: dict[str, Any] = {
+            "precision": recipe.precision,
+            "device": "cuda" if compute.gpu else "cpu",
+            "threads": 1,
+        }
+        return Stage(
+            name="metrics",
+            version=1,
+            parameters={"precision": recipe.precision} | self.scoring,
+            inputs=_present(blocks=blocks, **trained),
+            make=lambda folder, inputs: parallel.on_worker(
+                work.write_scores,
+                folder,
+                inputs["blocks"],
+                storage.join(inputs[classifier], MODELS[classifier]),
+                metric=self.metric,
+                resources=dict(compute.resources),
+                **options,
+            ),
+            lane="train",
+            cost={"seconds": 10.0},
+        )
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What the flow offers a method of retrieval: see `tlm_ray.retrieval.methods.Sources`."""
+
+    flow: Flow
+    passages: Stage
+    task: Stage
+    depth: int
+
+    def statistics(self, analyzer: Analyzer) -> Stage:
+        return self.flow.statistics(self.passages, analyzer)
+
+    def neighbours(self, method: Method) -> Stage:
+        run = self.flow.execution
+        gpus = run.compute.resources.get("GPU", 0)
+        search = Search(depth=self.depth, shards=run.shards, workers=run.workers, gpus=gpus)
+
+        def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
+            return method.find(folder, inputs, replace(search, earlier=of_other_corpora(stage, run.root)))
+
+        stage = Stage(
+            name="neighbours",
+            version=method.version,
+            parameters={**method.identity(self.depth), "part_rows": PART_ROWS},
+            inputs=method.inputs(self),
+            make=make,
+            scratch=WORK,
+            cost={"seconds": 60.0},
+        )
+        return stage
+
+
+def _present(**inputs: Stage | None) -> dict[str, Stage]:
+    return {name: stage for name, stage in inputs.items() if stage is not None}

@@ -1,0 +1,164 @@
+"""A recipe: every setting that decides the result of a training.
+
+A recipe identifies a result. Settings of how to run it (workers, shards, GPUs, folders) are in
+`tlm_ray.runs.stages.making`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from tlm_ray.identity import LATER
+from tlm_ray.retrieval.methods import Bm25, Method, method_named
+from tlm_ray.runs.recipes.precision import fastest_precision
+from tlm_ray.training.counts import Counts
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
+from tlm_ray.training.optimizers import AdamW, Optimizer
+from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.settings import StageOne, StageTwo
+from tlm_ray.training.starts import Pretrained, Start
+
+PRECISIONS = ("auto", "fp32", "bf16")
+VOCABULARY_TEXTS = ("depth", "k")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One way to train TLM on a task."""
+
+    scale: str
+    """name of the recipe that this one derives from"""
+    start: Start
+    """initial model: Scratch(geometry), Architecture(source) or Pretrained(source)"""
+    vocabulary: int
+    """vocabulary size of a trained tokenizer"""
+    stage_one: Schedule | None
+    """None skips stage one"""
+    stage_two: Schedule
+    after: "Recipe | None" = None
+    """start from the stage-one model and tokenizer of this other recipe, as adaptive pretraining does"""
+    one_stage: bool = False
+    """skip stage two: stage one's task head is the result (table 7)"""
+    k: int
+    """passages used per query; 0: task data only"""
+    rho1: int | None
+    """general batches per task batch; None for no task batches at all (external data only, table 5)"""
+    rho2: float
+    """weight of the text objectives in a task batch"""
+    method: Method = Bm25()  # noqa: RUF009 - frozen
+    """retrieval method: one of tlm_ray.retrieval.methods, by name or with settings, or your own"""
+    corpus: str = ""
+    """name of one of the flow's `corpora`; "" for its `corpus`"""
+    corpus_share: float = 1.0
+    """share of the corpus' documents to retrieve from, sampled by a hash of their text (table 3)"""
+    depth: int = 0
+    """passages retrieved per query, at least k, so one retrieval serves every smaller k; 0 means k"""
+    weighting: str = "released"
+    """weighting of a task batch's losses: see tlm_ray.training.objectives.losses"""
+    objectives: tuple[Objective, ...] = (Mlm(),)
+    """what stage one learns from text, beside the labels; stage two starts from the first one's model"""
+    labels: Labels = Labels()  # noqa: RUF009 - frozen
+    """how stage two learns the task"""
+    optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
+    counts: Counts | None = None
+    """initialise token embeddings and output bias from token counts; None: random"""
+    tokenizer: str = "trained"
+    """"trained" (WordPiece of `vocabulary` entries on selected and task text), or a hub name or local folder"""
+    vocabulary_text: str = field(default="depth", metadata=LATER)
+    """ranks of selected text that train the tokenizer: "depth" (all; every smaller k shares it) or "k" (below k)"""
+    passage_tokens: int = 128
+    """word pieces per passage"""
+    block_tokens: int = 128
+    """tokens per general block"""
+    task_tokens: int = 128
+    """tokens per task example"""
+    precision: str = "fp32"
+    """precision of matrix products: fp32, bf16, or auto (bf16 if the hardware is fast at it)"""
+
+    def __post_init__(self) -> None:
+        if not self.depth:
+            object.__setattr__(self, "depth", max(1, self.k))
+        object.__setattr__(self, "method", method_named(self.method))
+        choices = {"weighting": WEIGHTINGS, "precision": PRECISIONS, "vocabulary_text": VOCABULARY_TEXTS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
+        if not 0 <= self.k <= self.depth:
+            raise ValueError(
+                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved per query; "
+                "lower k or raise --depth"
+            )
+        if self.rho1 is not None and (isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0):
+            raise ValueError(
+                f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
+            )
+        if not 0 < self.corpus_share <= 1:
+            raise ValueError(f"corpus_share {self.corpus_share!r}: must be above 0 and at most 1, a share of documents")
+        if not self.rho2 >= 0:
+            raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
+        if self.stage_one is None and not self.begins_trained:
+            raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
+        if self.after is not None and (self.after.stage_one is None or self.counts is not None):
+            raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
+        if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
+            raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
+        if self.counts is not None and (self.stage_one is None or self.start.width is None):
+            raise ValueError(
+                f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "
+                "counts=None"
+            )
+        if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
+            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
+        if self.rho1 is None and self.k == 0:
+            raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
+        longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
+        if positions is not None and longest > positions:
+            raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    @property
+    def vocabulary_k(self) -> int | None:
+        """Below which rank selected text trains a tokenizer; None where all of it does."""
+        return self.k if self.vocabulary_text == "k" and self.k < self.depth else None
+
+    @property
+    def begins_trained(self) -> bool:
+        """Whether training starts from trained weights."""
+        return self.after is not None or isinstance(self.start, Pretrained)
+
+    @property
+    def uses_general(self) -> bool:
+        """Whether general text is an input; without it, corpus and retrieval have no effect."""
+        return self.k > 0 and self.rho1 != 0 and self.stage_one is not None
+
+    def settled(self, *, gpu: bool) -> "Recipe":
+        """Return the recipe with "auto" precision resolved, for GPUs or for this processor."""
+        return replace(self, precision=fastest_precision(gpu=gpu)) if self.precision == "auto" else self
+
+    def settings_one(self, seed: int) -> StageOne:
+        """Return the settings of stage one.
+
+        Without general text, k, rho1 and the method have no effect and are not part of the fingerprint.
+        """
+        if self.stage_one is None:
+            raise ValueError("stage_one None: this recipe has no stage one")
+        return StageOne(
+            start=self.start,
+            schedule=self.stage_one,
+            objectives=self.objectives,
+            optimizer=self.optimizer,
+            k=self.k if self.uses_general else 0,
+            rho1=self.rho1 if self.uses_general else 0,
+            rho2=self.rho2,
+            weighting=self.weighting,
+            precision=self.precision,
+            seed=seed,
+        )
+
+    def settings_two(self, seed: int, start: Start) -> StageTwo:
+        """Return the settings of stage two, which starts from stage one's model or a pretrained encoder."""
+        return StageTwo(
+            start=start,
+            schedule=self.stage_two,
+            labels=self.labels,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            seed=seed,
+        )

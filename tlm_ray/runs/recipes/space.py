@@ -1,0 +1,224 @@
+"""Define a sweep's search space: paths of a recipe's fields, with lists or ranges of values."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
+from typing import Any, get_args
+
+import numpy as np
+
+from tlm_ray.retrieval.methods import Method, method_named
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.storage import shown
+from tlm_ray.training.schedules import Schedule
+
+Point = Mapping[str, Any]  # a value per path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A range of numbers to sample from; integers if both ends are."""
+
+    low: float
+    """the least"""
+    high: float
+    """the most"""
+    log: bool = False
+    """sampled uniformly on a log scale"""
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError(f"{self}: low must be below high, and above 0 on a log scale")
+
+    @property
+    def whole(self) -> bool:
+        """Whether its numbers are integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def at(self, share: float) -> float:
+        """Return the number at a fraction, 0 to 1, of the way from low to high."""
+        end = self.high + 1 if self.whole else self.high
+        value = self.low * (end / self.low) ** share if self.log else self.low + share * (end - self.low)
+        return min(int(value), int(self.high)) if self.whole else value
+
+
+@dataclass(frozen=True)
+class Space:
+    """A search space: paths of recipe fields ("k", "stage_one.steps", "method.b"), each with a list or a Range."""
+
+    values: Mapping[str, Sequence[Any] | Range]
+    """lists only, for a grid; methods by name or with settings, other parts (start, objectives) as objects"""
+    depth: int = 0
+    """passages retrieved per query, shared by all points; 0 for the largest k"""
+
+    def __post_init__(self) -> None:
+        for path, values in self.values.items():
+            if not isinstance(values, Range) and not len(values):
+                raise ValueError(f"{path}: give at least one value to try")
+        if not self.values:
+            raise ValueError("values: give at least one field of the recipe to vary, such as k")
+
+    @property
+    def names(self) -> list[str]:
+        """The paths."""
+        return list(self.values)
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether every path has a list of values."""
+        return not any(isinstance(values, Range) for values in self.values.values())
+
+    def points(self) -> Iterator[Point]:
+        """Yield all combinations; ValueError for a range, which has unlimited values."""
+        for path, values in self.values.items():
+            if isinstance(values, Range):
+                raise ValueError(f"{path}: a grid needs lists of values; give values, or use --search random or optuna")
+        for combination in product(*self.values.values()):  # type: ignore[arg-type]
+            yield dict(zip(self.values, combination, strict=True))
+
+    def draws(self, seed: int) -> Iterator[Point]:
+        """Yield random points, deterministic per seed: each once for a grid, without end for ranges."""
+        generator = np.random.Generator(np.random.Philox(seed))
+        if self.is_grid:
+            points = list(self.points())
+            yield from (points[place] for place in generator.permutation(len(points)))
+            return
+        while True:
+            shares = generator.random(len(self.values))
+            yield {
+                path: values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
+                for (path, values), share in zip(self.values.items(), shares, strict=True)
+            }
+
+    def recipe(self, base: Recipe, point: Point) -> Recipe:
+        """Return a base recipe with a point's values; ValueError names an unknown path."""
+        if "k" in point:
+            base = replace(base, depth=max(base.depth, point["k"]))
+        for path in sorted(point, key=_turn):
+            base = _with(base, path, path.split("."), point[path])
+        return base if "depth" in point else replace(base, depth=self._depth(base))
+
+    def _depth(self, recipe: Recipe) -> int:
+        """Return the passages to retrieve, enough for every k of the space, so that all points share a retrieval."""
+        ks = self.values.get("k")
+        if self.depth or ks is None:
+            return self.depth or recipe.depth
+        return max(1, int(ks.high) if isinstance(ks, Range) else max(ks))
+
+    def labels(self, point: Point) -> dict[str, Any]:
+        """Return a point's values for tables and files: numbers and words."""
+        return {path: self._label(path, value) for path, value in point.items()}
+
+    def _label(self, path: str, value: Any) -> Any:
+        values = self.values[path]
+        if isinstance(values, Range):
+            return value
+        short = [label_of(each) for each in values]
+        own = label_of(value)
+        return own if short.count(own) == 1 else shown(repr(value))  # such as two settings of one method
+
+    def point(self, labels: Mapping[str, Any]) -> Point | None:
+        """Return the point with these labels; None if it is not in the space."""
+        found: dict[str, Any] = {}
+        for path, values in self.values.items():
+            wanted = labels.get(path)
+            if isinstance(values, Range):
+                own = [wanted] if isinstance(wanted, int | float) and values.low <= wanted <= values.high else []
+            else:
+                own = [value for value in values if self._label(path, value) == wanted]
+            if not own:
+                return None
+            found[path] = own[0]
+        return found if labels.keys() == self.values.keys() else None
+
+
+def label_of(value: Any) -> Any:
+    """Return a value for tables: a number, a word, or an object's name if that identifies it.
+
+    Credentials in locations are left out, because labels are written to files.
+    """
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return "+".join(str(label_of(each)) for each in value)
+    name = getattr(value, "name", "")
+    plain = isinstance(value, Method) or not is_dataclass(value) or value == _default(type(value))
+    return name if name and plain else shown(repr(value))
+
+
+def _turn(path: str) -> tuple[int, bool]:
+    """Return a sort key for paths: a method before its settings, steps before the warm-up that they scale."""
+    return path.count("."), not path.endswith(".steps")
+
+
+def _default(kind: type) -> Any:
+    try:
+        return kind()
+    except TypeError:  # it has required settings
+        return None
+
+
+def words_of(labels: Mapping[str, Any]) -> str:
+    """Return a point as a line of text."""
+    return ", ".join(f"{n} {value:g}" if isinstance(value, float) else f"{n} {value}" for n, value in labels.items())
+
+
+def read_values(text: str) -> Sequence[Any] | Range:
+    """Parse values of a command line: "5,20", "bm25,random", or a range "1e-4..1e-2" or "1e-4..1e-2:log"."""
+    low, dots, high = text.partition("..")
+    if not dots:
+        return [_value(word) for word in text.split(",")]
+    high, _, scale = high.partition(":")
+    ends = _value(low), _value(high)
+    if scale not in ("", "log") or not all(isinstance(end, int | float) for end in ends):
+        raise ValueError(f"{text!r}: a range must be LOW..HIGH or LOW..HIGH:log, with two numbers")
+    return Range(low=ends[0], high=ends[1], log=scale == "log")
+
+
+def _value(word: str) -> Any:
+    named = {"none": None, "true": True, "false": False}
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return named.get(word, word)
+
+
+def _with(owner: Any, path: str, parts: Sequence[str], value: Any) -> Any:
+    """Return a dataclass with the value at a path within it."""
+    name, *rest = parts
+    if not is_dataclass(owner) or isinstance(owner, type):
+        raise ValueError(f"{path}: its parent is {owner!r} in this recipe, which has no fields; vary the parent")
+    known = {field.name: field.type for field in fields(owner) if field.init}
+    if name not in known:
+        raise ValueError(f"{path}: a {type(owner).__name__} has no {name!r}; it has {', '.join(known)}")
+    there = getattr(owner, name)
+    new = _with(there, path, rest, value) if rest else _fitting(path, there, known[name], value)
+    if isinstance(owner, Schedule) and name == "steps":
+        return owner.of_steps(new)
+    return replace(owner, **{name: new})
+
+
+def _fitting(path: str, there: Any, kind: Any, value: Any) -> Any:
+    """Return a value checked against the one it replaces; ValueError for a word or fraction of the wrong type."""
+    if isinstance(there, Method):
+        return method_named(value)
+    if isinstance(value, str) and not isinstance(there, str):
+        instead = "such an object (in Python), or vary one of its fields" if is_dataclass(there) else "a number"
+        raise ValueError(f"{path} {value!r}: would replace {there!r}; give {instead}")
+    if isinstance(value, float) and math.isnan(value):
+        raise ValueError(f"{path} {value}: give a number")
+    kinds = get_args(kind) or (kind,)
+    if isinstance(value, bool) and bool not in kinds:
+        raise ValueError(f"{path} {value}: would replace {there!r}; give a number")
+    if isinstance(value, float) and int in kinds and float not in kinds:
+        if not value.is_integer():
+            raise ValueError(f"{path} {value:g}: would replace {there!r}; give whole numbers, also as ends of a range")
+        return int(value)
+    return value

@@ -1,0 +1,99 @@
+"""Register the experiments under a root with the stages they need, so that unused stages can be deleted."""
+
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.runs.stages.locks import locked
+from tlm_ray.runs.stages.provenance import shown_command
+from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, fingerprint_of, unique
+from tlm_ray.storage.listing import base_of, list_files, name_below
+
+FOLDER = "experiments"  # below the root
+READERS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted:
+    """An experiment under a root."""
+
+    name: str
+    """name of the experiment"""
+    command: str
+    """its command line, without secrets"""
+    stages: frozenset[str]
+    """folders, below the root, of all stages it needs"""
+    uri: str
+    """location of its registry file"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A stage's folder under a root."""
+
+    folder: str
+    """folder below the root: the stage's name and the start of its fingerprint"""
+    size: int
+    """bytes of all its files"""
+    complete: bool
+    """whether its record exists"""
+
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return self.folder.partition("/")[0]
+
+
+def note(root: str, name: str, stages: Sequence[Stage], *, key: str = "") -> None:
+    """Register an experiment with its stages and all their inputs.
+
+    key: distinguishes experiments of the same name; "" means their stages. The same experiment always has the same
+    file.
+    """
+    folders = sorted(stage.folder("") for stage in unique(stages))
+    key = key or fingerprint_of({"stages": folders})
+    uri = storage.join(root, FOLDER, f"{name}-{key[:DIGITS]}.json")
+    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": folders})
+
+
+def noted(root: str) -> list[Noted]:
+    """Return the experiments under a root."""
+    uris = [file.uri for file in list_files(storage.join(root, FOLDER), ".json", missing_ok=True)]
+    with ThreadPoolExecutor(READERS) as readers:
+        read = list(readers.map(lambda uri: storage.read_record(uri, fix="delete this file"), uris))
+    return [
+        Noted(name=each["name"], command=each["command"], stages=frozenset(each["stages"]), uri=uri)
+        for uri, each in zip(uris, read, strict=True)
+    ]
+
+
+def held(root: str) -> list[Held]:
+    """Return the stages' folders under a root, complete or not, from one listing."""
+    base = base_of(root)
+    files: dict[str, dict[str, int]] = {}
+    for file in list_files(root, missing_ok=True):
+        stage, _, rest = name_below(base, file.uri).partition("/")
+        fingerprint, inside, name = rest.partition("/")
+        if inside and len(fingerprint) == DIGITS and set(fingerprint) <= set("0123456789abcdef"):
+            files.setdefault(f"{stage}/{fingerprint}", {})[name] = file.size
+    found = sorted(files.items())
+    return [Held(folder=folder, size=sum(own.values()), complete=RECORD in own) for folder, own in found]
+
+
+def records(root: str, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read the records of complete stages, by their folders."""
+    with ThreadPoolExecutor(READERS) as readers:
+        read = readers.map(lambda folder: storage.read_record(storage.join(root, folder, RECORD)), folders)
+        return dict(zip(folders, read, strict=True))
+
+
+def delete(root: str, folder: str) -> None:
+    """Delete a stage's folder; StageLocked if a job is making the stage."""
+    with locked(root, folder):
+        storage.delete(
+            storage.join(root, folder, RECORD)
+        )  # the record first, so that a partly deleted folder never counts as a result
+        storage.delete(storage.join(root, folder))

@@ -1,0 +1,35 @@
+"""Identify files by their bytes, and a tokenizer or encoder by its files or its hub name."""
+
+import hashlib
+from functools import cache
+from typing import Any
+
+from tlm_ray import storage
+from tlm_ray.storage import listing
+
+
+def identity_of(source: str) -> dict[str, Any]:
+    """Return {"files": sha256 of each file by name} of an existing folder, else {"name": source}.
+
+    A file is read once per process, unless its name, size or change time changes.
+    """
+    if not storage.exists(source):
+        return {"name": source}
+    base = listing.base_of(source)
+    return {"files": {listing.name_below(base, file.uri): _digest(file) for file in listing.list_files(source)}}
+
+
+def identity_of_file(uri: str) -> str:
+    """Return the `content_digest` of a file, cached per process; FileNotFoundError if there is no such file."""
+    (file,) = listing.list_files(uri)
+    return _digest(file)
+
+
+def content_digest(file: listing.File) -> str:
+    """Return the sha256 of a file's bytes; on the hub, of its size and the hash stored there."""
+    if file.uri.startswith("hf://"):
+        return hashlib.sha256(f"{file.size} {file.modified_ns}".encode()).hexdigest()
+    return storage.digest(file.uri)
+
+
+_digest = cache(content_digest)
