@@ -1,4 +1,4 @@
-"""What a method of retrieval may read, as stages of the flow."""
+"""Offer a retrieval method the stages that it may read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlowSources:
-    """What the flow offers a method of retrieval: see `tlm_ray.retrieval.methods.Sources`."""
+    """The flow's stages that a retrieval method may read: see `tlm_ray.retrieval.methods.Sources`."""
 
     flow: "Flow"
     passages: Stage
