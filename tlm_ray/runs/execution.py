@@ -18,7 +18,7 @@ from tlm_ray.training.settings import Compute
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How stages run and where their results are stored.
+    """Settings of how stages run and where their results are stored.
 
     It changes no selection, and no training beyond rounding and dropout.
     """

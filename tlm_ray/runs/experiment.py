@@ -1,4 +1,4 @@
-"""Run an experiment: named trainings on the connected cluster, tracked in MLflow and read as tables."""
+"""Run an experiment: named trainings on the connected cluster, tracked in MLflow and shown as tables."""
 
 import time
 from collections.abc import Callable, Sequence
