@@ -19,7 +19,7 @@ UTF8, WESTERN = "utf-8", "cp1252"
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How a CSV file is written."""
+    """The format of a CSV file."""
 
     delimiter: str
     """separator of values"""
@@ -30,7 +30,7 @@ class Dialect:
 
     @property
     def words(self) -> str:
-        """What deviates from comma-separated UTF-8, in words; "" if nothing does."""
+        """The deviations from comma-separated UTF-8, in words; "" if there are none."""
         separated = f"separated by {DELIMITERS[self.delimiter]}" if self.delimiter != "," else ""
         encoded = f"encoded in {self.encoding}" if self.encoding != UTF8 else ""
         return ", ".join(

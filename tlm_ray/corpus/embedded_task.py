@@ -11,8 +11,8 @@ from tlm_ray.corpus.packages import LIBRARIES
 from tlm_ray.corpus.prose import letters
 
 SPLIT_ROWS = {"train": 84, "dev": 50, "test": 200}  # per library; in all 504, 300 and 1,200 rows
-TASK_WORDS = (18, 80)  # least and most
-RUN_WORDS = 8  # a run of so many words occurs in one task text only, which excludes boilerplate
+TASK_WORDS = (18, 80)  # fewest and most words of a task text
+RUN_WORDS = 8  # a run of so many words occurs in only one task text, which excludes boilerplate
 MASK = "the library"
 NAME = re.compile(
     r"[\w.-]*(?:numpy|scipy|sympy|networkx|matplotlib|pylab|pyplot|pandas|sklearn|scikit|torch|"

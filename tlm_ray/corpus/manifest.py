@@ -1,4 +1,4 @@
-"""What a corpus is: its files and their digests, taken once and held against every later reading."""
+"""List a corpus' files with their digests, and check that they stay unchanged while they are read."""
 
 import hashlib
 import json
@@ -16,49 +16,49 @@ from tlm_ray.corpus.web import reader_version
 from tlm_ray.storage.digests import content_digest
 from tlm_ray.storage.listing import File, base_of, list_files, name_below
 
-# what lies beside data and is none: a repository's own pages, and the hub's notes of a data set
+# names of files beside the data: a repository's own pages, and the hub's notes about a data set
 ABOUT = re.compile(
     r"(readme([-_.][a-z]{2}([-_][a-z]{2,4})?)?|licen[cs]e([-_.](mit|bsd|apache|cc|l?gpl|mpl|\d)[\w.-]*?)?"
     r"|notice|changelog|contributing|citation)(\.(md|rst|txt|html|cff|bib))?|(dataset_infos?|dataset_dict|state)\.json",
     re.IGNORECASE,
 )
 
-READERS = 16  # files that are read side by side to know them by their bytes
-TOLD_BYTES = 1_000_000_000  # read for that, which take a while
+READERS = 16  # files whose digests are computed in parallel
+TOLD_BYTES = 1_000_000_000  # above this size, reading for digests prints a line, because it takes minutes
 TELL_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusFile:
-    """One file, as it was when the manifest was taken."""
+    """One file of a corpus, as it was when the corpus was opened."""
 
     name: str
-    """its name below the corpus' location"""
+    """name below the corpus' location"""
     uri: str
-    """where it is"""
+    """location of the file"""
     size: int
     """bytes"""
     modified_ns: int
-    """when it last changed, as `listing.File` has it"""
+    """time of the last change, as in `listing.File`"""
     digest: str
     """`content_digest`: the sha256 of its bytes"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A general corpus: files of one text column."""
+    """A general corpus: files with the same text column."""
 
     uri: str
-    """a file, folder or glob; of a corpus of several, all of them, in words"""
+    """a file, folder or glob; for a union of corpora, all their locations in words"""
     column: str
-    """the column of texts"""
+    """name of the text column"""
     files: tuple[CorpusFile, ...]
-    """in the order of their names"""
+    """its files, ordered by name"""
 
     locations: tuple[str, ...]
-    """all files, folders and globs that it is"""
+    """its files, folders and globs, as given"""
     left_out: tuple[str, ...] = ()
-    """files of its folders that are about it"""
+    """files that are about the data, such as a README"""
 
     @property
     def digest(self) -> str:
@@ -67,27 +67,27 @@ class Corpus:
 
     @property
     def readers(self) -> dict[str, str]:
-        """Versions of libraries that decide what text its files hold."""
+        """Versions of libraries that affect the text extracted from its files."""
         return reader_version() if any(file_format(file.uri) == "warc" for file in self.files) else {}
 
     @property
     def size(self) -> int:
-        """Bytes of all files as they lie there."""
+        """Bytes of all files, compressed ones as stored."""
         return sum(file.size for file in self.files)
 
 
 def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
-    """List a corpus and take its digests; errors name the file and the column before any work starts.
+    """List a corpus and return it with its digests; errors name the file and the column before any work starts.
 
-    uri: a file, folder or glob, of which README, LICENSE and their like are left out. digests: where to keep the
-    digests between runs ("" for nowhere). A file is identified by its name and bytes, which are read once, on
-    the hub by the hash that it keeps.
+    uri: a file, folder or glob; files such as README and LICENSE are left out. digests: file that caches the digests
+    between runs ("" for none). A file is identified by its name and its bytes, which are read once. A file on the hub
+    is identified by the hub's hash instead.
     """
     listed = [file for file in list_files(uri) if file.size]
     found = [file for file in listed if not ABOUT.fullmatch(_name(file.uri))] or listed
     if not found:
         raise ValueError(f"corpus {uri!r}: all its files are empty; give a location with text")
-    for batch in read_columns(found[0].uri, [column]):  # a missing column or an unreadable file shows here
+    for batch in read_columns(found[0].uri, [column]):  # to detect a missing column or an unreadable file
         as_strings(batch.column(0), column, found[0].uri)
         break
     base, known = base_of(uri), _digests_of(found, kept=digests)
@@ -106,9 +106,9 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
 
 
 def _digests_of(files: Sequence[File], *, kept: str) -> dict[str, str]:
-    """Return the digests of files by location; those that changed since the digests were kept are read, side by side.
+    """Return the digests of files by location; files that are not in the cache or have changed are read in parallel.
 
-    What was read is kept even if reading another file fails, and by locations without credentials.
+    kept: the cache, whose locations have no credentials. If reading a file fails, the other digests are still cached.
     """
     before = _kept(kept) if kept and storage.exists(kept) else {}
     known = {storage.without_credentials(uri): noted for uri, noted in before.items()}
@@ -137,7 +137,7 @@ def _stamp(file: File) -> str:
 
 
 def united(corpora: Sequence[Corpus]) -> Corpus:
-    """Return corpora of one column as one, in their order; ValueError if two hold the same file."""
+    """Return the union of corpora with the same column, in their order; ValueError if two hold the same file."""
     if len(corpora) == 1:
         return corpora[0]
     files = [replace(file, name=f"{i}/{file.name}") for i, corpus in enumerate(corpora) for file in corpus.files]
@@ -157,15 +157,15 @@ def _name(uri: str) -> str:
 
 
 def _kept(uri: str) -> dict[str, list[str]]:
-    """Return the digests of earlier runs: location -> what identified the file then, and its digest.
+    """Return the cached digests of earlier runs: location -> size and time of change, and digest.
 
-    Versions before this one kept locations with their credentials.
+    In caches of earlier versions, locations still have their credentials.
     """
     return storage.read_record(uri, fix="delete this file: it only saves reading the corpus again")
 
 
 def check_unchanged(file: CorpusFile) -> None:
-    """ValueError if a corpus file is not what it was when the manifest was taken."""
+    """Raise ValueError if a corpus file has changed since the corpus was opened."""
     now = list_files(file.uri)[0]
     if (now.size, now.modified_ns) != (file.size, file.modified_ns):
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Marked spans: texts in which brackets of two kinds say which two spans a label is about, as SciERC and ChemProt have.
+"""Find the brackets that mark the two spans that a label is about, as in SciERC and ChemProt.
 
-The brackets are found in the texts, never named.
+The brackets are detected in the texts, never hard-coded.
 """
 
 import re
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MIRRORED = {"[": "]", "<": ">", "{": "}", "(": ")"}
-SHARE = 0.95  # of the texts must have both kinds: 100 % of SciERC's have them, 99.5 % of ChemProt's
+SHARE = 0.95  # share of the texts that must have both kinds of brackets: 100 % in SciERC, 99.5 % in ChemProt
 _BRACKET = re.compile(r"</?\w+>|\[+|\]+|<+|>+|\{+|\}+|\(+|\)+")  # tags such as <e1>, and runs such as [[
 
-Pair = tuple[str, str]  # what opens a span and what closes it
+Pair = tuple[str, str]  # opening and closing bracket of a span
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The brackets of two kinds of spans, each of which stands once in nearly every text."""
+    """The brackets of two kinds of spans; nearly every text has each bracket once."""
 
     first: Pair
     second: Pair
@@ -28,21 +28,21 @@ class Marks:
         return (*self.first, *self.second)
 
     def removed(self, text: str) -> str:
-        """Return a text without its marks, its white space folded: what texts that mark other spans have in common."""
+        """Return a text without brackets and with single spaces; equal for texts that differ only in marked spans."""
         for sign in self.signs:
             text = text.replace(sign, " ")
         return " ".join(text.split())
 
 
 def marks_of(texts: Sequence[str]) -> Marks | None:
-    """Find the two kinds of brackets that stand once each in 95 % of the texts; None where there are not two."""
+    """Return the two kinds of brackets that 95 % of the texts have once each; None unless there are exactly two."""
     found = Counter(pair for text in texts for pair in _pairs(text))
     common = sorted(pair for pair, count in found.items() if count >= SHARE * len(texts))
     return Marks(*common) if len(common) == 2 else None
 
 
 def _pairs(text: str) -> list[Pair]:
-    """Return the brackets that stand once in a text and are closed once, after they were opened."""
+    """Return the pairs of brackets that a text has once each, the opening one first."""
     places: dict[str, list[int]] = {}
     for match in _BRACKET.finditer(text):
         places.setdefault(match[0], []).append(match.start())
@@ -55,7 +55,7 @@ def _pairs(text: str) -> list[Pair]:
 
 
 def _closes(sign: str) -> str | None:
-    """Return what closes a bracket, None where it opens nothing."""
+    """Return the closing bracket of an opening one; None for any other sign."""
     if sign.startswith("<") and sign.endswith(">"):
         return None if sign.startswith("</") else f"</{sign[1:]}"
     return MIRRORED[sign[0]] * len(sign) if sign[0] in MIRRORED else None

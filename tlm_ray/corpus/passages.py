@@ -92,7 +92,7 @@ class _Cutter:
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         name = f"part-{item['part']:05d}"
         done = storage.join(self.folder, WORK, f"{name}-{item['key'][:16]}.json")
-        if not storage.exists(done):  # an interrupted run may have left it
+        if not storage.exists(done):  # an interrupted run may have written it
             uri = storage.join(self.folder, f"{name}.parquet")
             taken = _take_over(item["there"], uri)
             part = taken or self._cut_part(uri, item["portion"])

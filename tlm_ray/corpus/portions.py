@@ -14,11 +14,11 @@ from itertools import pairwise
 from tlm_ray.corpus.documents import can_be_cut, is_packed
 from tlm_ray.corpus.manifest import CorpusFile
 
-TOGETHER_BYTES = 8_000_000  # of small files per portion; they are in memory together
+TOGETHER_BYTES = 8_000_000  # bytes of small files per portion, which are in memory together
 MARK_BYTES = 4_000_000  # mean bytes of small files between two forced starts of a portion
 KEY_BYTES = 16
 PACKED_BYTES = 10  # bytes of text assumed per byte of a compressed file
-CUT_BYTES = 32_000_000  # of a large file's lines per portion
+CUT_BYTES = 32_000_000  # bytes of a large file per portion
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Iterator
 
-PASSAGE_WORDS = (8, 250)  # least and most
+PASSAGE_WORDS = (8, 250)  # fewest and most words of a passage
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DIRECTIVE = re.compile(
     r"\s*\.\. (?:(admonition|attention|caution|danger|deprecated|hint|important"

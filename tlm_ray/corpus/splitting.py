@@ -12,7 +12,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|(?<=[。！？
 
 
 def split_document(text: str, *, passage_tokens: int) -> list[str]:
-    """Cut a document into passages of whole sentences, each about `passage_tokens` word pieces at most.
+    """Cut a document into passages of whole sentences, each of at most about `passage_tokens` word pieces.
 
     A short document is one passage. A sentence over the limit is cut between words, a word over the limit between
     characters.

@@ -1,4 +1,4 @@
-"""Which columns of a task's files are its texts and labels: those that were named, or those that their names say."""
+"""Choose the columns of text and label in a task's files: the named ones, or those with a usual name."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,30 +17,30 @@ FLAGS = {"text": "--text", "label": "--label", "text_pair": "--pair"}
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What a task's columns are called in its files."""
+    """The names of a task's columns in its files."""
 
     text: str = ""
-    """the column of texts, "" to go by names"""
+    """column of texts; "" to find it by name"""
     label: str = ""
-    """the column of labels, "" to go by names"""
+    """column of labels; "" to find it by name"""
     text_pair: str = ""
-    """the column of second texts; "" for text_pair where there is one, else none"""
+    """column of second texts; "" for text_pair if it exists, else none"""
 
     @property
     def usual(self) -> bool:
-        """Whether they are called as in a task of ours."""
+        """Whether they have the default names: text, label and, for pairs, text_pair."""
         return (self.text, self.label) == ("text", "label") and self.text_pair in ("", "text_pair")
 
     @property
     def words(self) -> str:
-        """What they are, in words."""
+        """The chosen columns, in words."""
         return ", ".join(f"{name} is the column {column!r}" for name, column in asdict(self).items() if column)
 
     def found(self, table: pa.Table, uri: str) -> "Columns":
-        """Return the columns of a file.
+        """Return the columns of a file; ValueError names its columns and the option to give.
 
-        Those that are not named are text and label, or the one column with a name like these; of two columns the one
-        that is left, or the one with the longer texts. ValueError names the columns that are there and what to give.
+        An unnamed column is text or label, or the only one with a similar name. In a file of two columns, it is the
+        remaining one. If both are unnamed, text is the column with the longer values.
         """
         names = table.column_names
         for name, column in asdict(self).items():
@@ -63,7 +63,7 @@ class Columns:
 
 
 def _alike(name: str, columns: Sequence[str], taken: Sequence[str]) -> str:
-    """Return the column of a name, or the only one with a name like it; "" for none, or several."""
+    """Return the column of a name, or the only one with a similar name; "" for none or several."""
     if name in columns:
         return name
     found = [column for column in columns if column.strip().lower() in ALIKE[name] and column not in taken]
@@ -71,7 +71,7 @@ def _alike(name: str, columns: Sequence[str], taken: Sequence[str]) -> str:
 
 
 def _of_two(table: pa.Table, text: str, label: str) -> tuple[str, str]:
-    """Fill in what two columns leave no doubt about."""
+    """Return text and label; if a file has just two columns, fill in the missing ones."""
     if len(table.column_names) != 2 or (text and label):
         return text, label
     first, second = table.column_names

@@ -95,7 +95,7 @@ def _check_one(split: str, files: Sequence[str], names: Mapping[str, str], folde
 
 
 def _series(path: PurePosixPath) -> str:
-    """Return what files of one split share: a shard's name without its number, or their folder."""
+    """Return the common name of a split's files: a shard's name without its number, or their folder."""
     shard = SHARD.fullmatch(path.name.partition(".")[0])
     if shard:
         return f"{shard[1]} of {shard[3]}"

@@ -1,4 +1,4 @@
-"""The rows of a task's file, as strings, and what can be wrong with them: all that is found is told at once.
+"""Read the rows of a task's file as strings and check them; one error lists all invalid rows.
 
 Rows are counted from 1, below the header if there is one.
 """
@@ -12,13 +12,13 @@ from tlm_ray.corpus.documents import as_strings, read_columns
 from tlm_ray.corpus.task_columns import Columns
 from tlm_ray.corpus.task_files import is_table
 
-MOST_ROWS = 10  # named in a message
-MOST_KINDS = 5  # of what is wrong
+MOST_ROWS = 10  # rows to name in a message
+MOST_KINDS = 5  # kinds of errors to name in a message
 EMPTY = "{} is empty; fill it in or take the row out"
 
 
 def read_file(uri: str) -> pa.Table:
-    """Read all of a task's file; ValueError if it has no rows, or is plain text."""
+    """Read a whole file of a task; ValueError if it has no rows or is plain text."""
     if not is_table(uri):
         raise ValueError(f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label")
     batches = list(read_columns(uri))
@@ -28,9 +28,9 @@ def read_file(uri: str) -> pa.Table:
 
 
 def _joined(tables: list[pa.Table], uri: str) -> pa.Table:
-    """Put a file's batches together; a column that is numbers in one and text in another is text.
+    """Concatenate a file's batches; a column of numbers in one batch and text in another becomes text.
 
-    Without those that cannot be text, such as lists, and change their kind: nobody can have asked for them.
+    A column whose type changes and cannot become text, such as lists, is dropped, because no task can use it.
     """
     names = dict.fromkeys(name for table in tables for name in table.column_names)
     kinds = {
@@ -50,7 +50,7 @@ def _joined(tables: list[pa.Table], uri: str) -> pa.Table:
 
 
 def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa.Table:
-    """Return a file's rows as text, text_pair and label, all strings; ValueError for rows that are empty.
+    """Return a file's rows as text, text_pair and label, all strings; ValueError names rows with empty values.
 
     numbers: labels must be finite numbers.
     """
@@ -74,7 +74,7 @@ def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa
 
 
 def check_labels(rows: pa.Table, labels: Sequence[str], uri: str) -> None:
-    """ValueError names the rows of a file whose label is none of the training file's."""
+    """Raise ValueError with the rows of a file whose label is missing in the training file."""
     known, words = set(labels), f"is not among the training file's {', '.join(labels)}"
     wrong = [
         (row, f"label {label!r} {words}; mend it or add training examples of it")
@@ -85,7 +85,10 @@ def check_labels(rows: pa.Table, labels: Sequence[str], uri: str) -> None:
 
 
 def check(uri: str, wrong: Iterable[tuple[int, str]]) -> None:
-    """ValueError names the rows of a file that are wrong (row counted from 0, what is wrong), if there are any."""
+    """Raise ValueError with the invalid rows of a file, if there are any.
+
+    wrong: row, counted from 0, and its error.
+    """
     rows: dict[str, list[int]] = {}
     for row, what in wrong:
         rows.setdefault(what, []).append(row + 1)

@@ -1,7 +1,7 @@
-"""Labelled tasks: files of texts and labels, as train, dev and test.
+"""Read and check labelled tasks: files of texts and labels, as train, dev and test.
 
-Labels are found in the training rows, never hard-coded; with a metric of regression they are numbers. Everything that
-can be wrong with a task is found here, before any expensive work starts, and whatever was not plain is noted.
+Labels come from the training rows, never from code; for a regression they are numbers. All errors of a task are raised
+here, before any expensive work starts. Assumptions about its files are noted.
 """
 
 import json
@@ -33,28 +33,28 @@ class Task:
     """A labelled task, read and checked."""
 
     name: str
-    """its short name; "" of one that was kept, which is the same under any"""
+    """its short name; "" for a stored task, whose content does not depend on the name"""
     metric: str
-    """the name of its metric"""
+    """name of its metric"""
     labels: tuple[str, ...]
-    """the classes, in the order of their ids; empty in a regression"""
+    """the classes, in the order of their ids; empty for a regression"""
     digests: tuple[str, str, str]
-    """of the files of train, dev and test, and of what they were taken for: the task's identity"""
+    """the task's identity: digests of the files of train, dev and test, and of how they were read"""
     splits: dict[str, pa.Table] = field(compare=False, repr=False)
-    """train, dev and test: text and text_pair (strings, a pair's second is "" where there is none) and label (int64
-    class ids, or float64 in a regression)"""
+    """train, dev and test: text and text_pair (strings, "" for a missing second text) and label (int64 class ids, or
+    float64 for a regression)"""
     columns: Columns = field(default=USUAL, compare=False)
-    """what they were called in its files"""
+    """names of the columns in its files"""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """what was not plain in its files, and what it was taken for"""
+    """assumptions about its files, in words"""
 
     @cached_property
     def train_texts(self) -> list[str]:
-        """The training texts, both sides of a pair as one text: the retrieval queries."""
+        """The training texts, which are the retrieval queries; both texts of a pair are joined."""
         return self.texts("train")
 
     def texts(self, split: str) -> list[str]:
-        """Return one text per row of a split, both sides of a pair joined by a space."""
+        """Return one text per row of a split; both texts of a pair are joined by a space."""
         columns = (self.splits[split][name].to_pylist() for name in ("text", "text_pair"))
         return [f"{text} {pair}".rstrip() for text, pair in zip(*columns, strict=True)]
 
@@ -62,11 +62,13 @@ class Task:
 def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", columns: Columns = UNNAMED) -> Task:
     """Read and check a task: a location, a name below `task_root`, or a name of the paper's or GLUE's tasks.
 
-    A location is a folder with files of train, dev and test, or one file; dev and test rows that are not there are cut
-    from train (`task_splits`). metric: a name or a Metric of your own, which also says whether labels are classes or
-    numbers; "" for the task's. columns: what text and label are called, where their names do not say it.
-    ValueError or FileNotFoundError names the file, the rows and the fix: missing column, empty text, a label in dev or
-    test that train does not have, fewer than two classes, a label that is no number where `metric` is of regression.
+    A location is a folder with files of train, dev and test, or one file. A missing dev or test set is split off train
+    (`task_splits`). metric: a name or a Metric of your own, which also decides whether labels are classes or numbers;
+    "" for the task's own. columns: names of the columns of text and label; unnamed ones are found by name.
+
+    ValueError or FileNotFoundError names the file, the rows and the fix. Errors are a missing column, an empty text,
+    fewer than two classes, and a label of dev or test that train lacks. For a regression, so is a label that is not a
+    number.
     """
     source = _source(name, task_root, columns)
     files = split_files(source)
@@ -94,7 +96,7 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
 
 
 def _source(name: str, task_root: str, columns: Columns) -> HubTask:
-    """Return where a task is and what is known of it."""
+    """Return a task's location, default metric and columns."""
     hub = HUB_TASKS.get(known_name(short_name(name)), HubTask(uri=""))
     if task_root:
         return HubTask(uri=located(task_root, name), metric=hub.metric, columns=columns)
@@ -109,7 +111,7 @@ def _source(name: str, task_root: str, columns: Columns) -> HubTask:
 
 
 def _read(files: Files, columns: Columns, *, numbers: bool) -> tuple[Columns, dict[str, list[pa.Table]]]:
-    """Return the columns, as the first file of train has them, and the rows of each file of each split, as strings."""
+    """Return the columns of the first training file, and the rows of each split's files as strings."""
     first = read_file(files["train"][0])
     own = columns.found(first, files["train"][0])
     rows = {}
@@ -122,7 +124,7 @@ def _read(files: Files, columns: Columns, *, numbers: bool) -> tuple[Columns, di
 def _check_cut(
     splits: Mapping[str, pa.Table], missing: Sequence[str], columns: Columns, uri: str, *, least: int
 ) -> None:
-    """ValueError if what was cut off train leaves a split without the rows that a score needs."""
+    """Raise ValueError if a split cut off train has too few rows for a score."""
     for split in missing:
         if len(splits[split]) < least:
             labels = len(set(splits["train"]["label"].to_pylist()))
@@ -139,7 +141,7 @@ def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
 
 
 def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
-    """Return the classes of the training rows: by value where all are integers, else by name."""
+    """Return the classes of the training rows, ordered by value if all are integers, else by name."""
     found = set(train["label"].to_pylist())
     if len(found) < 2:
         raise ValueError(
@@ -151,7 +153,7 @@ def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
 
 
 def _digests(files: Files, columns: Columns) -> tuple[str, str, str]:
-    """Return what identifies each split: of one file with the usual columns, its sha256."""
+    """Return each split's identity; for one file with the usual columns, it is the file's sha256."""
 
     def of(split: str) -> str:
         found = [storage.digest(uri) for uri in files.get(split, files["train"])]
@@ -164,7 +166,7 @@ def _digests(files: Files, columns: Columns) -> tuple[str, str, str]:
 
 
 def _notes(files: Files, columns: Columns, asked: Columns, splits: Mapping[str, pa.Table]) -> Iterator[str]:
-    """Say what the files were taken for, where that is not plain."""
+    """Yield a note per assumption about the files: CSV dialect, columns, missing splits."""
     for uri in dict.fromkeys(uri for uris in files.values() for uri in uris):
         if file_format(uri) == "csv" and (words := dialect_of(uri).words):
             yield f"{uri.rpartition('/')[2]}: {words}"
@@ -177,7 +179,7 @@ def _notes(files: Files, columns: Columns, asked: Columns, splits: Mapping[str, 
 
 
 def _numbered(table: pa.Table, labels: Sequence[str]) -> pa.Table:
-    """Return rows with class ids for labels, or numbers where there are no classes."""
+    """Return rows with class ids as labels, or with numbers if there are no classes."""
     values = table["label"].to_pylist()
     if not labels:
         return table.set_column(2, "label", pa.array(map(float, values), pa.float64()))
@@ -186,7 +188,7 @@ def _numbered(table: pa.Table, labels: Sequence[str]) -> pa.Table:
 
 
 def write_task(folder: str, task: Task) -> dict[str, int]:
-    """Keep a checked task in a stage's folder; returns how many classes, rows, bytes, and test rows that train has."""
+    """Write a checked task to a stage's folder; return counts of classes, rows, bytes, and test rows seen in train."""
     for split, table in task.splits.items():
         storage.write_table(storage.join(folder, f"{split}.arrow"), table)
     values = {"metric": task.metric, "labels": task.labels, "digests": task.digests}
@@ -200,7 +202,7 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
 
 
 def _test_in_train(task: Task) -> int:
-    """Count the test rows whose text stands in the training set too, but for case, spaces and signs."""
+    """Count the test rows whose text is also in the training set, ignoring case, spaces and punctuation."""
     train = set(map(_letters, task.train_texts)) - {""}
     return sum(_letters(text) in train for text in task.texts("test"))
 
@@ -210,7 +212,7 @@ def _letters(text: str) -> str:
 
 
 def load_task(folder: str) -> Task:
-    """Open what `write_task` kept."""
+    """Read a task by `write_task`."""
     values = storage.read_record(storage.join(folder, TASK))
     splits = {split: storage.read_table(storage.join(folder, f"{split}.arrow")) for split in SPLITS}
     return Task(

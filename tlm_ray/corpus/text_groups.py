@@ -1,4 +1,4 @@
-"""Which rows of a labelled set belong together: those of one text, whatever spans of it they mark."""
+"""Group rows of a labelled set that have the same text, even if other spans of it are marked."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from tlm_ray.corpus.marks import marks_of
 
 
 def groups_of_texts(texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-    """Number the rows of equal texts alike, from 0 in the order of first appearance, (rows,); marks do not count.
+    """Return a group number per row, (rows,), from 0 in order of first appearance.
 
-    pairs: each row's second text, "" for none; rows are alike only if both texts are.
+    Rows are in one group if both texts are equal, apart from marks. pairs: each row's second text, "" for none.
     """
     marks = marks_of(texts)
     bare = [marks.removed(text) for text in texts] if marks else texts
@@ -21,6 +21,6 @@ def groups_of_texts(texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
 
 
 def read_text_groups(folder: str, split: str) -> np.ndarray:
-    """Return the groups of a split of a task that a stage keeps."""
+    """Return the groups of a split, for the folder of a task stage."""
     table = storage.read_table(storage.join(folder, f"{split}.arrow"))
     return groups_of_texts(table["text"].to_pylist(), table["text_pair"].to_pylist())

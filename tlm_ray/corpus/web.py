@@ -36,7 +36,7 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
 
 
 def reader_version() -> dict[str, str]:
-    """Return the settings of text extraction from HTML."""
+    """Return the version of the library that extracts text from HTML."""
     return {"resiliparse": version("resiliparse")}
 
 

@@ -19,7 +19,7 @@ def macro_f1(counts: np.ndarray) -> np.ndarray:
 
 
 def matthews(counts: np.ndarray) -> np.ndarray:
-    """Return Matthews' correlation for any number of classes (Gorodkin 2004)."""
+    """Return Matthews' correlation coefficient for any number of classes (Gorodkin 2004)."""
     gold, predicted, rows = counts.sum(-1), counts.sum(-2), counts.sum((-2, -1))
     covariance = np.trace(counts, axis1=-2, axis2=-1) * rows - (gold * predicted).sum(-1)
     spread = np.sqrt((rows**2 - (gold**2).sum(-1)) * (rows**2 - (predicted**2).sum(-1)))

@@ -1,15 +1,15 @@
-"""Two voices as one: a weighted geometric mean of probabilities (Genest and Zidek 1986), weighted on labelled rows."""
+"""Pool two models' predictions by a weighted geometric mean (Genest and Zidek 1986); labelled rows set the weights."""
 
 import numpy as np
 
-SHARES = np.linspace(0, 1, 21)  # that are tried
-FLOOR = 1e-6  # of a probability: a class that one voice thinks impossible is not out
+SHARES = np.linspace(0, 1, 21)  # weights to try
+FLOOR = 1e-6  # least probability, so that one model alone cannot exclude a class
 
 
 def pooled(own: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
-    """Return both voices' probabilities, or numbers, as one's, (rows, classes); a number is one column.
+    """Return the pooled probabilities of two models, (rows, classes), or the weighted mean of numbers, (rows, 1).
 
-    share: of the first voice, 0 to 1. Numbers are averaged arithmetically.
+    share: weight of the first model, 0 to 1.
     """
     if own.shape[1] == 1:
         return share * own + (1 - share) * other
@@ -18,9 +18,9 @@ def pooled(own: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
 
 
 def best_share(gold: np.ndarray, own: np.ndarray, other: np.ndarray) -> float:
-    """Return the first voice's share by which both together give labelled rows the lowest cross-entropy.
+    """Return the first model's weight with the lowest cross-entropy on labelled rows, or squared error for numbers.
 
-    gold: (rows,) class ids, or numbers, for which it is the squared error.
+    gold: (rows,) class ids or numbers.
     """
     return float(min(SHARES, key=lambda share: _loss(gold, pooled(own, other, share))))
 

@@ -14,9 +14,9 @@ class Predicted(NamedTuple):
     gold: np.ndarray
     """(rows,) class ids or numbers"""
     predicted: np.ndarray
-    """(rows,) likewise"""
+    """(rows,) predicted class ids or numbers"""
     logits: np.ndarray
-    """(rows, classes); (rows, 1) for a regression"""
+    """(rows, classes), or (rows, 1) for a regression"""
 
 
 def check_finite(logits: np.ndarray, model: str) -> None:

@@ -1,4 +1,4 @@
-"""Metrics: percentages of agreement between predicted and gold classes or numbers, as the paper reports them."""
+"""Compute metrics: percentages of agreement between predicted and gold classes or numbers, as in the paper."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,32 +9,32 @@ import numpy as np
 from tlm_ray.evaluation import confusions
 from tlm_ray.identity import LATER
 
-ROUNDING = 1e-6  # by which a correlation may exceed 1
+ROUNDING = 1e-6  # by so much a correlation may exceed 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A way to score predictions: one of METRICS, or one of your own, which goes wherever a name goes."""
+    """A way to score predictions: one of METRICS or your own, accepted wherever a metric's name is."""
 
     name: str
-    """how files and tables call it"""
+    """name in files and tables"""
     compute: Callable[[np.ndarray, np.ndarray], float]
-    """of gold and predicted values, both (rows,): int64 class ids, or float64 numbers; returns 1 for perfect ones"""
+    """function of gold and predicted values, both (rows,), int64 class ids or float64 numbers; 1 is perfect"""
     lowest: float = 0.0
     """the worst possible score, in percent: -100 for a correlation"""
     is_regression: bool = False
     """labels are numbers instead of classes"""
     of_confusions: Callable[[np.ndarray], np.ndarray] | None = None
-    """the same of confusion matrices, (..., classes, classes) to (...), see tlm_ray.evaluation.confusions; without it
-    an interval calls `compute` once per test row, which is slow"""
+    """the same for confusion matrices, (..., classes, classes) to (...), see tlm_ray.evaluation.confusions. Without it an
+    interval calls `compute` once per test row, which is slow"""
     version: int = field(default=1, metadata=LATER)
-    """version of a metric of your own: raise it when its code scores otherwise, to score again"""
+    """version of a metric of your own; raise it when its code gives other scores, so that models are scored again"""
 
 
 def metric_named(metric: str | Metric) -> Metric:
-    """Return the metric of a name, or a metric of your own as it is.
+    """Return the metric of a name, or a metric of your own unchanged.
 
-    ValueError lists the names that exist, or says that a metric of your own has no name or the name of one of METRICS.
+    ValueError lists the allowed names. It is also raised if a metric of your own has no name, or the name of another.
     """
     if isinstance(metric, str):
         if metric not in METRICS:
@@ -49,10 +49,10 @@ def metric_named(metric: str | Metric) -> Metric:
 
 
 def score(metric: str | Metric, gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> float:
-    """Return how well predicted values agree with gold ones, in percent: from the metric's `lowest` to 100.
+    """Return the agreement of predicted and gold values in percent, from the metric's `lowest` to 100.
 
     gold, predicted: (rows,) class ids, or finite numbers for a regression. ValueError for an unknown metric, values
-    that it cannot compare, or a metric whose result is out of range.
+    that it cannot compare, or a result out of range.
     """
     metric = metric_named(metric)
     checked = _numbers if metric.is_regression else _class_ids
@@ -81,7 +81,7 @@ def _numbers(metric: str, name: str, values: Sequence[float] | np.ndarray) -> np
 
 
 def _class_ids(metric: str, name: str, ids: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return ids as an integer vector; floats are refused, for a cast would change them."""
+    """Return ids as an integer vector; floats are refused, because a cast would change them."""
     array = np.asarray(ids)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iub":
         raise ValueError(
@@ -92,18 +92,18 @@ def _class_ids(metric: str, name: str, ids: Sequence[float] | np.ndarray) -> np.
 
 
 def _scikit() -> Any:
-    from sklearn import metrics  # here, because its import takes 1.1 s of every process, of which most score nothing
+    from sklearn import metrics  # here, because its import takes 1.1 s and most processes score nothing
 
     return metrics
 
 
 def _macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean over the classes seen in gold or predicted; one never predicted counts 0, as in the released code."""
+    """Return the mean F1 of classes in gold or predicted; one never predicted counts 0, as in the released code."""
     return float(_scikit().f1_score(gold, predicted, average="macro", zero_division=0))
 
 
 def _micro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 over all classes together, which equals accuracy where every row has one class."""
+    """Return F1 over all classes together, which equals accuracy if every row has one class."""
     return float(_scikit().f1_score(gold, predicted, average="micro", zero_division=0))
 
 
@@ -112,19 +112,19 @@ def _accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
-    # One class on both sides leaves the correlation undefined; scikit-learn says 0 and warns.
+    # With one class on both sides the correlation is undefined; scikit-learn returns 0 with a warning.
     if len(np.union1d(gold, predicted)) == 1:
         return 0.0
     return float(_scikit().matthews_corrcoef(gold, predicted))
 
 
 def _f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 of class 1."""
+    """Return the F1 of class 1."""
     return float(_scikit().f1_score(gold, predicted, average="binary", zero_division=0))
 
 
 def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP)."""
+    """Return the mean of accuracy and the F1 of class 1 (GLUE's MRPC and QQP)."""
     classes = np.union1d(gold, predicted)
     if not set(classes.tolist()) <= {0, 1}:
         raise ValueError(
@@ -135,7 +135,7 @@ def _accuracy_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _correlation(name: str, gold: np.ndarray, predicted: np.ndarray) -> float:
-    """A correlation by SciPy's name, 0 where all numbers are equal."""
+    """Return a correlation by its name in SciPy; 0 if all numbers of one side are equal."""
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:  # a correlation with a constant is undefined
         return 0.0
     from scipy import stats  # here, because its import takes 0.4 s of every worker
@@ -152,19 +152,19 @@ def _spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _pearson_spearman(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean of both correlations (GLUE's STS-B)."""
+    """Return the mean of both correlations (GLUE's STS-B)."""
     return (_pearson(gold, predicted) + _spearman(gold, predicted)) / 2
 
 
 ACCURACY = Metric(name="accuracy", compute=_accuracy, of_confusions=confusions.accuracy)
-OF_PAIRS = {  # what is the mean of two
+OF_PAIRS = {  # metrics that are the mean of two others
     "accuracy_f1": (ACCURACY, Metric(name="f1", compute=_f1)),
     "pearson_spearman": tuple(
         Metric(name=name, compute=compute, lowest=-100.0, is_regression=True)
         for name, compute in (("pearson", _pearson), ("spearman", _spearman))
     ),
 }
-# functions of the module and no closures: a metric that has travelled to another process is equal to the one here
+# module functions instead of closures, so that a metric from another process equals the one here
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (

@@ -1,4 +1,4 @@
-"""An experiment: named trainings, made on the cluster that the script has connected to, tracked, and tabulated."""
+"""Run an experiment: named trainings on the connected cluster, tracked in MLflow and shown as tables."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from tlm_ray.runs.tracking.tracked import recipe_words
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking.tracker import Tracker
 
-Last = Callable[[Stages | PlainStages], Stage]  # of a training's stages, the one that is asked for
+Last = Callable[[Stages | PlainStages], Stage]  # selects the requested one of a training's stages
 
 
 def show_plan(
@@ -37,9 +37,9 @@ def show_plan(
     last: Last = lambda stages: stages.metrics,
     price: float | None = None,
 ) -> None:
-    """Print what a run would make and what it would cost; needs no cluster.
+    """Print the stages that a run would need and their cost; needs no cluster.
 
-    Where this machine has what trainings run on, some steps of each kind are timed. price: of an hour of a GPU, or CPU.
+    If this machine has the hardware of the trainings, some steps of each kind are timed. price: per GPU or CPU hour.
     """
     _check(trainings)
     wanted = [
@@ -50,7 +50,7 @@ def show_plan(
 
 
 def show_reasons(trainings: Sequence[Training], flow: Flow, *, last: Last = lambda stages: stages.metrics) -> None:
-    """Print why stages are to make; needs no cluster."""
+    """Print why stages must run; needs no cluster."""
     _check(trainings)
     found = reasons([last(one.stages(flow)) for one in trainings], flow.execution.root)
     for reason in found:
@@ -69,13 +69,15 @@ def run(
     ensembles: Sequence[str] = (),
     pooled: bool = False,
 ) -> Outcome:
-    """Make all trainings and return what they reached; the script has called `ray.init()`.
+    """Run all trainings and return their results; the script must have called `ray.init()`.
 
-    name: the experiment's, which its tables and its tracking carry. tracking_uri: MLflow server or store, "" for
-    `tracking.default_uri`. log_models: hand it the encoders too. ensembles: rows below which the table has means of
-    what they predict, which train nothing: over their seeds. pooled: and with the linear model that is best on a
-    task's dev set. What is complete under the root is found. Errors of data, recipe or cluster come before any work; if
-    a training fails, the others finish first.
+    Complete stages under the root are reused. Errors of data, recipe or cluster are raised before any work. If a
+    training fails, the others finish first.
+
+    name: name of the experiment in tables and tracking. tracking_uri: MLflow server or store, "" for
+    `tracking.default_uri`. log_models: also log the encoders to MLflow. ensembles: rows whose ensembles over seeds the
+    table has too; they need no training. pooled: also ensembles with the linear model that is best on the task's dev
+    set.
     """
     started = time.monotonic()
     check_name(name)
@@ -120,7 +122,7 @@ def run(
 
 
 def _scores(outcome: Outcome) -> dict[str, float]:
-    """Return each row's mean test score, and that of its best seed on dev, by names that MLflow puts side by side."""
+    """Return each row's mean test score and the test score of its best seed on dev, by names for MLflow's charts."""
     scores: dict[str, float] = {}
     for cell in outcome.cells():
         scores[f"test/{cell.row} on {cell.task}"] = cell.mean
@@ -131,11 +133,11 @@ def _scores(outcome: Outcome) -> dict[str, float]:
 
 
 def opened(name: str, flow: Flow, tracking_uri: str, *, key: str = "") -> "tuple[Flow, Tracker]":
-    """Check the cluster, open the experiment's run, and return the flow fitted to the one and followed by the other.
+    """Check the cluster and open the experiment's MLflow run; return the flow with both set, and the tracker.
 
     key: see `Tracker`.
     """
-    from tlm_ray.runs.tracking.tracker import (  # here: MLflow takes 0.7 s, which a dry run can spare
+    from tlm_ray.runs.tracking.tracker import (  # here, because MLflow takes 0.7 s that a dry run saves
         Tracker,
         default_uri,
     )
@@ -149,7 +151,7 @@ def opened(name: str, flow: Flow, tracking_uri: str, *, key: str = "") -> "tuple
 
 
 def _check(trainings: Sequence[Training]) -> None:
-    """ValueError if there are none, or if two tasks would be one column of the table."""
+    """Raise ValueError if there are no trainings, or if two tasks would share a column of the table."""
     if not trainings:
         raise ValueError("trainings: there are none; give one row, one task and one seed (--seeds 1) at least")
     tasks = list(dict.fromkeys(training.task for training in trainings))

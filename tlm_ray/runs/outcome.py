@@ -45,7 +45,7 @@ class Outcome:
     ensembles: tuple[str, ...] = ()
     """rows whose ensembles the table has too: the mean over seeds, and with a linear model if `pooled`"""
     pooled: bool = False
-    """whether such ensembles include the task's linear model that is best on dev"""
+    """whether such ensembles include the linear model that is best on the task's dev set"""
     compute: Compute | None = None
     """compute of each training, None if unknown"""
     is_tested: bool = True
@@ -72,7 +72,7 @@ class Outcome:
     def _scores(self, stages: Stages | PlainStages) -> dict[str, Any]:
         if self.is_tested or isinstance(stages, PlainStages):
             return self._facts(stages.metrics)
-        facts = self._facts(stages.last)  # if stage one is the last, only its history has scores
+        facts = self._facts(stages.last)  # if stage one is the last stage, only its history has scores
         dev = facts["dev"] if "dev" in facts else facts["history"][-1]["dev"]
         return {"dev": dev, "metric": stages.task.parameters["metric"]}
 

@@ -1,4 +1,4 @@
-"""Checks before any work starts: do all nodes see the results, has a training room, can its encoder be trained."""
+"""Check before any work starts that nodes share the results, trainings fit on the cluster, and encoders can train."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from tlm_ray.training.starts import Architecture, Pretrained
 
 
 def fitted(execution: Execution) -> Execution:
-    """Fill in what was left to the cluster: workers of data stages, and trainings side by side."""
+    """Replace 0 by what the cluster has: workers of data stages, and trainings in parallel."""
     nodes = _alive()
     room = places(execution.compute.resources, nodes) // execution.compute.workers
     cpus = sum(int(node["Resources"].get("CPU", 0)) for node in nodes)
@@ -28,10 +28,10 @@ def fitted(execution: Execution) -> Execution:
 
 
 def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
-    """ValueError if the storage root is local on a cluster of several nodes, or a training's request cannot be met.
+    """Raise ValueError if several nodes do not share the root or a corpus, or if a training does not fit.
 
-    With `execution.shared_root` every node is asked whether it sees the root. With `execution.autoscaling` the cluster
-    counts as several nodes, and requests are not checked. corpora: locations of general corpora.
+    With `execution.shared_root`, each node must see a file under the root. With `execution.autoscaling`, the cluster
+    counts as several nodes, and resources are not checked. corpora: locations of general corpora.
     """
     nodes = _alive()
     several = len(nodes) > 1 or execution.autoscaling
@@ -49,13 +49,13 @@ def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
 
 
 def check_starts(recipes: Iterable[Recipe | PlainClassifier], execution: Execution) -> None:
-    """ValueError, in one line, if an encoder that a recipe names cannot be trained; each is tried once, on a worker."""
+    """Raise ValueError, of one line, if a recipe's encoder cannot be trained; each is tried once on a worker."""
     for source, heads in dict.fromkeys(tried for recipe in recipes for tried in encoders_of(recipe)):
         parallel.on_worker(try_architecture, source, heads, packed=execution.compute.packed)
 
 
 def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tuple[Objective, ...]]]:
-    """Return the encoders that a recipe takes from elsewhere, each with the objectives that it learns."""
+    """Return the external encoders that a recipe uses, each with the objectives that it learns."""
     if not isinstance(recipe, Recipe):
         return []
     earlier, start = encoders_of(recipe.after), recipe.start
@@ -70,7 +70,7 @@ def _alive() -> list[dict[str, Any]]:
 
 
 def _check_shared(root: str, nodes: list[dict]) -> None:
-    """Write a file and ask every node that work may come to to read it."""
+    """Write a file and check that each node with CPUs or GPUs sees it."""
     uri = storage.join(root, f"probe-{uuid.uuid4().hex}.json")
     storage.write_json(uri, {})
     try:
@@ -88,7 +88,7 @@ def _check_shared(root: str, nodes: list[dict]) -> None:
 
 
 def _check_request(execution: Execution, nodes: list[dict]) -> None:
-    """Each worker must fit a node, and all workers of one training the cluster."""
+    """Raise ValueError unless each worker fits on a node and all workers of one training on the cluster."""
     compute = execution.compute
     room = places(compute.resources, nodes)
     if room < compute.workers:
@@ -102,7 +102,7 @@ def _check_request(execution: Execution, nodes: list[dict]) -> None:
 
 
 def places(resources: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> int:
-    """Count the workers that fit the nodes, each on one node; ValueError for workers that need nothing."""
+    """Count the workers that fit on the nodes, each on one node; ValueError for workers without resources."""
     needs = {name: amount for name, amount in resources.items() if amount}
     if not needs:
         raise ValueError(f"resources {dict(resources)}: a training worker needs something; give CPU: 1 (or GPU: 1)")

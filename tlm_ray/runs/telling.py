@@ -1,4 +1,4 @@
-"""Read from the records of stages how an experiment's scores came about."""
+"""Read the story behind an experiment's scores from the records of its stages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -25,7 +25,7 @@ class Teller:
     stages: Mapping[Training, Stages | PlainStages]
     """stages of each training"""
     records: Mapping[str, Mapping[str, Any]]
-    """by fingerprint"""
+    """records by fingerprint"""
 
     @classmethod
     def of(cls, stages: Mapping[Training, Stages | PlainStages], root: str) -> "Teller":
@@ -33,7 +33,7 @@ class Teller:
         return cls(stages=stages, records=found([own.metrics for own in stages.values()], root))
 
     def story(self, root: str, compute: Compute | None) -> Story:
-        """Return the whole story; compute: of each training, None if unknown."""
+        """Return the whole story; compute: resources of each training, None if unknown."""
         stages = unique([own.metrics for own in self.stages.values()])
         made = [self._made(stage) for stage in stages if stage.fingerprint in self.records]
         return Story(
@@ -78,7 +78,7 @@ class Teller:
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
 
     def _chosen(self, metrics: Stage) -> dict[str, Any]:
-        """Return the settings a plain classifier chose on dev, and its seconds; {} for a training."""
+        """Return the settings that a plain classifier chose on dev, and its seconds; {} for a training."""
         facts = self._facts(metrics)
         chosen = {f"chosen on dev: {name}": value for name, value in facts.get("chosen", {}).items()}
         return chosen | ({"seconds": facts["seconds"]} if chosen else {})
@@ -151,7 +151,7 @@ def _hours(seconds: float, compute: Compute) -> dict[str, float]:
 
 
 def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
-    """Return a recipe's settings; of the recipe before it, those that differ."""
+    """Return a recipe's settings, and those of the recipe before it that differ."""
     values, prefix = dict(flat(recipe)), f"{AFTER}."
     return {
         name: value
@@ -161,7 +161,7 @@ def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a recipe's numbers and strings by their dotted names; a part is named by its class."""
+    """Yield a recipe's numbers and strings by dotted names; a nested dataclass also yields its class name."""
     if is_dataclass(value) and not isinstance(value, type):
         yield from [(name, type(value).__name__)] if name else []
         for each in fields(value):

@@ -25,7 +25,7 @@ def write_joined(uri: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> Non
 
 
 class _Column:
-    """A column under construction: its numbers in one file and, for lists, their ends in another."""
+    """A column under construction: its numbers in one file and, for lists, the ends of the lists in another."""
 
     def __init__(self, path: str, kind: pa.DataType):
         self.path, self.ends, self.kind = path, f"{path}-ends", kind

@@ -69,7 +69,7 @@ class _Hashed:
         return self.stream.write(data)
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing, because nothing is buffered here."""
 
     def close(self) -> None:
         """Leave the stream open, because the sha256 follows."""

@@ -40,7 +40,7 @@ def settle(group: Any, change: Callable[[str], str], *names: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Which tasks, and which general corpus."""
+    """The tasks and the general corpus."""
 
     tasks: Annotated[list[str], tyro.conf.arg(metavar="NAME ...")] = field(default_factory=lambda: [EMBEDDED])
     """task names (below --task-root, or of the paper or GLUE), folders or files; docstrings is the embedded task"""
@@ -109,7 +109,7 @@ class Corpora:
 
 @dataclass(frozen=True, kw_only=True)
 class OneTask(Data):
-    """Which task, and which general corpus."""
+    """The task and the general corpus."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,7 +124,7 @@ class OneTask(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """Where results go."""
+    """Locations of results."""
 
     root: str = ".tlm"
     """folder for results and intermediate stages: local, or s3://... or gs://... on a cluster"""
@@ -141,7 +141,7 @@ class Folders:
 
 @dataclass(frozen=True, kw_only=True)
 class Place(Folders):
-    """Where results go, and where they are tracked."""
+    """Locations of results and of tracking."""
 
     tracking_uri: str = ""
     """MLflow server or store; if unset: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db"""
@@ -149,7 +149,7 @@ class Place(Folders):
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """What retrieval and the other data stages run on."""
+    """Resources of retrieval and the other data stages."""
 
     workers: int = 0
     """number of CPU workers for retrieval (0: one per CPU of the cluster)"""
@@ -171,7 +171,7 @@ class Workers:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Workers):
-    """What stages and trainings run on; none of this changes a result beyond rounding."""
+    """Resources of stages and trainings; none of them changes a result beyond rounding."""
 
     train_workers: int = 1
     """number of workers per training"""

@@ -23,7 +23,7 @@ from tlm_ray.training.starts import Architecture
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Which recipe."""
+    """The recipe."""
 
     scale: str = ""
     """tiny, mini or midi (for CPUs), small, medium or large (the paper's); if unset: mini, or tiny for docstrings"""
@@ -39,7 +39,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes(Scale):
-    """Which recipe, and which of its settings are changed."""
+    """The recipe and changes to its settings."""
 
     precision: str = ""
     """fp32, bf16, or auto (bf16 if the hardware is fast at it); if unset: the recipe's"""
@@ -68,7 +68,7 @@ class Changes(Scale):
 
 @dataclass(frozen=True, kw_only=True)
 class Passages:
-    """How many passages per query."""
+    """Numbers of passages per query."""
 
     k: int | None = None
     """passages used per query; if unset: the recipe's"""
@@ -110,7 +110,7 @@ class Mixture:
 
 @dataclass(frozen=True, kw_only=True)
 class Methods:
-    """How passages are retrieved."""
+    """Methods of retrieving passages."""
 
     methods: list[str] = field(default_factory=lambda: ["bm25", "random"])
     """retrieval methods, such as bm25, random, rake, dense or dsir"""

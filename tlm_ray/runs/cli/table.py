@@ -22,7 +22,7 @@ class Table(TrainingOptions, ABC):
     name: ClassVar[str]
     """name of the experiment and its files"""
     varied: ClassVar[str] = ""
-    """the recipe's number that the rows vary, the figure's x axis; "" for FLOPs"""
+    """the number of the recipe that the rows vary, as x axis of the figure; "" for FLOPs"""
     paper: ClassVar[PaperTable] = TABLE_2
     """the paper's table to compare with"""
     split: ClassVar[str] = "dev"

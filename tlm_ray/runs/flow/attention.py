@@ -1,4 +1,4 @@
-"""What a trained model's attention heads look at, as a stage."""
+"""Lay out and read the stage of attention targets of a trained model's heads."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ EXAMPLE = "example.arrow"
 
 
 def attention_stage(flow: Flow, stages: Stages, *, rows: int) -> Stage:
-    """Shares of a training's heads over the first rows of the dev set, and the weights over one of them."""
+    """Return the stage of attention shares of each head over the first dev rows, and the weights over the first row."""
     compute, last = flow.execution.compute, stages.last
     return Stage(
         name="attention",
@@ -37,7 +37,7 @@ def attention_stage(flow: Flow, stages: Stages, *, rows: int) -> Stage:
 
 
 def read_heads(stage: Stage, root: str, *, row: str, task: str) -> Heads:
-    """Return what an attention stage found, as the row of a table."""
+    """Return the attention shares of an attention stage, as a row of a table."""
     facts: dict[str, Any] = (stage.record(root) or {})["facts"]
     shares = {name: np.array(facts[name]) for name in ("previous", "next", "marks")}
     return Heads(row=row, task=task, **shares)

@@ -21,29 +21,29 @@ from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.stage import Stage
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
-# since these what they write, and all that is made of it, carries its sha256
+# since these versions, the stages' files and all results made from them carry a sha256
 DOCUMENTS_VERSION, TASK_VERSION = 3, 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFlow:
-    """Where the data comes from."""
+    """The sources of data, and the stages that read them."""
 
     execution: Execution
     corpus: Corpus | None = None
-    """the general corpus, None for the embedded one"""
+    """the general corpus; None for the embedded one"""
     corpora: Mapping[str, Corpus] = field(default_factory=dict)
     """further corpora by name, for recipes that name one"""
     task_root: str = ""
-    """folder of named tasks, "" for the hub"""
+    """folder of named tasks; "" for the hub"""
     metric: str | Metric = ""
-    """metric instead of the tasks' own: a name, or a metric of yours"""
+    """metric instead of the tasks' own: a name, or a Metric of your own; "" for the tasks' own"""
     columns: Columns = UNNAMED
-    """columns of text and label in the tasks' files, if their names are not found"""
+    """columns of text and label in the tasks' files; unnamed ones are found by name"""
 
     @cached_property
     def documents(self) -> Stage:
-        """The embedded corpus and task, made of the docstrings of installed packages."""
+        """The stage of the embedded corpus and task, from the docstrings of installed packages."""
         return Stage(
             name="documents",
             version=DOCUMENTS_VERSION,
@@ -53,7 +53,7 @@ class DataFlow:
         )
 
     def passages(self, recipe: Recipe) -> Stage:
-        """The corpus cut into passages."""
+        """Return the stage of the corpus cut into passages."""
         corpus, share = self.corpus_of(recipe), recipe.corpus_share
         parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
         beside = storage.join(self.execution.root, "passages")
@@ -84,11 +84,11 @@ class DataFlow:
 
     @property
     def all_corpora(self) -> list[Corpus]:
-        """The general corpora that are not embedded."""
+        """The general corpora, without the embedded one."""
         return [*([] if self.corpus is None else [self.corpus]), *self.corpora.values()]
 
     def corpus_of(self, recipe: Recipe) -> Corpus | None:
-        """Return the general corpus of a recipe, None for the embedded one."""
+        """Return the general corpus of a recipe; None for the embedded one."""
         if not recipe.corpus:
             return self.corpus
         if recipe.corpus not in self.corpora:
@@ -96,11 +96,11 @@ class DataFlow:
         return self.corpora[recipe.corpus]
 
     def is_embedded(self, task: str) -> bool:
-        """Say whether a task is the embedded one."""
+        """Return whether a task is the embedded one."""
         return task == EMBEDDED and not self.task_root
 
     def task(self, name: str) -> Stage:
-        """A task, read and checked. One of files is checked now; the embedded one when its documents are made."""
+        """Return the stage of a task. Files are read and checked now, the embedded task when its stage runs."""
         if self.is_embedded(name):
             return Stage(
                 name="task",
@@ -126,18 +126,18 @@ class DataFlow:
 
     @property
     def scoring(self) -> dict[str, Any]:
-        """What a stage that scores is named by beside its task's metric: the version of a metric of one's own."""
+        """The version of a metric of your own, as a further parameter of the stages that score."""
         later = set_later(self.metric) if isinstance(self.metric, Metric) else {}
         return {f"metric_{name}": value for name, value in later.items()}
 
     def read(self, name: str) -> Task:
-        """Read a task of files, once a process, and say what was not plain in them."""
+        """Read a task from files, once per process, and print the notes about them."""
         return task_once(name, self.task_root, self.metric, self.columns)
 
 
 @lru_cache(maxsize=64)
 def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns) -> Task:
-    """Read a task once per process, so that all trainings of an experiment see the same files."""
+    """Read a task and print its notes, once per process, so that all trainings of an experiment see the same files."""
     task = read_task(name, task_root=task_root, metric=metric, columns=columns)
     for note in task.notes:
         console.print(f"{task.name}: {note}", markup=False)
@@ -145,6 +145,6 @@ def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns)
 
 
 def _whole(documents: str, part: str) -> str:
-    """Return where the embedded corpus or task lies; ValueError names a file that is not as it was written."""
+    """Return the folder of the embedded corpus or task; ValueError names a corrupt file."""
     storage.check_sums(documents)
     return storage.join(documents, part)

@@ -1,17 +1,17 @@
-"""Results of the same kind over other corpora, from which the result over a corpus that has grown can be made."""
+"""Find results of the same kind over other corpora, to update them when a corpus has grown."""
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import RANGES
 from tlm_ray.runs.stages.stage import DIGITS, Stage
 from tlm_ray.runs.stages.why import records
 
-OF_CORPUS = {"passages", "statistics"}  # what is another of another corpus
+OF_CORPUS = {"passages", "statistics"}  # inputs that depend on the corpus
 
 
 def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
-    """Return the results under the root that differ from a stage in their corpus alone.
+    """Return the results under the root that differ from a stage only in their corpus.
 
-    Of each: `folder`, where it lies, and the folders of what it was made of, by the names of the stage's inputs.
+    Each has its `folder`, and the folders of its inputs by the names of the stage's inputs.
     """
     found = []
     for record in records(root, stage.name):
@@ -22,7 +22,7 @@ def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
         inputs = {
             name: storage.join(root, stage.inputs[name].name, made[:DIGITS]) for name, made in recipe["inputs"].items()
         }
-        if storage.exists(storage.join(inputs["passages"], RANGES)):  # else it was deleted since
+        if storage.exists(storage.join(inputs["passages"], RANGES)):  # passages may have been deleted since
             found.append({"folder": storage.join(root, stage.name, record.fingerprint[:DIGITS]), **inputs})
     return found
 

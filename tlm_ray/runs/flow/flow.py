@@ -1,9 +1,9 @@
-"""The flow as stages: from a corpus and a task to a score.
+"""Lay out the flow as stages, from a corpus and a task to a score.
 
     documents -> passages -> statistics -> neighbours -> tokenizer -> blocks -> stage_one -> stage_two -> metrics
                     task ------^---------------^------------^ --> counts --^
 
-`Flow.stages` lays out one training; stages that trainings share have equal fingerprints and are made once.
+`Flow.stages` lays out one training. Stages that trainings share have equal fingerprints and run once.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,17 +30,17 @@ from tlm_ray.training.progress import Follower
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
 
-TRAINING_VERSION = 5  # since 5 MLM's head sees filled-up rows, and batches have fewer widths
+TRAINING_VERSION = 5  # since version 5, MLM's head gets padded rows, and batches have fewer widths
 MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # the folder of a stage's classifier
 Followers = Callable[[Stage], list[Follower]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow(DataFlow):
-    """Where the data comes from and how stages are made."""
+    """The sources of data, the stages made of them, and how they run."""
 
     followers: Followers = lambda stage: []
-    """returns the listener to a training stage's history while it runs"""
+    """returns the followers of a training stage, which get its history while it runs"""
 
     def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out one training, from the top down."""
@@ -72,7 +72,7 @@ class Flow(DataFlow):
         )
 
     def statistics(self, passages: Stage, analyzer: Analyzer) -> Stage:
-        """Document frequencies and mean length over the whole corpus."""
+        """Return the stage of document frequencies and mean length over the whole corpus."""
         run = self.execution
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
@@ -92,11 +92,11 @@ class Flow(DataFlow):
         return stage
 
     def neighbours(self, recipe: Recipe, passages: Stage, task: Stage) -> Stage:
-        """The passages that the method chose for the task's training texts, ranked."""
+        """Return the stage of ranked passages that the method retrieves for the task's training texts."""
         return _Sources(self, passages, task, recipe.depth).neighbours(recipe.method)
 
     def tokenizer(self, recipe: Recipe, task: Stage, neighbours: Stage | None) -> Stage:
-        """The tokenizer of a selection and a task."""
+        """Return the stage of the tokenizer, for the selected and the task's text."""
         is_trained = recipe.tokenizer == "trained"
         k = recipe.vocabulary_k if is_trained and neighbours else None
         trained = {"name": "trained", "vocabulary": recipe.vocabulary} | ({} if k is None else {"k": k})
@@ -117,7 +117,7 @@ class Flow(DataFlow):
         )
 
     def blocks(self, recipe: Recipe, task: Stage, neighbours: Stage | None, tokenizer: Stage) -> Stage:
-        """Token blocks of the selection and of the task."""
+        """Return the stage of token blocks of the selected and the task's text."""
         lengths: dict[str, Any] = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
         return Stage(
             name="blocks",
@@ -131,7 +131,7 @@ class Flow(DataFlow):
         )
 
     def counts(self, recipe: Recipe, how: Counts, blocks: Stage) -> Stage:
-        """Initial token embeddings and output bias of stage one."""
+        """Return the stage of initial token embeddings and output bias for stage one."""
         k = recipe.k if recipe.uses_general else 0
         return Stage(
             name="counts",
@@ -147,7 +147,7 @@ class Flow(DataFlow):
     def stage_one(
         self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int, *, after: Stage | None = None
     ) -> Stage:
-        """Training on general and task batches; after: another stage one, whose model it starts from."""
+        """Return the stage of training on general and task batches; after: the stage one whose model it starts from."""
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
@@ -174,7 +174,10 @@ class Flow(DataFlow):
     def stage_two(
         self, recipe: Recipe, blocks: Stage, stage_one: Stage | None, seed: int, taught: Stage | None = None
     ) -> Stage:
-        """Training on the task alone, from stage one or from a pretrained encoder; taught: soft labels to learn."""
+        """Return the stage of training on the task alone, from stage one or from a pretrained encoder.
+
+        taught: soft labels to learn.
+        """
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["stage_one"], MODEL)) if stage_one else recipe.start
@@ -202,7 +205,7 @@ class Flow(DataFlow):
         return train_stage(job, followers=self.followers(stage))
 
     def metrics(self, recipe: Recipe, blocks: Stage, **trained: Stage | None) -> Stage:
-        """One training's last stage: its scores on dev and test.
+        """Return a training's last stage: its scores on dev and test.
 
         trained: stage_two, or stage_one, whose task head is then scored.
         """
@@ -234,7 +237,7 @@ class Flow(DataFlow):
 
 @dataclass(frozen=True)
 class _Sources:
-    """What the flow offers a method of retrieval: see `tlm_ray.retrieval.methods.Sources`."""
+    """The flow's stages that a retrieval method may read: see `tlm_ray.retrieval.methods.Sources`."""
 
     flow: Flow
     passages: Stage

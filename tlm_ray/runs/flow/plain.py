@@ -1,4 +1,4 @@
-"""The stages of a row that trains no encoder."""
+"""Lay out the stages of a row that trains no encoder."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from tlm_ray.runs.stages.stage import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class PlainStages:
-    """The stages of a plain classifier: it reads the task alone."""
+    """The stages of a plain classifier, which reads only the task."""
 
     task: Stage
     metrics: Stage

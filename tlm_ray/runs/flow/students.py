@@ -1,4 +1,4 @@
-"""The stages of a student: stage two learns what several trainings say of the task's texts, whole and spliced."""
+"""Lay out the stages of a student: stage two learns soft labels, the mean predictions of several trainings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,16 +10,16 @@ from tlm_ray.runs.flow.flow import MODELS, Flow
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage, Stages
 
-# Spliced rows of each training row, which the teachers label too; stage two is twice as long, for there is more to
-# learn: of `mini` that is 1.25 trainings.
+# Spliced rows per training row, which the teachers label too. With more to learn, stage two is twice as long; at `mini`
+# a student costs 1.25 trainings.
 SPLICES = 3
 LONGER = 2
 
 
 def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachers: Sequence[int]) -> Stages:
-    """Lay out a student that begins with stage one of its own seed; teachers: the seeds of trainings of the recipe.
+    """Lay out a student that starts from stage one of its own seed; soft labels are not smoothed further.
 
-    Soft labels are not smoothed further.
+    teachers: the seeds of trainings of the same recipe.
     """
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
     trained = [flow.stages(recipe, task_name, teacher).last for teacher in teachers]
@@ -34,7 +34,7 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teacher
 
 
 def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[Stage]) -> Stage:
-    """What several trainings together say of the task's training texts, and of texts spliced of them."""
+    """Return the stage of soft labels: teachers' predictions for training texts, and for texts spliced from them."""
     compute = flow.execution.compute
     names = [f"teacher_{number}" for number in range(len(teachers))]
 

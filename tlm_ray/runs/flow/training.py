@@ -16,15 +16,15 @@ class Training:
     """One training of an experiment: a cell's row and task, its recipe and its seed."""
 
     row: str
-    """the table's row"""
+    """name of the row in the table"""
     task: str
-    """location of a folder, name below the flow's task_root, or hub name"""
+    """the task: location of its folder, name below the flow's task_root, or hub name"""
     recipe: Recipe | PlainClassifier
-    """the recipe; or a classifier that trains no encoder"""
+    """the recipe, or a classifier that trains no encoder"""
     seed: int = 0
-    """seed of weights, masks and order of rows"""
+    """seed of initial weights, masks and the order of rows"""
     teachers: tuple[int, ...] = ()
-    """seeds of the teachers (same recipe), whose soft labels stage two learns instead of the labels"""
+    """seeds of the teachers (same recipe); stage two learns their soft labels instead of the labels"""
 
     def stages(self, flow: Flow) -> Stages | PlainStages:
         """Lay out the stages of the training."""

@@ -1,6 +1,6 @@
-"""The functions of small stages: embedded data, tokenizer, token blocks, scores.
+"""Do the work of small stages, such as embedded data, tokenizer, token blocks and scores, on workers of the cluster.
 
-They run on workers of the cluster, and import there what the driver does not need.
+Imports inside the functions load on workers only, because the driver does not need them.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from tlm_ray.retrieval.selection import SelectionStore
 
 def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
     """Write the embedded corpus and task from the docstrings of installed packages."""
-    # the largest first, so that no worker is alone with it at the end
+    # the large packages first, so that none of them runs alone at the end
     packages = sorted(installed_packages(), key=lambda name: (name not in LARGE, name))
     items = [{"package": package} for package in packages]
     made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")

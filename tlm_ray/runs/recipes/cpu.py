@@ -13,7 +13,7 @@ from tlm_ray.training.starts import Scratch
 # overfit, and dropout takes a third of a step on a CPU.
 SMALLEST = Geometry(family="modernbert", layers=2, width=128, heads=2, intermediate=384, positions=128, dropout=0.0)
 
-# Half the steps that it had at first: on the embedded task these gave 75.2 ± 1.0, all of them 75.3 ± 0.8 (3 seeds).
+# With twice the steps in both stages it scored 75.3 ± 0.8 on the embedded task, with these 75.2 ± 1.0 (3 seeds).
 TINY_RECIPE = Recipe(
     scale="tiny",
     start=Scratch(SMALLEST),
@@ -39,7 +39,7 @@ MINI_RECIPE = replace(
     ),
     stage_two=replace(TINY_RECIPE.stage_two, steps=200, warmup_steps=20, evaluate_every=50, averaged=0.5),
 )
-# Twice the width; the same number of tokens in twice the steps.
+# Twice the width, and the same number of tokens in twice the steps.
 MIDI_RECIPE = replace(
     MINI_RECIPE,
     scale="midi",
@@ -51,21 +51,21 @@ MIDI_RECIPE = replace(
 )
 OWN_RECIPES = {recipe.scale: recipe for recipe in (TINY_RECIPE, MINI_RECIPE, MIDI_RECIPE)}
 
-# The share of its tokens from which a recipe scores better than the next smaller one at equal time (see RECORDS.md).
+# From this share of its tokens on, a recipe scores better than the next smaller one in equal time (see RECORDS.md).
 WORTH = {"midi": 0.5, "mini": 0.0}
 LENGTHS = (128, 256, 512)  # tokens per task row
 PIECES = 1.3  # word pieces per word
-PASSES = 10  # passes of stage two over the training rows, if these are few
-PLENTY = 1_000_000  # rows times row_words from which a task needs little general text (the paper's rho1: 1 to 3)
+PASSES = 10  # passes of stage two over the training rows, within a limit on rows
+PLENTY = 1_000_000  # from this product of rows and row_words, a task needs little general text (paper: rho1 1 to 3)
 
 
 def fitted(recipe: Recipe, *, train_rows: int, row_words: int) -> Recipe:
     """Return one of the CPU recipes, fitted to a task.
 
-    row_words: the third quartile of words per training text. It sets the row length, up to 512 tokens. With longer rows
-    stage one takes fewer steps, to limit the time. Stage two passes ten times over the training rows, but over at most
-    32,000 rows, or 16,000 long ones. For SciERC's 3,219 rows a tiny BERT scored 28 with 6,400 and 34 with 32,000
-    (macro-F1, two seeds).
+    row_words: third quartile of words per training text. It sets the row length, up to 512 tokens. With longer rows
+    stage one takes fewer steps, to limit the time. Stage two makes ten passes over the training rows, but over at most
+    32,000 rows in all, or 16,000 long ones. On SciERC (3,219 rows) a tiny BERT scored 28 with 6,400 rows and 34 with
+    32,000 (macro-F1, two seeds).
     """
     one, two = recipe.stage_one, recipe.stage_two
     assert one is not None and isinstance(recipe.start, Scratch)

@@ -1,4 +1,4 @@
-"""The fine-tuning of a pretrained encoder at our own scales, whose stage two is made for encoders trained here."""
+"""Fine-tuning settings of a pretrained encoder at our own scales, whose stage two suits encoders trained here."""
 
 from dataclasses import replace
 
@@ -11,12 +11,14 @@ BATCH_ROWS, WARMUP, DECAY = 32, 0.1, 0.01
 
 
 def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learning_rate: float = RATE) -> Recipe:
-    """Return the recipe of a pretrained encoder (`recipes.baseline`) that learns its task as its users would teach it.
+    """Return the recipe of a pretrained encoder (`recipes.baseline`) with common settings of fine-tuning.
 
-    Stage two is plain cross-entropy in steps of 32 rows. Its rate rises over a tenth of the steps and falls linearly to
-    0; the weights of the pass with the best dev score are kept. A stage one gets the same rate, if its own is higher:
-    1e-3, with which a small encoder begins from nothing, would undo the pretraining. passes: over the training rows, 0
-    for 10, or 3 where these are more than 5,000. ValueError for fewer passes than 1 or no rows.
+    Stage two is plain cross-entropy in steps of 32 rows. Its learning rate rises over a tenth of the steps, then falls
+    linearly to 0. The weights of the pass with the best dev score are kept. If stage one has a higher rate, it gets the
+    same one, because the 1e-3 of small encoders trained from scratch would undo the pretraining.
+
+    passes: passes over the training rows; 0 means 10, or 3 for more than 5,000 rows. ValueError for negative passes or
+    no rows.
     """
     if train_rows < 1:
         raise ValueError(f"train_rows {train_rows}: fine-tuning passes over the training rows; give their number")

@@ -7,9 +7,9 @@ from tlm_ray.training.optimizers import AdamW
 from tlm_ray.training.schedules import Schedule
 
 OPTIMIZER = AdamW(betas=(0.9, 0.98))
-WARMUP = 0.06  # of the steps
+WARMUP = 0.06  # share of the steps
 DAPT_STEPS, TAPT_PASSES = 12_500, 100
-TUNED_PASSES, PASSES_OF_MANY, MANY = 10, 3, 5_000  # passes of fine-tuning, over more rows than MANY, rows
+TUNED_PASSES, PASSES_OF_MANY, MANY = 10, 3, 5_000  # passes of fine-tuning, passes for more rows than MANY, rows
 
 
 def with_gururangans_settings(recipe: Recipe, *, train_rows: int) -> Recipe:
@@ -37,13 +37,16 @@ def tuned_passes(train_rows: int) -> int:
 
 
 def _schedule(shown: int, *, rows: int, rate: float, decay: float, evaluations: int) -> Schedule:
-    """Return a schedule over so many rows."""
+    """Return a schedule of as many steps as pass over `shown` rows."""
     steps = -(-shown // rows)
     return linear_schedule(steps, rows=rows, rate=rate, decay=decay, warmup=WARMUP, evaluations=evaluations)
 
 
 def linear_schedule(steps: int, *, rows: int, rate: float, decay: float, warmup: float, evaluations: int) -> Schedule:
-    """Return a schedule whose rate rises over a share of the steps, then falls; dev is scored so many times."""
+    """Return a schedule whose rate rises over a share of the steps (warmup), then falls.
+
+    evaluations: how often dev is scored.
+    """
     return Schedule(
         steps=steps,
         batch_rows=rows,

@@ -1,4 +1,4 @@
-"""The recipes: the paper's own per scale and task (table B.1), ours for CPUs, and those of pretrained encoders."""
+"""Return recipes: the paper's per scale and task (table B.1), ours for CPUs, and those of pretrained encoders."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,8 +15,8 @@ from tlm_ray.training.starts import Pretrained, Scratch
 
 BASE = Geometry(layers=12, width=768, heads=12, intermediate=3072)
 LARGE = Geometry(layers=24, width=1024, heads=16, intermediate=4096)
-# Released scripts (SciERC, small) and table A.1. Stage one's rates at medium and large are not published; these are
-# small's.
+# From the released scripts (SciERC, small) and table A.1. The learning rates of stage one at medium and large are
+# unpublished, so all scales have the one of small.
 PAPER_STAGE_ONE = Schedule(
     steps=150_000,
     batch_rows=256,
@@ -36,7 +36,7 @@ PAPER_STAGE_TWO = Schedule(
     log_every=100,
 )
 
-# Table B.1: k, rho1, rho2, steps of stage one in thousands, batch rows.
+# Table B.1: k, rho1, rho2, steps of stage one in thousands, rows per batch.
 TABLE_B1 = {
     "small": {
         "ag": (50, 1, 100, 100, 256),
@@ -74,12 +74,14 @@ TABLE_B1 = {
 def recipe_for(task: str, scale: str, *, train_rows: int = 0, row_words: int = 0) -> Recipe:
     """Return the paper's recipe of a task at a scale, or one of our own for CPUs.
 
-    tiny is for the embedded data, about a minute of a core; mini and midi are for real tasks and text, four and
-    nine minutes of a core, more of long texts, fitted to the task (`tlm_ray.runs.recipes.cpu.fitted`).
+    Our own are fitted to the task (`tlm_ray.runs.recipes.cpu.fitted`). tiny is for the embedded data and takes about a
+    minute on one core. mini and midi are for real tasks and text. They take four and nine minutes on one core, more for
+    long texts.
 
-    A task that is not the paper's gets the settings that the paper's rule gives its size: K = 5000 below 5,000
-    training rows, 50 above 100,000, else 500, doubled at large (section 4.1), with the rho1 and rho2 of the paper's
-    task of that kind. row_words: words that three in four training texts have at most.
+    For other tasks, k follows the paper's rule by training rows (section 4.1): 5000 below 5,000 rows, 50 above 100,000,
+    else 500, doubled at large. Their rho1 and rho2 are those of a task of the paper in the same range.
+
+    row_words: third quartile of words per training text.
     """
     if scale in OWN_RECIPES:
         return fitted(OWN_RECIPES[scale], train_rows=train_rows, row_words=row_words)
@@ -118,15 +120,14 @@ BASELINES: dict[str, dict[str, Any]] = {
 def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain", *, train_rows: int = 0) -> Recipe:
     """Return the recipe of a pretrained encoder on the same task: a baseline row.
 
-    start: a hub name or a local folder that holds an encoder and its tokenizer, or a recipe whose stage one is the
-    pretraining. kind: what comes before stage two: "plain": nothing. "mlm": stage one on the task alone (PLM + MLM,
-    table 8). "tapt": MLM on the task's training text, labels unseen; "dapt": MLM on passages drawn at random, from a
-    corpus that is of the task's domain (Gururangan et al. 2020); "dapt+tapt": the one, then the other. "tlm": the
-    recipe's own stage one.
+    start: hub name or local folder of an encoder with its tokenizer, or a recipe whose stage one is the pretraining.
+    kind: training before stage two. "plain": none. "mlm": stage one on the task alone (PLM + MLM, table 8). "tapt": MLM
+    on the task's training text, without labels. "dapt": MLM on random passages of a corpus of the task's domain
+    (Gururangan et al. 2020). "dapt+tapt": both, in this order. "tlm": the recipe's own stage one.
 
-    At our own scales an encoder of others is fine-tuned with a schedule of its own (`with_fine_tuning`), for which
-    train_rows, the task's training rows, must be given. At the paper's scales it has the paper's stage two, as there.
-    An encoder that a recipe pretrains keeps that of the recipe: it is as small as TLM's and differs in its text alone.
+    At our own scales an external encoder has its own schedule of fine-tuning (`with_fine_tuning`). It needs train_rows,
+    the number of training rows. At the paper's scales it has the paper's stage two. An encoder pretrained by a recipe
+    has the stage two of `recipe`, because it is as small as TLM's and differs only in its text.
     """
     *earlier, last = kind.split("+") if kind == "dapt+tapt" else [kind]
     if last not in BASELINES:
@@ -140,14 +141,14 @@ def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain", *, train_
         return replace(
             recipe, start=start.start, tokenizer=start.tokenizer, after=start, counts=None, **BASELINES[last]
         )
-    start = storage.absolute_if_there(start)  # workers have another working folder
+    start = storage.absolute_if_there(start)  # because workers have another working folder
     return replace(recipe, start=Pretrained(start), tokenizer=start, counts=None, **BASELINES[last])
 
 
 def pretraining(recipe: Recipe) -> Recipe:
-    """Return a recipe whose stage one is a pretraining: general text that was not searched for, and nothing else.
+    """Return a recipe whose stage one pretrains an encoder on random general text alone.
 
-    It draws as many passages as the recipe retrieves, so that at this scale an encoder is pretrained where none can be
-    had; its vocabulary is that of its text and the task's.
+    The text has as many passages as the recipe retrieves. The vocabulary comes from this text and the task's. Such an
+    encoder serves as a baseline at scales for which no published one exists.
     """
     return replace(recipe, method=method_named("random"), rho1=None)

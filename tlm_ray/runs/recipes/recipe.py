@@ -1,4 +1,4 @@
-"""A recipe: every setting that decides the result of a training.
+"""Define a recipe: all settings that decide the result of a training.
 
 A recipe identifies a result. Settings of how to run it (workers, shards, GPUs, folders) are in
 `tlm_ray.runs.stages.making`.
@@ -22,7 +22,7 @@ VOCABULARY_TEXTS = ("depth", "k")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One way to train TLM on a task."""
+    """The settings of one way to train on a task."""
 
     scale: str
     """name of the recipe that this one derives from"""
@@ -31,7 +31,7 @@ class Recipe:
     vocabulary: int
     """vocabulary size of a trained tokenizer"""
     stage_one: Schedule | None
-    """None skips stage one"""
+    """schedule of stage one; None skips it"""
     stage_two: Schedule
     after: "Recipe | None" = None
     """start from the stage-one model and tokenizer of this other recipe, as adaptive pretraining does"""
@@ -115,7 +115,7 @@ class Recipe:
 
     @property
     def vocabulary_k(self) -> int | None:
-        """Below which rank selected text trains a tokenizer; None where all of it does."""
+        """The rank below which selected text trains the tokenizer; None if all of it does."""
         return self.k if self.vocabulary_text == "k" and self.k < self.depth else None
 
     @property

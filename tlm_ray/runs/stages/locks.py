@@ -1,11 +1,13 @@
-"""One job per stage at a time, so that two never train the same thing at once.
+"""Lock stages, so that two jobs never run the same stage at once.
 
-Who wants a stage writes a claim, a file of its own, and then lists the claims on that stage: it holds the stage if
-there is no other. Of two jobs, the one that lists later sees both, however long either slept between its steps, and
-nothing is ever overwritten; so listings that show what was written before (local disks, S3, GCS) are all that this
-needs. Two that came at once both withdraw and try again. A claim's age is told by the clock of the store alone: when
-its file changed last, against the one just written. A job whose beat hung for so long that its claim may have fallen
-lists the claims again, as if it came anew: another may hold the stage by now.
+A job writes a claim, a file of its own, and then lists the claims on that stage. It holds the lock if there is no
+other claim. Of two jobs, the one that lists later sees both claims, after a pause of any length between its steps. No
+file is ever overwritten by another job. So the lock only needs a store whose listings show all earlier writes: local
+disks, S3, GCS. Two jobs that arrive together both withdraw and retry.
+
+Only the store's clock decides a claim's age: its last change, compared with that of the claim just written. If a
+heartbeat hangs, the claim may expire and another job may take the lock. So after a late heartbeat, the job lists the
+claims again.
 """
 
 import contextlib
@@ -21,52 +23,52 @@ from dataclasses import asdict, dataclass
 from tlm_ray import events, storage
 from tlm_ray.storage.listing import File, base_of, list_files, name_below
 
-clock = time.monotonic  # by which a job knows that its own beat was late
-LOCKS = "locks"  # below the root: the claims of what is being made
+clock = time.monotonic  # by which a job detects that its own heartbeat was late
+LOCKS = "locks"  # folder of the claims, below the root
 BEAT_S = 10.0
-STALE_S = 60.0  # a claim whose owner has not beaten for this long counts no more
-PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)  # at most, before a job that met another comes again
+STALE_S = 60.0  # a claim without a heartbeat for this long has expired
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)  # longest pauses before each retry
 
 
 class StageLocked(RuntimeError):
-    """Another job is making this stage now."""
+    """An error: another job is running this stage now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Who wants a stage, as its file says."""
+    """The content of a claim's file: the process that claims a stage."""
 
     host: str
-    """the machine's name"""
+    """name of the machine"""
     space: str
-    """where its process number means that process: a boot of a machine and a namespace of processes"""
+    """scope of the process number: a boot of a machine and a namespace of processes"""
     pid: int
-    """its process"""
+    """number of the process"""
     started: str
-    """when that started, in the system's unit: a number may be used again"""
+    """start of the process, in the system's unit, because process numbers are reused"""
 
     @classmethod
     def mine(cls) -> "Claim":
-        """Return that of this process."""
+        """Return the claim of this process."""
         return cls(host=socket.gethostname(), space=_space(), pid=os.getpid(), started=_started(os.getpid()))
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process is known to be gone."""
+        """Whether its process is known to have ended."""
         return self.space == _space() and _started(self.pid) != self.started
 
 
 class Lock:
-    """A stage's lock: made before it is taken, and held from then on."""
+    """A stage's lock: created before the stage is claimed, and then kept by heartbeats."""
 
     def __init__(self, uri: str, folder: str, stage: str):
         self.uri, self.folder, self.stage = uri, folder, stage
-        self.beaten = clock()  # when the last beat began that others saw in time
+        self.beaten = clock()  # start of the last heartbeat that was in time
 
     def beat(self) -> None:
-        """Send a heartbeat; one that comes too late makes a new claim, which holds if there is no other."""
+        """Send a heartbeat; a late one counts as a new claim, which is withdrawn if there is another."""
         began = clock()
-        if not storage.exists(self.uri):  # one that slept past its time has lost its claim, and leaves it so
+        if not storage.exists(self.uri):  # the claim expired and was deleted; it is not written again
             return
         _beat(self.uri)
         if self._is_late and _others(self.uri, self.folder):
@@ -76,11 +78,11 @@ class Lock:
 
     @property
     def _is_late(self) -> bool:
-        """Whether another may have declared the claim void, which a beat that hung would have written again."""
+        """Whether another job may have deleted the claim as expired; a heartbeat that hung would have restored it."""
         return clock() - self.beaten > STALE_S
 
     def check(self) -> None:
-        """StageLocked if the claim fell, because this job sent no heartbeat for a minute."""
+        """Raise StageLocked if the claim has expired, because this job sent no heartbeat for a minute."""
         if self._is_late:
             self.beat()
         if not storage.exists(self.uri):
@@ -93,9 +95,10 @@ class Lock:
 
 @contextlib.contextmanager
 def locked(root: str, stage: str) -> Iterator[Lock]:
-    """Hold the lock of a stage, by its folder below a root, "blocks/0123"; StageLocked names the job that has it.
+    """Hold the lock of a stage; StageLocked names the job that has it.
 
-    The claim of a process of this machine that is gone is void at once, any other after 60 s without a heartbeat.
+    stage: its folder below the root, such as "blocks/0123". A claim expires after 60 s without a heartbeat, or at once
+    if its process ran on this machine and has ended.
     """
     name, _, fingerprint = stage.rpartition("/")
     folder = storage.join(root, LOCKS, name)
@@ -111,12 +114,12 @@ def locked(root: str, stage: str) -> Iterator[Lock]:
     finally:
         done.set()
         beating.join()
-        with contextlib.suppress(OSError):  # a store that is away: the claim falls by itself
+        with contextlib.suppress(OSError):  # if the store is unreachable, the claim expires by itself
             storage.delete(uri)
 
 
 def claimed(root: str) -> dict[str, tuple[File, Claim]]:
-    """Return who makes what under a root now, or did when it was lost, by the stages' folders below it."""
+    """Return the claims under a root by their stages' folders below it, expired ones included."""
     base = base_of(storage.join(root, LOCKS))
     files = list_files(storage.join(root, LOCKS), ".json", missing_ok=True)
     read = {file: _read(file.uri) for file in files}
@@ -124,7 +127,7 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
 
 
 def _take(uri: str, folder: str, stage: str) -> None:
-    """Claim a stage; StageLocked if others claim it still after some pauses."""
+    """Claim a stage; StageLocked if other claims remain after all retries."""
     for pause in (*PAUSES_S, None):
         _beat(uri)
         try:
@@ -142,7 +145,7 @@ def _take(uri: str, folder: str, stage: str) -> None:
 
 
 def _others(uri: str, folder: str) -> list[tuple[File, Claim]]:
-    """List the claims of others that count; those that do not are deleted."""
+    """List the valid claims of other jobs, and delete expired ones."""
     files = [file for file in list_files(folder, ".json") if _stage_of(_name(file.uri)) == _stage_of(_name(uri))]
     mine = next((file for file in files if _name(file.uri) == _name(uri)), None)
     if mine is None:
@@ -152,7 +155,7 @@ def _others(uri: str, folder: str) -> list[tuple[File, Claim]]:
         if file is mine or (claim := _read(file.uri)) is None:
             continue
         if claim.is_dead or mine.modified_ns - file.modified_ns > STALE_S * 1e9:
-            with contextlib.suppress(FileNotFoundError):  # another may have found it so too
+            with contextlib.suppress(FileNotFoundError):  # another job may have deleted it too
                 storage.delete(file.uri)
         else:
             found.append((file, claim))
@@ -165,7 +168,7 @@ def _words(stage: str) -> dict[str, str]:
 
 
 def _read(uri: str) -> Claim | None:
-    """Return a claim, None if it was withdrawn since it was listed."""
+    """Return a claim; None if it was withdrawn since it was listed."""
     try:
         values = storage.read_json(uri)
     except FileNotFoundError:
@@ -186,7 +189,7 @@ def _stage_of(claim: str) -> str:
 
 def _keep_beating(lock: Lock, done: threading.Event) -> None:
     while not done.wait(BEAT_S):
-        with contextlib.suppress(OSError):  # a store that is away for a beat is asked again at the next
+        with contextlib.suppress(OSError):  # if the store is unreachable, the next heartbeat retries
             lock.beat()
 
 
@@ -202,7 +205,7 @@ def _held(stage: str, file: File, claim: Claim) -> str:
 
 
 def _space() -> str:
-    """Return what tells this machine, since it booted, and this container's processes from others; else its name."""
+    """Return an id of this machine's boot and this container's process namespace, or the machine's name."""
     try:
         boot = storage.read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -211,7 +214,7 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process of this machine started, in its own unit; empty if it is gone."""
+    """Return the start of a process of this machine, in the system's unit; "" if it has ended."""
     try:
         return storage.read_bytes(f"/proc/{pid}/stat").decode().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""Making stages: finds what is there, makes what is not, side by side where it can."""
+"""Run stages: reuse those in the cache, run the others, in parallel where possible."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,22 +18,25 @@ from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, found
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How stages are made and where they lie: it changes no selection, and no training beyond rounding and dropout."""
+    """Settings of how stages run and where their results are stored.
+
+    It changes no selection, and no training beyond rounding and dropout.
+    """
 
     root: str
     """location of all results"""
     shared_root: bool = False
     """local paths are the same folders on every node of a cluster (NFS)"""
     shards: int = 0
-    """parts that the corpus is searched in; 0 for one per CPU worker and 50,000 passages"""
+    """corpus shards to search; 0 means one per CPU worker and 50,000 passages"""
     workers: int = 1
-    """CPU workers of the data stages; 0 for as many as the cluster has (see `preflight.fitted`)"""
+    """CPU workers of the data stages; 0 means all of the cluster's CPUs (see `preflight.fitted`)"""
     compute: Compute = field(default_factory=Compute)
-    """what one training runs on"""
+    """resources of one training"""
     side_by_side: int = 1
-    """trainings at once; 0 for as many as the cluster has room for (see `preflight.fitted`)"""
+    """trainings in parallel; 0 means as many as fit on the cluster (see `preflight.fitted`)"""
     autoscaling: bool = False
-    """the cluster adds nodes on demand, so what it has now says nothing"""
+    """the cluster adds nodes on demand, so its present resources set no limit"""
 
     def __post_init__(self) -> None:
         for name in ("shards", "workers", "side_by_side"):
@@ -47,7 +50,7 @@ class Execution:
 
 NOTHING_EXPECTED: Mapping[str, float] = MappingProxyType({})
 Watch = Callable[[Stage, Mapping[str, Any]], None]
-# more(records, errors), both by fingerprint, returns trainings to take on; none: no more, or not before another ends
+# more(records, errors), both by fingerprint, returns further trainings; none: no more, or not before another ends
 More = Callable[[Mapping[str, dict[str, Any]], Mapping[str, BaseException]], Sequence[Stage]]
 
 
@@ -61,20 +64,21 @@ def make(
     more: More | None = None,
     expected: Mapping[str, float] = NOTHING_EXPECTED,
 ) -> dict[str, dict[str, Any]]:
-    """Make stages and all that they need; return the records by fingerprint.
+    """Run stages and all their dependencies; return the records by fingerprint.
 
-    Stages cached under `root` are reused (`tlm_ray.runs.stages.stage.found`); to recompute one and all that depends on
-    it, delete its folder. If a stage fails, those that do not need it still finish, then the first error is raised, so
-    that nothing computed is lost. overlap: trainings may run beside data stages; without it data stages go first,
-    because both would wait for the same CPUs. watch is called with each stage and its record. more is asked for further
-    stages whenever fewer of those that it gave are to make than may run side by side. expected: seconds that stages
-    were estimated to take, by fingerprint, which their records keep beside those that they took.
+    Results cached under `root` (see `tlm_ray.runs.stages.stage.found`) are reused. To recompute a stage and all that depends
+    on it, delete its folder. If a stage fails, all that do not need it still finish; then the first error is raised.
+
+    overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
+    watch: called with each stage and its record. more: called for further stages while fewer than `side_by_side` of its
+    earlier ones are unfinished. expected: estimated seconds by fingerprint, stored in the records beside the measured
+    seconds.
     """
     return _Making(stages, root, side_by_side, overlap, watch, more, expected).run()
 
 
 class _Making:
-    """One call of `make`: which stages wait, run and are done."""
+    """The state of one call of `make`: stages that wait, run, are done or failed."""
 
     def __init__(
         self,
@@ -94,17 +98,17 @@ class _Making:
         self.failed: dict[str, BaseException] = {}
         self.room = {"data": 1, "train": side_by_side}
         self.running: dict[Future, Stage] = {}
-        self.asked: list[str] = []  # fingerprints of what `more` gave
+        self.asked: list[str] = []  # fingerprints of the stages that `more` returned
         self._take(stages)
 
     def _take(self, stages: Sequence[Stage]) -> None:
-        """Have stages wait, with all that they need, but for those that are there already."""
+        """Add stages and their dependencies to those that wait, without those already known."""
         known = {stage.fingerprint for stage in (*self.waiting, *self.running.values())}
         known |= self.records.keys() | self.failed.keys()
         self.found |= found(stages, self.root)
         fresh = [stage for stage in needed(stages, self.found) if stage.fingerprint not in known]
-        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. A stage
-        # whose inputs are there had none when it was looked for; another job may have written it since.
+        # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. If all
+        # inputs exist, the stage had no record when `found` looked; another job may have written one since.
         for stage in fresh:
             if any(source.fingerprint not in self.found for source in stage.inputs.values()):
                 storage.delete(storage.join(stage.folder(self.root), RECORD))
@@ -135,7 +139,7 @@ class _Making:
                     self._settle(future)
                 self._ask(at_once)
                 self._start(pool)
-        finally:  # interrupted: what runs is left behind, and continued by the next run
+        finally:  # after an interrupt, running stages are abandoned, and the next run resumes them
             self._tell(waiting=[], running=[])
             pool.shutdown(wait=not self.running, cancel_futures=True)
         if self.failed:
@@ -143,7 +147,7 @@ class _Making:
         return self.records
 
     def _drop(self) -> None:
-        for stage in list(self.waiting):  # inputs first, so one pass drops all that needs a failed stage
+        for stage in list(self.waiting):  # inputs first, so one pass drops all dependents of a failed stage
             errors = [self.failed[s.fingerprint] for s in stage.inputs.values() if s.fingerprint in self.failed]
             if errors:
                 self.waiting.remove(stage)
@@ -163,11 +167,11 @@ class _Making:
             metrics.STAGES_RUNNING.set(sum(stage.lane == lane for stage in running), lane=lane)
 
     def _ready(self, stage: Stage) -> bool:
-        """Found stages start at once: nothing reads their inputs, which may not be in the list at all."""
+        """Return whether a stage can start: it is cached, so nothing reads its inputs, or all inputs are done."""
         return stage.fingerprint in self.found or all(s.fingerprint in self.records for s in stage.inputs.values())
 
     def _after_data(self, stage: Stage) -> bool:
-        """Say whether a training must let data stages go first; no data stage ever reads a training."""
+        """Return whether a training must wait for data stages; no data stage ever reads a training."""
         pending = [*self.waiting, *self.running.values()]
         made = stage.fingerprint in self.found
         return not (self.overlap or made) and stage.lane == "train" and any(s.lane == "data" for s in pending)
@@ -188,7 +192,7 @@ class _Making:
 
 
 def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
-    """List the stages asked for and, of those that they need, all that one not found reads; inputs first."""
+    """List the requested stages and the inputs of those that are not cached, inputs first."""
     wanted: dict[str, Stage] = {}
 
     def visit(stage: Stage) -> None:
@@ -205,9 +209,9 @@ def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
 
 
 def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[str, Any]:
-    """Return a stage's record, making it under its lock if it is not there; its inputs must be complete.
+    """Return a stage's record; if it is missing, run the stage under its lock. Its inputs must be complete.
 
-    expected_s: seconds that it was estimated to take.
+    expected_s: estimated seconds.
     """
     label = f"{stage.name:<10} {stage.fingerprint[:8]}"
     record = stage.record(root)
@@ -216,7 +220,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         return _found(stage, record)
     folder = stage.folder(root)
     with locked(root, stage.folder("")) as lock:
-        record = stage.record(root)  # another job may have made it while this one came for the lock
+        record = stage.record(root)  # another job may have run the stage while this one took the lock
         if record is not None:
             return _found(stage, record)
         console.print(f"[yellow]make[/]   {label}")
@@ -248,12 +252,12 @@ def _found(stage: Stage, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words(stage: Stage) -> dict[str, str]:
-    """Return what events are searched by."""
+    """Return the fields by which events are searched."""
     return {"stage": stage.name, "fingerprint": stage.fingerprint[:DIGITS], "task": stage.task}
 
 
 def _tidy(stage: Stage, folder: str) -> None:
-    """Delete what only making a stage needed. The stage is complete: a store that refuses costs space, no result."""
+    """Delete a complete stage's scratch folder; if the store refuses, that costs space but no result."""
     if not stage.scratch:
         return
     try:

@@ -28,7 +28,7 @@ class Reason:
     follows: tuple[str, ...]
     """its inputs that must run themselves"""
     is_first: bool
-    """there is no result of this kind yet"""
+    """whether there is no result of this kind yet"""
 
     @property
     def words(self) -> str:
@@ -46,7 +46,7 @@ def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
     made = {name: records(root, name) for name in {stage.name for stage in wanted}}
     stand_ins = {
         fingerprint: fingerprint for fingerprint in there
-    }  # fingerprint of a stage -> its own, or that of the nearest result
+    }  # fingerprint of a stage -> its own if cached, else that of the nearest result
     found_reasons = []
     for stage in wanted:
         expected = {name: stand_ins.get(source.fingerprint, "") for name, source in stage.inputs.items()}

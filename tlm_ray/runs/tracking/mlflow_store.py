@@ -27,7 +27,7 @@ from tlm_ray.runs.tracking.tracked import Source
 ENTRIES = 100  # history entries per request: MLflow accepts 1,000 metrics, an entry has at most 9
 PARAMETERS = 100  # MLflow's limit per request
 LONGEST = {"parameter": 6000, "tag": 8000, "digest": 36}  # MLflow's limit of characters
-# By default a client tries 8 times, 120 s each, with doubling pauses, so a training would wait for minutes.
+# By default a client tries 8 times, 120 s each, with doubling pauses, so a training could wait for minutes.
 QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
