@@ -1,7 +1,7 @@
 """Detect passages that leak a dev or test text: equal to one, or sharing a run of 13 words with one.
 
-GPT-3's and later contamination studies use this run length. Runs are compared by 64-bit hashes: a false positive among
-10^9 windows against 10^7 evaluation windows has a probability of 1 in 2,000, and costs one passage.
+GPT-3's and later contamination studies use this run length. Runs are compared by 64-bit hashes. With 10^9 windows and
+10^7 evaluation windows, the probability of a false positive is 1 in 2,000; it would cost one passage.
 """
 
 from collections.abc import Sequence
