@@ -1,4 +1,4 @@
-"""Which of transformers' architectures cannot be trained here, and why: by their type, or by a trial."""
+"""Refuse architectures of transformers that cannot be trained here, by their type or by a test run."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 OTHERS = "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra"
-# Numbers of the layers' products, as 12 x layers x width^2: base has 85 million, which take 2 s and 1 GB to try
+# Weights of the layers, 12 x layers x width^2. base has 85 million, whose test run takes 2 s and 1 GB.
 LARGEST_TRIED = 100e6
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:
-    """ValueError for an encoder-decoder, and for a type of which transformers has no model for an objective."""
+    """Raise ValueError for an encoder-decoder, or if transformers has no model of this type for an objective."""
     import transformers
 
     for objective in objectives:
-        if objective.opens_as == "AutoModel":  # which has a head of its own
+        if objective.opens_as == "AutoModel":  # the objective has its own head
             continue
         if getattr(config, "is_encoder_decoder", False):
             raise refusal(config, "it is an encoder-decoder, and only encoders are trained here")
@@ -36,9 +36,9 @@ def refusal(config: "PretrainedConfig", why: str) -> ValueError:
 
 
 def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool) -> None:
-    """Make a model of a configuration with random weights; ValueError says why it cannot be trained.
+    """Create a randomly initialised model and check its outputs; ValueError if it cannot be trained.
 
-    source: hub name, folder or URI. Large models are refused by their type alone.
+    source: hub name, folder or URI. Models above LARGEST_TRIED are checked by type only.
     """
     from transformers import AutoConfig
 
@@ -51,7 +51,7 @@ def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bo
         config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
     refuse_by_type(config, objectives)
     if _size(config) <= LARGEST_TRIED:
-        for name in SPECIAL_IDS:  # those of another vocabulary, which a tokenizer's replace
+        for name in SPECIAL_IDS:  # ids of the original vocabulary; a tokenizer's replace them
             number = getattr(config, name, None)
             if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
                 setattr(config, name, 0)
