@@ -56,9 +56,9 @@ def _hash(numbers, start, stop):
 
 @compiled
 def _hash_texts(numbers, starts, ends, hashes):
-    """Write hashes of all runs from the front, and of texts shorter than a run from the back; return both numbers.
+    """Write hashes of all runs from the front, and of shorter texts from the back; return both numbers.
 
-    numbers: int32 (tokens,), words' numbers. starts, ends: int64 (texts,), bounds of each text's tokens. hashes: uint64
+    numbers: int32 (tokens,), word numbers. starts, ends: int64 (texts,), bounds of each text's tokens. hashes: uint64
     (tokens,), out.
     """
     runs = whole = 0

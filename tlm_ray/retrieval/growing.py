@@ -23,8 +23,8 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.growth import Growth
 from tlm_ray.retrieval.union_job import Spans, kept_file, merged
 
-# Rounding of weights and sums to integers changes them by less than a thousandth for passages of up
-# to 300,000 times the mean length (see `engine.kernel` and `engine.index`).
+# Rounding of weights and sums to integers changes them by less than a thousandth for passages of up to 300,000 times
+# the mean length (see `engine.kernel` and `engine.index`).
 SLACK = 1.001
 NAMED = 16  # hexadecimal digits of a sha256 in file and folder names
 

@@ -21,9 +21,8 @@ from tlm_ray.listing import base_of, list_files, name_below
 from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"
-# A checkpoint is written at each evaluation, and after the longer of EVERY_S seconds and TIMES
-# times the last writing time. A node may be lost at any time. This limits the lost work to about a minute, and writing
-# to a tenth of the time.
+# A checkpoint is written at each evaluation, and after the longer of EVERY_S seconds and TIMES times the last writing
+# time. A node may be lost at any time. This limits the lost work to about a minute, and writing to a tenth of the time.
 EVERY_S, TIMES = 45.0, 10.0
 KEPT = 2  # the newest, and one to fall back to if it is corrupt
 
