@@ -6,15 +6,16 @@ trains an encoder from scratch on both, then on the task alone.
 The words used everywhere:
 
     corpus      the general text, any size; cut into *passages* of about 128 word pieces
-    task        labelled texts with train, dev and test splits; its training texts are the *queries*
-    neighbours  the passages that a method retrieved for the queries, each with its best *rank*
-    k           passages kept per query; *depth*: passages retrieved per query, so that any smaller k is a cut
-    general     data that was retrieved; *task* data is the task's own
-    block       a row of token ids as training reads it; a *batch* is the rows of one optimizer step
-    rho1        general batches per task batch; rho2: weight of the MLM loss in a task batch
-    stage one   masked language modelling on general and task data, and the task; stage two: the task alone
-    recipe      every number that decides a result; *execution* is everything that does not
-    stage       a result named by what made it: `root/name/fingerprint`, complete when `record.json` is there
+        task        labelled texts with train, dev and test splits; training texts serve as the *queries*
+        neighbours  the passages that a method retrieved for the queries, each with its best *rank*
+        k           passages kept per query
+        depth       passages retrieved per query; any smaller k is a prefix
+        general     retrieved data, as opposed to the *task*'s own data
+        block       a row of token ids for training; a *batch* is the rows of one optimizer step
+        rho1        general batches per task batch; rho2: weight of the MLM loss in a task batch
+        stage one   masked language modelling on general and task data, and the task; stage two: the task alone
+        recipe      every setting that changes a result; *execution* settings change none
+        stage       a result identified by its inputs: `root/name/fingerprint`; complete once `record.json` exists
 
 Names are imported when they are first used, so that the pure parts (retrieval kernel, batches, masking) load neither
 Ray nor MLflow.
@@ -23,7 +24,7 @@ Ray nor MLflow.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what a type checker sees; tests/test_door.py holds the two lists against each other
+if TYPE_CHECKING:  # for type checkers; tests/test_door.py checks that both lists are equal
     from tlm_ray.corpus.hub import short_name as short_name
     from tlm_ray.corpus.manifest import open_corpus as open_corpus
     from tlm_ray.corpus.tasks import read_task as read_task
@@ -140,7 +141,7 @@ _DOOR = {
 __all__ = list(_DOOR)
 __version__ = "0.1.0"
 
-if not TYPE_CHECKING:  # a checker would take every name that this function answers for Any
+if not TYPE_CHECKING:  # else a type checker would accept every name, as Any
 
     def __getattr__(name: str) -> Any:
         if name not in _DOOR:

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """What a training runs on; it changes how fast, not what."""
+    """Execution settings of a training, which change its speed but not its result."""
 
     workers: int = 1
-    """processes; a training whose steps have fewer rows takes one per row"""
+    """number of processes, at most one per row of a step"""
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
-    """of each worker, by Ray's names; GPU: 1 makes it use one"""
+    """Ray resources per worker; with GPU: 1 it uses one"""
     max_failures: int = 3
-    """lost workers to recover from before giving up"""
+    """maximum number of retries after lost workers"""
     micro_rows: int = 0
-    """rows that go through a worker's model at once, 0 for all of its share of a step; gradients are added up"""
+    """maximum rows per forward pass of a worker, with accumulated gradients; 0: all of its rows"""
     packed: bool = False
-    """rows are laid one after another, not padded"""
+    """whether rows are packed instead of padded"""
     sharded: bool = False
-    """weights, gradients and optimizer state are shared out over the workers (FSDP2), else copied to each (DDP)"""
+    """whether weights, gradients and optimizer state are sharded (FSDP2) instead of replicated (DDP)"""
 
     def __post_init__(self) -> None:
         if self.micro_rows < 0:
@@ -29,17 +29,17 @@ class Compute:
 
     @property
     def parts(self) -> dict[str, float]:
-        """How many workers there are, and what each has: what speeds may be compared by."""
+        """The number of workers and the resources of each; speeds are comparable if these are equal."""
         return {"workers": self.workers, **self.resources}
 
     @property
     def threads(self) -> int:
-        """Threads of a worker's arithmetic on CPUs, one for each of its CPUs, so that results do not vary."""
+        """The CPU threads of a worker, one per CPU, so that results do not vary."""
         return max(1, int(self.resources.get("CPU", 1)))
 
     @property
     def apart(self) -> bool:
-        """Whether workers need more than CPUs, so that they do not wait for what data stages hold."""
+        """Whether workers need resources besides CPUs, so that they do not wait for data stages."""
         return any(amount for name, amount in self.resources.items() if name != "CPU")
 
     @property

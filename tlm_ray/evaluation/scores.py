@@ -25,8 +25,8 @@ class Metric:
     is_regression: bool = False
     """labels are numbers instead of classes"""
     of_confusions: Callable[[np.ndarray], np.ndarray] | None = None
-    """the same for confusion matrices, (..., classes, classes) to (...), see tlm_ray.evaluation.confusions. Without it an
-    interval calls `compute` once per test row, which is slow"""
+    """the same for confusion matrices, (..., classes, classes) to (...), see tlm_ray.evaluation.confusions. Without it
+    an interval calls `compute` once per test row, which is slow"""
     version: int = field(default=1, metadata=LATER)
     """version of a metric of your own; raise it when its code gives other scores, so that models are scored again"""
 

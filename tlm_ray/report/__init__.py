@@ -1,9 +1,9 @@
-"""From class ids and costs to a table: scores, FLOPs, tables, figures, files.
+"""Turn scores and costs into reports: tables, figures and files.
 
-A `Cell` is one row of a table (a recipe) on one task, over its seeds; `Results` are an experiment's cells, how its rows
-differ, and the paper's table to print beneath, marked as reported. `publish` writes them as Markdown, CSV, JSON, LaTeX,
-a figure and a page, named after the experiment; the page has the `Story` of how they came about too. `publish_sweep`
-does so for the trials of a sweep, with development scores only.
+A `Cell` is one row of a table (a recipe) on one task, over its seeds. `Results` holds an experiment's cells, the
+differences between its rows, and the paper's table, marked as reported. `publish` writes them as Markdown, CSV, JSON,
+LaTeX, a figure and a page. The page includes the `Story`: settings, learning curves and costs. `publish_sweep` does the
+same for the trials of a sweep, with development scores only.
 """
 
 from tlm_ray.report.cells import Cell

@@ -9,9 +9,7 @@ import numpy as np
 from tlm_ray.report import drawing
 from tlm_ray.report.formats import markdown_rows, score_text
 
-SHARE = (
-    0.9  # share of queries whose largest weight is there: at least this for positional heads, more for vertical ones
-)
+SHARE = 0.9  # share of queries with the largest weight there: at least 0.9 for positional heads, more for vertical ones
 RED = "#c1121f"
 
 
@@ -26,9 +24,9 @@ class Heads:
     previous: np.ndarray
     """(layers, heads), share of queries whose largest weight is on the previous token"""
     next: np.ndarray
-    """likewise, on the next token"""
+    """the same share for the next token"""
     marks: np.ndarray
-    """likewise, on [CLS], [SEP] or the full stop"""
+    """the same share for [CLS], [SEP] or the full stop"""
 
     @property
     def positional(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Print how the rows of a table differ: a table of differences from a chosen row, and a sentence per claim."""
+"""Compare the rows of a table: a table of differences from a chosen row, and a sentence per claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,11 +41,11 @@ class Comparison:
         return {pair[1]: list(map(self._told, own)) for pair, own in self._pairs.items() if pair[0] == self.row}
 
     def of(self, row: str, other: str) -> list[Difference]:
-        """Return how far a row lies above another, task by task; [] where they share none."""
+        """Return the differences of a row from another, by task; [] if they share no task."""
         return self._pairs.get((row, other), [])
 
     def whole(self, row: str, other: str) -> Difference:
-        """Return the mean of a pair's differences over the tasks that both have, corrected if it is reported."""
+        """Return the mean of a pair's differences over their common tasks, corrected if it is reported."""
         return self._told(_whole(self.of(row, other)))
 
     @cached_property
@@ -69,7 +69,7 @@ class Comparison:
         return replace(found, holm=same.holm, among=same.among)
 
     def is_best(self, row: str, task: str) -> bool:
-        """Whether a row is significantly above every other row on a task, and no row of the same runs above it."""
+        """Return whether a row is significantly above all others on a task, and below none of the same runs."""
         own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
         kin = [each for each in own if each.are_kin]
         others = [each for each in own if not each.are_kin]
@@ -77,7 +77,7 @@ class Comparison:
         return bool(others) and not beaten and all(each.mean > 0 and each.is_shown for each in others)
 
     def markdown(self) -> list[str]:
-        """Return the lines of a GitHub Markdown table, a line per other row; none if there is nothing to compare."""
+        """Return the lines of a GitHub Markdown table, a line per other row; [] if there is nothing to compare."""
         if not self.leads:
             return []
         body = [[other, *map(_bold, found)] for other, found in self.lines]
@@ -90,19 +90,19 @@ class Comparison:
 
     @property
     def lines(self) -> list[tuple[str, list[Difference | None]]]:
-        """Each other row and its differences from the chosen row, one per column; None where it lacks one."""
+        """Each other row with its differences from the chosen row, one per column; None for a missing task."""
         return [(other, self._line(other, found)) for other, found in self.leads.items()]
 
     @property
     def meaning(self) -> str:
-        """What bold and intervals mean."""
+        """The meaning of bold and of intervals."""
         count = len(self._family)
         family = f"are corrected for all {count} reported here (Holm)" if count > 1 else "is not corrected"
         left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
         return " ".join([MEANING.format(family), *left_out])
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every difference of the chosen row for programs, those over all tasks of the table included."""
+        """Return every difference of the chosen row as plain data, including those over all tasks."""
         found = [each for _, line in self.lines for each in line if each is not None]
         return [
             {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
@@ -112,7 +112,7 @@ class Comparison:
         ]
 
     def _line(self, other: str, found: Sequence[Difference]) -> list[Difference | None]:
-        """Return one row's differences by task, None where it lacks the task, then their mean if it lacks none."""
+        """Return one row's differences by task, None for a missing task, then their mean if none is missing."""
         by_task = {each.tasks[0]: each for each in found}
         own = [by_task.get(task) for task in self.tasks]
         whole = self.whole(self.row, other) if len(found) == len(self.tasks) else None
@@ -141,7 +141,7 @@ def _bold(found: Difference | None) -> str:
 
 
 def claim(found: Sequence[Difference], whole: Difference) -> str:
-    """Return a sentence on how far one row lies above another, from their differences by task and the mean."""
+    """Return a sentence on the difference between two rows, from their differences by task and the mean."""
     low, high = whole.interval
     alike = sum(each.mean * whole.mean > 0 for each in found)
     where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""

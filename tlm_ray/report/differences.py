@@ -1,11 +1,11 @@
-"""Test which rows of a table differ: intervals and p of differences of means, over test rows and seeds.
+"""Test which rows of a table differ: confidence intervals and p-values of differences of means, over rows and seeds.
 
 The variance of a difference of two means is that of two crossed factors,
 
-    what seeds have in common, over groups of test rows  +  s² (1/n + 1/n')
+    covariance between seeds, over groups of test rows  +  s² (1/n + 1/n')
 
-with s² the variance over seeds. Both are estimated by pseudo-values, of groups of rows and of the seeds of an ensemble;
-the degrees of freedom of the sum are Satterthwaite's. docs/statistics.md says why, and how often intervals hold.
+where s² is the variance over seeds. Both terms are estimated from pseudo-values, of row groups and of ensemble members.
+The degrees of freedom of the sum are Satterthwaite's. docs/statistics.md gives the derivation and the coverage.
 """
 
 import math
@@ -26,7 +26,7 @@ POWER = 0.8  # of the test that `Difference.smallest` is computed for
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """What the runs of one row predicted of one task's test set."""
+    """The predictions of one row's runs on one task's test set."""
 
     row: str
     """the table's row"""
@@ -36,50 +36,50 @@ class Predictions:
     gold: np.ndarray
     """(test rows,) class ids or numbers"""
     predicted: np.ndarray
-    """(runs, test rows), a run per seed"""
+    """(runs, test rows), one run per seed"""
     groups: np.ndarray | None = None
-    """(test rows,) ids from 0 of the rows that belong together, such as those of one text; None where none do"""
+    """(test rows,) group ids from 0; rows of one group, such as one text, are dependent. None: all rows independent"""
     is_drawn: bool = True
     """whether runs depend on a seed; False for a deterministic classifier"""
     members: str = ""
-    """the row whose runs these are made of, seed by seed or as an ensemble; "" for own runs"""
+    """the row whose runs these combine, seed by seed or as an ensemble; "" for own runs"""
     without: np.ndarray | None = None
     """leave-one-out predictions of an ensemble, (members, test rows); `predicted` then has one run"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How far the mean of one row lies above that of another, in points."""
+    """The difference between the means of two rows, in percentage points."""
 
     row: str
     other: str
     tasks: tuple[str, ...]
-    """one task, or the tasks that it is the mean of"""
+    """one task, or the tasks averaged over"""
     mean: float
     error: float
     """standard error"""
     freedom: float
     """degrees of freedom of the error"""
     counts_seeds: bool = True
-    """whether the error includes the spread over seeds, which needs two trainings of one row"""
+    """whether the error includes the variance over seeds, which needs two trainings of a row"""
     are_kin: bool = False
-    """whether both rows are made of the same runs"""
+    """whether both rows use the same runs"""
     holm: float | None = None
-    """p, corrected for all differences that are reported together (`corrected`); None for a single one"""
+    """p corrected for all differences reported together (`corrected`); None for a single one"""
     among: int = 1
-    """divisor of its level: the differences not rejected before it in Holm's procedure"""
+    """divisor of its level in Holm's procedure: the differences not yet rejected"""
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of this difference alone."""
+        """The 95 % confidence interval of this difference alone."""
         reach = _student().ppf(1 - LEVEL / 2, self.freedom) * self.error if self.error else 0.0
         return self.mean - reach, self.mean + reach
 
     @property
     def p(self) -> float:
-        """Two-sided p of a mean this far from 0, if the rows did not differ.
+        """The two-sided p-value under equal means.
 
-        Where nothing varies it is that of a sign test: all groups of test rows have the same sign.
+        Without any variance it is a sign test, with all groups of test rows on the same side.
         """
         if not self.error:
             return 2.0**-self.freedom if self.mean else 1.0
@@ -87,25 +87,25 @@ class Difference:
 
     @property
     def reported_p(self) -> float:
-        """The p to report: corrected if it is one of several."""
+        """The p-value to report: corrected if it is one of several."""
         return self.p if self.holm is None else self.holm
 
     @property
     def is_shown(self) -> bool:
-        """Whether the rows differ with p < 0.05, corrected if it is one of several."""
+        """Whether the difference is significant: p < 0.05, corrected if it is one of several."""
         return self.reported_p < LEVEL
 
     @property
     def smallest(self) -> float:
-        """The smallest difference that would be shown with 80 % power."""
+        """The smallest difference that would be significant with 80 % power."""
         student, level = _student(), LEVEL / self.among
         return float((student.ppf(1 - level / 2, self.freedom) + student.ppf(POWER, self.freedom)) * self.error)
 
 
 def corrected(found: Sequence[Difference]) -> list[Difference]:
-    """Correct the p of differences that are reported together (Holm 1979).
+    """Correct the p-values of differences that are reported together (Holm 1979).
 
-    The chance of any false positive among them is then below 5 %, however they depend on each other.
+    The probability of any false positive is then below 5 %, for any dependence between them.
     """
     worst, holm = 0.0, [1.0] * len(found)
     for rank, place in enumerate(sorted(range(len(found)), key=lambda place: found[place].p)):
@@ -127,7 +127,7 @@ def compare(predictions: Sequence[Predictions]) -> list[Difference]:
 
 
 def over_tasks(found: Sequence[Difference]) -> Difference:
-    """Return the mean of one pair's differences on several tasks, whose test sets and trainings are independent."""
+    """Return the mean of one pair's differences over several tasks, which are independent."""
     count, parts = len(found), [(each.error**2, each.freedom) for each in found]
     variance, freedom = _sum(parts)
     return Difference(
@@ -200,9 +200,9 @@ OverSeeds = tuple[float, float, bool]  # the variance over seeds, its degrees of
 
 
 def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
-    """Return the variances over test rows and seeds of rows of the same runs.
+    """Return the variances over test rows and seeds, for two rows that share their runs.
 
-    An ensemble of two minus its own runs is the same pseudo-value twice, so the spread over seeds is unknown.
+    The pseudo-values of a two-member ensemble minus its runs are equal, so the variance over seeds is unknown.
     """
     scores = one.scores - other.scores
     varies = len(scores) > 1 and float(np.ptp(scores)) > TINY
@@ -214,11 +214,11 @@ def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
 
 
 def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
-    """Return the variances over test rows and seeds of rows with independent runs."""
+    """Return the variances over test rows and seeds, for two rows with independent runs."""
     between = _covariance(np.concatenate([one.by_rows, other.by_rows]))[: len(one.by_rows), len(one.by_rows) :]
     over_rows = _in_common(one.by_rows) + _in_common(other.by_rows) - 2 * float(between.mean())
     seen = [each for each in (one, other) if each.freedom]
-    if any(each.of.without is not None for each in (one, other)):  # which vary less than single runs
+    if any(each.of.without is not None for each in (one, other)):  # an ensemble varies less than a single run
         variance, freedom = _sum([(float(each.scores.var(ddof=1)) / len(each.scores), each.freedom) for each in seen])
         return over_rows, (variance, freedom, all(each.freedom or not each.of.is_drawn for each in (one, other)))
     freedom = sum(each.freedom for each in seen)
@@ -228,7 +228,7 @@ def _apart(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
 
 
 def _in_common(by_rows: np.ndarray) -> float:
-    """Return the variance over test rows that different seeds share; for one run, its own."""
+    """Return the variance over test rows that is common to different seeds; for a single run, its own."""
     covariance, count = _covariance(by_rows), len(by_rows)
     return float(covariance[0, 0] if count == 1 else (covariance.sum() - covariance.trace()) / (count * (count - 1)))
 

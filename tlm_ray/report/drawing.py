@@ -1,7 +1,7 @@
 """Shared parts of figures: colours, empty panels, points, PNG bytes.
 
-Figures are made with matplotlib's object interface on an Agg canvas, never with pyplot, whose
-global state is not safe in threads and keeps every figure alive.
+Figures use matplotlib's object interface on an Agg canvas, never pyplot. Pyplot's global state is not thread-safe
+and keeps every figure alive.
 """
 
 import io

@@ -115,7 +115,7 @@ def _counted_text(counts: list[float], mark: str) -> str:
 
 
 def _average(means: Mapping[str, float], tasks: Sequence[str]) -> str:
-    # A mean over fewer tasks than the header names would rank a row by the tasks it lacks.
+    # A mean over fewer tasks than the header names is not comparable between rows.
     return f"{average_of(means):.2f}" if means.keys() == set(tasks) else ABSENT
 
 

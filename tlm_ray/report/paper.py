@@ -1,15 +1,14 @@
-"""The paper's own results, table by table, to be printed beside ours and never mixed with them.
+"""The paper's own results, table by table, for comparison with ours.
 
 Source: Yao et al., "NLP From Scratch Without Large-Scale Pretraining: A Simple and Efficient Framework" (ICML 2022;
-arXiv 2111.04130): means and standard deviations over three seeds, macro-F1, or micro-F1 for ChemProt and RCT. FLOPs and
-GB of table 2 are means over its eight tasks and count the first stage (or the pretraining) only. Its 355M parameters of
-the large models are RoBERTa-Large's number; BERT-Large, and so TLM large, has 335M.
+arXiv 2111.04130). Scores are means and standard deviations over three seeds: micro-F1 for ChemProt and RCT, otherwise
+macro-F1. FLOPs and GB of table 2 are means over its eight tasks, for the first stage (or the pretraining) only. The
+355M parameters of its large models are RoBERTa-Large's; BERT-Large, and so TLM large, has 335M.
 
-Tables 3 to 7 are of development sets: their captions say so only in part, but their scores are up to 6 points above
-those of table 2.
+Tables 3 to 7 report development scores. Only some captions state this, but the scores are up to 6 points above table 2.
 
-AGNews of TLM large is not consistent: 94.34 in table 2, 94.32 in table A.2, 94.36 in the authors' README. Only 94.36
-gives the printed average of 85.74; each table here has what it prints.
+AGNews of TLM large differs: 94.34 in table 2, 94.32 in table A.2, 94.36 in the authors' README. Only 94.36 matches the
+printed average of 85.74. Each table here keeps its own printed value.
 """
 
 import re
@@ -24,25 +23,25 @@ TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRow:
-    """One cell of a table of the paper: a score in percent, and what the model cost where the table says so.
+    """One cell of a paper's table: the score in percent, and the model's cost if printed.
 
-    `parameters`, `flops` and `data_gb` (as printed) belong to the row, not to the task; 0 where they are not printed.
+    `parameters`, `flops` and `data_gb` belong to the whole row; 0 if not printed.
     """
 
     row: str
-    """as the paper's row, or near it"""
+    """name of the paper's row, possibly shortened"""
     task: str
-    """the released code's name of the task"""
+    """the task's name in the released code"""
     metric: str
-    """the metric's name"""
+    """name of the metric"""
     mean: float
-    """of a pair of metrics, the mean of both"""
+    """mean score; for a pair of metrics, the mean of both"""
     std: float | None
-    """over three seeds, None where it is not printed"""
+    """standard deviation over three seeds; None if not printed"""
     pair: tuple[float, float] | None = None
-    """both metrics, where the table has two"""
+    """both metrics, if the table prints two"""
     x: float | None = None
-    """the number that the table varies"""
+    """the value of the number that the table varies"""
     parameters: float = 0.0
     flops: float = 0.0
     data_gb: float = 0.0
@@ -53,29 +52,29 @@ class PaperTable:
     """A table of the paper."""
 
     name: str
-    """such as "table 2" """
+    """for example "table 2" """
     split: str
     """test or dev"""
     cells: tuple[ReportedRow, ...]
     """its scores, row by row"""
     averages: Mapping[str, float]
-    """of each row, as printed; empty where the table has none"""
+    """printed average per row; empty if the table has none"""
 
     @property
     def title(self) -> str:
-        """The name at the beginning of a sentence."""
+        """The name with a capital letter, to begin a sentence."""
         return self.name[0].upper() + self.name[1:]
 
     def reported(self, task: str) -> list[ReportedRow]:
-        """Return the rows for one task, in their order; [] for a task that the table lacks.
+        """Return the paper's rows for one task, in order; [] if the table lacks the task.
 
-        `task` is a short name of the released code (TASKS) or an alias of one (corpus.hub.ALIASES), in any case.
+        task: a short name of the released code (TASKS) or an alias (corpus.hub.ALIASES), in any case.
         """
         return [cell for cell in self.cells if cell.task == known_name(task)]
 
 
 def _read(name: str, split: str, printed: str) -> PaperTable:
-    """Read a table whose columns stand two or more spaces apart: row, numbers of the row, tasks, perhaps avg."""
+    """Parse a table with columns separated by two or more spaces: row, row numbers, tasks, optionally avg."""
     header, *lines = [re.split(r"\s{2,}", line.strip()) for line in printed.strip().splitlines()]
     cells, averages = [], {}
     for row, *texts in lines:
@@ -88,7 +87,7 @@ def _read(name: str, split: str, printed: str) -> PaperTable:
 
 
 def _cell(row: str, task: str, text: str, own: Mapping[str, float]) -> ReportedRow:
-    """Read "93.50±0.15", "94.51" or a pair of metrics, "89.8/89.4"."""
+    """Parse a cell: "93.50±0.15", "94.51" or a pair of metrics, "89.8/89.4"."""
     score, _, std = text.partition("±")
     pair = tuple(map(float, score.split("/"))) if "/" in score else None
     return ReportedRow(
@@ -114,7 +113,7 @@ TABLE_2 = _read("table 2", "test", """
   TLM large      355e6       7.59e19  3.64     94.34±0.12  95.16±0.00  72.49±0.33  95.77±0.24  72.19±1.72       83.29±0.95  85.12±0.85  87.50±0.12  85.74
 """)  # fmt: skip  # noqa: E501
 
-# How passages are retrieved, and from how large a corpus: BERT's (Wikipedia and books), or RoBERTa's, ten times it.
+# Retrieval methods and corpus sizes: BERT's (Wikipedia and books), or RoBERTa's, ten times as large.
 TABLE_3 = _read("table 3", "dev", """
   method and corpus         imdb        sciie       chemprot
   random, BERT's corpus     93.65±0.09  83.80±0.62  80.65±0.48
@@ -123,7 +122,7 @@ TABLE_3 = _read("table 3", "dev", """
   BM25, RoBERTa's corpus    94.90±0.06  87.41±0.36  84.99±0.72
 """)  # fmt: skip
 
-# K, passages kept per query.
+# K: passages kept per query.
 TABLE_4 = _read("table 4", "dev", """
   K               x     ag          sciie       chemprot
   task data only  0     93.41±0.10  51.23±1.13  55.05±0.18
@@ -132,7 +131,7 @@ TABLE_4 = _read("table 4", "dev", """
   K = 5000        5000  94.42±0.10  86.07±0.48  83.64±0.26
 """)  # fmt: skip
 
-# rho1, general batches per task batch in stage one.
+# rho1: general batches per task batch in stage one.
 TABLE_5 = _read("table 5", "dev", """
   rho1               x    amazon      sciie       chemprot
   rho1 = 1           1    71.02±0.51  80.72±3.32  73.27±0.30
@@ -142,7 +141,7 @@ TABLE_5 = _read("table 5", "dev", """
   general text only  nan  69.76±0.50  85.66±1.58  82.50±0.27
 """)  # fmt: skip
 
-# rho2, weight of the MLM loss in task batches.
+# rho2: weight of the MLM loss in task batches.
 TABLE_6 = _read("table 6", "dev", """
   rho2         x     rct-20k     sciie       chemprot
   rho2 = 0     0     85.75±0.11  83.31±0.88  83.41±0.33
@@ -151,14 +150,14 @@ TABLE_6 = _read("table 6", "dev", """
   rho2 = 1000  1000  88.02±0.04  85.29±1.86  83.63±0.90
 """)  # fmt: skip
 
-# What stage two is worth; no deviations are printed.
+# The effect of stage two; no deviations are printed.
 TABLE_7 = _read("table 7", "dev", """
   stages           ag     imdb   chemprot  citation_intent
   both stages      94.51  94.40  83.64     76.37
   stage one alone  93.98  92.23  69.30     57.00
 """)  # fmt: skip
 
-# MLM on the task's own text for a pretrained model: RoBERTa-Base and TLM medium of table 2; no deviations are printed.
+# MLM of a pretrained model on the task's text: RoBERTa-Base and TLM medium of table 2; no deviations are printed.
 TABLE_8 = _read("table 8", "test", """
   model      ag     hyp    amazon  imdb   citation_intent  sciie  chemprot  rct-20k  avg
   PLM        94.02  93.53  70.45   95.43  68.34            81.35  82.60     87.23    84.12
@@ -166,14 +165,14 @@ TABLE_8 = _read("table 8", "test", """
   TLM        93.96  94.05  70.90   93.97  72.37            81.88  83.24     87.28    84.71
 """)  # fmt: skip
 
-# GLUE; which split is not said, the values look like dev's. MNLI is matched / mismatched.
+# GLUE. The paper does not name the split; the values look like dev scores. MNLI is matched / mismatched.
 TABLE_10 = _read("table 10", "test", """
   model      cola  rte   stsb       mrpc       qqp        sst2  qnli  mnli  mnli-mm  avg
   BERT-Base  59.3  68.2  89.8/89.4  86.0/90.5  91.1/88.1  92.5  91.8  84.5  84.5     82.97
   TLM small  59.8  67.1  89.0/88.7  86.8/90.4  91.1/88.1  92.2  91.0  83.3  83.9     82.60
 """)  # fmt: skip
 
-# Against domain- and task-adaptive pretraining (Gururangan et al. 2020) of RoBERTa-Base.
+# Domain- and task-adaptive pretraining of RoBERTa-Base, for comparison (Gururangan et al. 2020).
 TABLE_A2 = _read("table A.2", "test", """
   model                                   ag          hyp         amazon      imdb        citation_intent  sciie       chemprot    rct-20k     avg
   RoBERTa-Base, DAPT's paper              93.90±0.20  86.60±0.90  65.10±3.40  95.00±0.20  63.00±5.80       77.30±1.90  81.90±1.00  87.20±0.10  81.25
@@ -187,7 +186,7 @@ TABLE_A2 = _read("table A.2", "test", """
 
 PAPER_TABLES = (TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8, TABLE_10, TABLE_A2)
 
-PRETRAINED = {  # by the hub's names, the owner aside
+PRETRAINED = {  # by hub name, without the owner
     "bert-base-uncased": "BERT-Base",
     "bert-base-cased": "BERT-Base",
     "bert-large-uncased": "BERT-Large",
@@ -199,7 +198,7 @@ OWNERS = ("google-bert", "FacebookAI")
 
 
 def pretraining_flops(source: str) -> float:
-    """Return what an encoder's pretraining cost by table 2, 0 where it does not say; source: its name on the hub."""
+    """Return the FLOPs of an encoder's pretraining from table 2, 0 if unknown; source: its hub name."""
     owner, _, name = source.rpartition("/")
     row = PRETRAINED.get(name) if owner in ("", *OWNERS) else None
     return next((cell.flops for cell in TABLE_2.cells if cell.row == row), 0.0)

@@ -1,4 +1,4 @@
-"""Write results as files, for people and for programs, under one location and name."""
+"""Write results as files, for readers and programs."""
 
 import re
 from collections.abc import Sequence
@@ -12,13 +12,12 @@ from tlm_ray.report.tables import table_csv, table_json, table_markdown
 
 
 def publish(name: str, results: Results, out: str, story: Story | None = None) -> dict[str, str]:
-    """Write an experiment's results as .md, .csv, .json, .tex, .png and .html.
+    """Write an experiment's results as .md, .csv, .json, .tex, .png and .html; return file name to location.
 
-    The figure shows scores over the number that the rows vary, or over FLOPs. The page has all of it, and the story
-    (settings, curves, costs) if given. Files are named `name` and lie under the location `out`; existing ones are
-    replaced. Returns file name to location.
+    The figure shows scores over the varied number, or over FLOPs. The page shows everything, including the story if
+    given. Files are named `name`, in the location `out`; existing ones are replaced.
     """
-    from tlm_ray.report.curves import curve_figure  # imported here, as matplotlib takes 0.4 s
+    from tlm_ray.report.curves import curve_figure  # imported here, because matplotlib takes 0.4 s
     from tlm_ray.report.figures import score_against_flops
     from tlm_ray.report.page import experiment_page
 
@@ -30,9 +29,9 @@ def publish(name: str, results: Results, out: str, story: Story | None = None) -
 def publish_sweep(
     name: str, trials: Sequence[Trial], out: str, *, parameters: Sequence[str], story: Story | None = None
 ) -> dict[str, str]:
-    """Write the trials of a sweep, the best first, as .md, .csv, .json, .png and .html; otherwise like `publish`.
+    """Write the trials of a sweep, best first, as .md, .csv, .json, .png and .html; otherwise like `publish`.
 
-    parameters: what the sweep varied, each a column of every trial and a panel of the figure.
+    parameters: names of the varied parameters, each a column of the table and a panel of the figure.
     """
     from tlm_ray.report.page import sweep_page
     from tlm_ray.report.sweep_figures import sweep_figure

@@ -1,4 +1,4 @@
-"""The results of an experiment, from which tables, figures and files are made."""
+"""The results of an experiment, the source of its tables, figures and files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,34 +13,34 @@ from tlm_ray.report.paper import TABLE_2, PaperTable, ReportedRow
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A way to look at an experiment's scores."""
+    """How to present an experiment's scores."""
 
     against: str = ""
-    """the row that is compared with each other row, "" for none"""
+    """the row to compare with all others; "" for none"""
     split: str = "test"
     """the split of the scores: test, or dev for experiments that choose settings"""
     varied: str = ""
-    """the recipe's number that the rows vary, such as rho2, the figure's x axis; "" for FLOPs"""
+    """the recipe's varied number, such as rho2, for the figure's x axis; "" for FLOPs"""
     paper: PaperTable = TABLE_2
-    """the paper's table, printed beneath if it has the same split"""
+    """the paper's table, printed below if it has the same split"""
     expected: Sequence[tuple[str, str]] = ()
-    """pairs of rows: the first was expected above the second, before anything ran"""
+    """pairs of rows; the first was expected to be better, before anything ran"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict on a pair of rows whose first was expected above the second."""
+    """The verdict on a pair of rows, of which the first was expected to be better."""
 
     above: str
     below: str
     found: tuple[Difference, ...]
-    """how far the first lies above the second, task by task"""
+    """differences of the first row from the second, by task"""
     whole: Difference | None
-    """the mean of these, corrected with all reported differences; None if the rows share no task"""
+    """their mean, corrected together with all reported differences; None if the rows share no task"""
     paper: str
     """the title of the paper's table"""
     reported: tuple[float, ...]
-    """the paper's differences, task by task; empty if its table lacks one of the rows"""
+    """the paper's differences by task; empty if its table lacks one of the rows"""
 
     @property
     def word(self) -> str:
@@ -62,26 +62,26 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """An experiment's cells, how its rows differ, and how to look at them.
+    """An experiment's cells, the differences between its rows, and the view to present them.
 
-    Raises ValueError for cells that do not make one table.
+    ValueError if the cells do not form one table.
     """
 
     cells: Sequence[Cell]
     """in the order of the table's rows"""
     view: View = View()
-    """how to look at them"""
+    """how to present them"""
     differences: Sequence[Difference] = ()
     """of all rows on each task, in both directions"""
     notes: Sequence[str] = ()
-    """what a reader should know"""
+    """remarks for readers"""
 
     def __post_init__(self) -> None:
         check_cells(self.cells)
 
     @cached_property
     def comparison(self) -> Comparison:
-        """How the view's row differs from the others."""
+        """The differences of the view's row from the others."""
         expected = tuple((above, below) for above, below in self.view.expected)
         return Comparison(row=self.view.against, differences=tuple(self.differences), expected=expected)
 

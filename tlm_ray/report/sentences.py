@@ -1,4 +1,4 @@
-"""Summarise a table in at most five sentences, for the terminal; the report has all the rest."""
+"""Summarise a table in at most five sentences for the terminal; the report has all details."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -12,7 +12,7 @@ SENTENCES = 4  # pairs of rows with a sentence each; a fifth sentence counts the
 
 
 def summary(results: Results) -> list[str]:
-    """Return sentences: is the view's row above the best ready-made rival, and which expected differences are shown.
+    """Return sentences on the best ready-made rival of the view's row, and on the expected differences.
 
     The rival is the plain or pretrained row that is best on dev. With several tasks the mean difference is reported.
     Returns [] if there is nothing to compare.
@@ -50,7 +50,7 @@ def _dev(cell: Cell) -> float:
 
 
 def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, str]]) -> str:
-    """Return a sentence on how far one row lies above another, and whether that is shown."""
+    """Return a sentence on the difference between two rows and its significance."""
     low, high = whole.interval
     size = f"{abs(whole.mean):.1f} points {'above' if whole.mean > 0 else 'below'}" if whole.mean else "level with"
     best = f", the best {rival} row on dev" if rival else ""

@@ -1,4 +1,4 @@
-"""How an experiment's scores came about: what its report tells beside them. All of it is plain values."""
+"""The background of an experiment's scores for its report, as plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,52 +9,52 @@ AFTER = "after"  # prefix of an earlier training's settings, shown only if they 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """How one stage of one training learned."""
+    """The learning history of one stage of one training."""
 
     row: str
     """the table's row"""
     task: str
     """the task's short name"""
     seed: int
-    """the training's"""
+    """the training's seed"""
     stage: str
-    """such as "stage one" """
+    """for example "stage one" """
     history: Sequence[Mapping[str, float]]
-    """by steps: "step", losses by their names, and "dev", the score in percent, where it was evaluated"""
+    """entries by step: "step", losses by name, and at evaluations "dev", the score in percent"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a row is made on a task."""
+    """The settings of a row on a task."""
 
     row: str
     """the table's row"""
     task: str
     """the task's short name"""
     kind: str
-    """what has such settings, such as "Recipe": rows of one kind are compared"""
+    """kind of settings, such as "Recipe"; only rows of one kind are compared"""
     values: Mapping[str, Any]
-    """the settings by name"""
+    """settings by name"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """The general text that a row learns from on a task."""
+    """The general text that a row trains on for a task."""
 
     row: str
     """the table's row"""
     task: str
     """the task's short name"""
     method: str
-    """how its passages were chosen"""
+    """name of the retrieval method"""
     k: int
     """passages kept per query"""
     passages: int | None
-    """each once; None where the record does not say it for this k"""
+    """number of distinct passages; None if the record lacks it for this k"""
     text_bytes: int
-    """of these passages"""
+    """bytes of their text"""
     sources: Mapping[str, float] = field(default_factory=dict)
-    """shares of the passages of all ranks by the corpus' source, the largest first; empty where the record lacks it"""
+    """share of passages (of all ranks) per source of the corpus, largest first; empty if unknown"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,63 +64,63 @@ class TaskData:
     task: str
     """its short name"""
     rows: Mapping[str, int]
-    """of each split; empty where the record does not say it"""
+    """rows per split; empty if unknown"""
     train_bytes: int
-    """of the training rows' text"""
+    """bytes of training text"""
     test_in_train: int | None
-    """test rows whose text stands in the training set too; None where nobody has counted them"""
+    """number of test rows whose text also occurs in the training set; None if not counted"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A stage that the scores rest on, and what making it cost."""
+    """A stage behind the scores, and its cost."""
 
     name: str
-    """such as "neighbours" """
+    """for example "neighbours" """
     fingerprint: str
-    """its result's name"""
+    """identifies its result"""
     seconds: float
-    """that making it took, when it was made"""
+    """duration of the original run"""
     flops: float = 0.0
-    """6 x tokens x parameters of a training"""
+    """6 x tokens x parameters, for a training"""
     flops_counted: float = 0.0
     """operations of all its matrix products"""
     estimated_s: float | None = None
-    """what a plan said before it was made, None where nobody did"""
+    """duration estimated by a plan; None without a plan"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where and how a report was made."""
+    """The origin of a report: command, time, code, software and hardware."""
 
     command: str
-    """without credentials"""
+    """the command line, without credentials"""
     when: str
-    """the time, UTC"""
+    """time of the report, in UTC"""
     commit: str
-    """of the working folder's checkout, "" for none"""
+    """commit of the working folder; "" without a checkout"""
     root: str
     """location of all results"""
     versions: Mapping[str, str]
-    """of python and of packages"""
+    """versions of Python and of packages"""
     hardware: Mapping[str, str]
-    """of the driver and the cluster"""
+    """hardware of the driver and the cluster"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """How an experiment's scores came about; what is empty is left out of its report."""
+    """The background of an experiment's scores; reports omit empty parts."""
 
     learned: Sequence[Learned] = ()
-    """of each training and stage"""
+    """one per training and stage"""
     settings: Sequence[Settings] = ()
-    """of each row and task"""
+    """one per row and task"""
     selected: Sequence[Selected] = ()
-    """of each row and task with general text"""
+    """one per row and task with general text"""
     tasks: Sequence[TaskData] = ()
-    """of each task"""
+    """one per task"""
     made: Sequence[Made] = ()
-    """every stage, each once, inputs first"""
+    """all stages, each once, inputs first"""
     hours: Mapping[str, float] = field(default_factory=dict)
-    """of all trainings, by what they are counted in, such as "CPU hours of training" """
+    """total hours of all trainings by unit, such as "CPU hours of training" """
     provenance: Provenance | None = None

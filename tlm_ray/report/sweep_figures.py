@@ -1,4 +1,4 @@
-"""Development score against each parameter of a sweep, one panel a parameter."""
+"""Plot the development score over each parameter of a sweep, one panel per parameter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +10,17 @@ from tlm_ray.report.parameters import Parameter
 from tlm_ray.report.sweeps import Trial
 
 SYMBOLS = {"k": "$K$", "rho1": r"$\rho_1$", "rho2": r"$\rho_2$"}
-MOST_COLOURS = 6  # values of a parameter of words that are told apart by colour
-LONGEST = 14  # characters of a word at a tick
+MOST_COLOURS = 6  # maximum values of a word parameter to distinguish by colour
+LONGEST = 14  # maximum characters of a tick label
 
 
 def sweep_figure(ordered: Sequence[Trial], parameters: Sequence[str]) -> bytes:
-    """Return a PNG: development score against each parameter that was varied, one panel each.
+    """Return a PNG: development score over each varied parameter, one panel per parameter.
 
-    Every point is a trial. The first parameter of words, of few values, gives the colours and markers; where it is not
-    alone it has no panel of its own. Where a parameter took few values, the colours stand side by side at each, and a
-    line joins the best trial of each value: what that value can reach when the others are chosen well. Failed trials
-    are left out. Numbers stand as `tlm_ray.report.parameters` has them.
+    Every point is a finished trial. The first word parameter with few values sets colours and markers. It has its own
+    panel only if it is the only parameter. At a parameter with few values, colours are placed side by side. A line
+    joins the best trial per value, which shows that value's potential. `tlm_ray.report.parameters` decides the
+    positions.
     """
     scored = [trial for trial in ordered if trial["dev"] is not None]
     series = _series(scored, parameters)
@@ -45,7 +45,7 @@ def sweep_figure(ordered: Sequence[Trial], parameters: Sequence[str]) -> bytes:
 
 
 def _series(scored: Sequence[Trial], parameters: Sequence[str]) -> str:
-    """Return the parameter that gives the colours, "" for none."""
+    """Return the parameter that sets the colours; "" for none."""
     for name in parameters:
         values = {trial[name] for trial in scored}
         if any(isinstance(value, str) for value in values) and len(values) <= MOST_COLOURS:
@@ -57,7 +57,7 @@ def _draw_parameter(panel: Axes, name: str, points: list[tuple[Any, float]], nam
     scale, kinds = Parameter.of(name, [value for value, _ in points]), sorted(set(names))
     low, high = scale.position(scale.levels[0]), scale.position(scale.levels[-1])
     width = scale.reach or 1.0
-    # Side by side within 4 % of the panel, which is less than grids leave between two levels.
+    # Within 4 % of the panel, which is less than the distance between two grid values.
     step = 0.04 * width / len(kinds) if scale.is_grid else 0.0
     for index, kind in enumerate(kinds):
         shift = step * (index - (len(kinds) - 1) / 2)

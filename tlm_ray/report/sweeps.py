@@ -1,9 +1,9 @@
-"""The trials of a sweep, ordered by development score: Markdown, CSV and JSON.
+"""Order the trials of a sweep by development score, as Markdown, CSV and JSON.
 
-A trial is a mapping with a value for each parameter that the sweep varied, a number or a word, and "dev", the
-development score in percent (None or NaN for a trial that did not finish); one that was stopped early has
-"stopped_step" and "stopped_dev" too. With several seeds it has the ends of its interval, "low" and "high". Every other
-key of a trial becomes a further column. There is no test score here: the chosen recipe is tested once, after the sweep.
+A trial is a mapping with a value, a number or a word, for each varied parameter. "dev" is its development score in
+percent, None or NaN for an unfinished trial. A trial after early stopping also has "stopped_step" and "stopped_dev".
+With several seeds, "low" and "high" are the ends of the confidence interval. Every other key becomes a further
+column. There are no test scores: the chosen recipe is tested once, after the sweep.
 """
 
 import math
@@ -20,10 +20,10 @@ Trial = Mapping[str, Any]
 
 
 def sort_trials(trials: Sequence[Trial], parameters: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the trials by falling development score; then those stopped early, the latest first, then failed ones.
+    """Return finished trials by descending development score, then early-stopped (latest first), then failed ones.
 
-    Each begins with the parameters and dev. Trials of equal score keep their order. Raises ValueError for no trials or
-    a missing field.
+    Each begins with the parameters and dev. Trials with equal scores keep their order. ValueError for no trials or a
+    missing field.
     """
     if not trials:
         raise ValueError("trials is empty; a sweep needs at least one trial")
@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
 
 
 def sweep_markdown(ordered: Sequence[Trial]) -> str:
-    """Return sorted trials as a GitHub Markdown table, the best first; scores with two decimals."""
+    """Return sorted trials as a GitHub Markdown table, best first; scores with two decimals."""
     columns = _columns(ordered)
     rows = [[str(rank), *(_text(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
     numbers = [c for c, name in enumerate(columns, start=1) if not any(isinstance(t.get(name), str) for t in ordered)]
@@ -58,7 +58,7 @@ def sweep_markdown(ordered: Sequence[Trial]) -> str:
 
 
 def best_of(trials: Sequence[Trial]) -> str:
-    """Return among how many trials the best was chosen; the highest of several scores is optimistic."""
+    """Return a note on the number of trials; the best score of many is optimistic."""
     tried = sum(trial.get("dev") is not None or "stopped_step" in trial for trial in trials)
     return f"best of {tried:,} trials on dev; its dev score is optimistic" if tried > 1 else "the only trial on dev"
 
@@ -77,10 +77,10 @@ def _text(trial: Trial, column: str) -> str:
 
 
 def sweep_csv(ordered: Sequence[Trial]) -> str:
-    """Return one line per sorted trial, the best first, with full precision; a failed one has no score."""
+    """Return CSV with a line per sorted trial, best first, in full precision; a failed trial has no score."""
     return csv_text(_columns(ordered), ordered)
 
 
 def sweep_json(ordered: Sequence[Trial]) -> str:
-    """Return `{"trials": [...]}` as JSON, the best first; a failed trial's "dev" is null."""
+    """Return `{"trials": [...]}` as JSON, best first; a failed trial's "dev" is null."""
     return json_text({"trials": list(ordered)})

@@ -1,6 +1,6 @@
-"""The results table for readers (Markdown) and for programs (CSV, JSON).
+"""Write the results table for readers (Markdown) and for programs (CSV, JSON).
 
-A table is of one split; beside test scores, development scores appear in the JSON only, under their own name.
+A table covers one split. The JSON alone also lists development scores beside test scores, in their own field.
 """
 
 from dataclasses import asdict
@@ -18,10 +18,10 @@ PAPERS_COSTS = "Their FLOPs and data are means over its eight tasks, and count t
 
 
 def table_markdown(results: Results) -> str:
-    """Return the table as GitHub Markdown: a line per row, a column per task, the paper's rows beneath.
+    """Return the table as GitHub Markdown: a line per row, a column per task, the paper's rows below.
 
-    Scores are in percent, mean ± sample standard deviation over seeds, in bold where the comparison shows the row to
-    lie above all others; the comparison's own table, its claims and what was expected come next, then the notes.
+    Scores are in percent, mean ± sample standard deviation over seeds. Bold marks a row significantly above all others.
+    The table of differences, claims, verdicts and notes follow.
     """
     grid = make_grid(results)
     header = ["", *grid.columns]
@@ -38,7 +38,7 @@ def _emphasize(text: str, is_best: bool) -> str:
 
 
 def remarks(results: Results) -> list[str]:
-    """Return what the numbers of a table are."""
+    """Return notes that explain the numbers of a table."""
     seeds = sorted({len(cell.scores) for cell in results.cells})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     spread = "mean ± sample standard deviation over" if seeds[-1] > 1 else "of"
@@ -59,9 +59,9 @@ def remarks(results: Results) -> list[str]:
 
 
 def table_csv(results: Results) -> str:
-    """Return one line per cell, with a header; `scores` holds the scores of all seeds, separated by spaces.
+    """Return CSV with a header and a line per cell; `scores` lists all seeds, separated by spaces.
 
-    Numbers keep full precision: percent, operations, bytes, seconds.
+    Numbers keep full precision, in percent, operations, bytes and seconds.
     """
     columns = ("row", "task", "split", "metric", "x", "mean", "std", "scores", *COSTS)
     records = [record | {"scores": " ".join(map(repr, record["scores"]))} for record in map(_record, results.cells)]
@@ -71,11 +71,11 @@ def table_csv(results: Results) -> str:
 def table_json(results: Results) -> str:
     """Return `{"cells": [...], "differences": [...], "verdicts": [...], "reported": [...]}` as JSON.
 
-    A cell has row, task, split, metric, x (the number that rows vary, or null), mean, std, scores, parts (of a metric
-    that is the mean of two: each), dev_scores (percent), flops, flops_counted (null where not known), data_bytes,
-    wall_s, pretrained (its costs leave the pretraining out) and pretraining_flops (as published, null where not known).
-    A difference has row, other, tasks, mean, low, high, p, p_corrected and smallest, see `Comparison.records`.
-    `verdicts` says what became of what was expected. `reported` has the paper's rows for the tasks of the table.
+    A cell has row, task, split, metric, mean, std, scores and dev_scores (all percent), data_bytes and wall_s. `x` is
+    the varied number or null. `parts` holds both parts of a metric that is the mean of two. `flops` and `flops_counted`
+    (null if unknown) exclude the pretraining of a `pretrained` row. `pretraining_flops` is that cost as published, or
+    null. A difference has row, other, tasks, mean, low, high, p, p_corrected and smallest, as in `Comparison.records`.
+    `verdicts` are the outcomes of the expected differences. `reported` has the paper's rows for these tasks.
     """
     published = [asdict(row) for task in results.tasks for row in results.reported(task)]
     document = {
@@ -95,7 +95,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _record(cell: Cell) -> dict[str, Any]:
-    # float() and int(), since a NumPy scalar is a number to statistics but not to json.
+    # float() and int(), because json does not accept NumPy scalars
     return {
         "row": cell.row,
         "task": cell.task,

@@ -1,4 +1,4 @@
-"""The results table in a terminal, in as many parts as its width asks for."""
+"""Print the results table in a terminal, split to fit its width."""
 
 from rich import box
 from rich.cells import cell_len
@@ -12,7 +12,7 @@ from tlm_ray.report.sentences import summary
 
 
 def print_table(results: Results, console: Console) -> None:
-    """Print the table and what it shows in a few sentences; columns too many for the console go to a table below."""
+    """Print the table and its summary; columns beyond the console's width follow in further tables."""
     grid = make_grid(results)
     for columns in _column_groups(grid, console.width):
         console.print(_part(grid, columns))
@@ -20,12 +20,12 @@ def print_table(results: Results, console: Console) -> None:
     if any(cell.pretrained for cell in results.cells):
         console.print(PRETRAINED_NOTE, highlight=False)
     for line in (*summary(results), *results.notes):
-        console.print(Text(line))  # no markup: a row may be called [red]
+        console.print(Text(line))  # no markup, because a row may be called [red]
 
 
 def _column_groups(grid: Grid, width: int) -> list[list[int]]:
     """Split the columns so that each group, with the row names before it, fits the width."""
-    padding = 3  # a space on either side of each column and one of rounding at the edges
+    padding = 3  # a space on both sides of each column, and one for rounding at the edges
     room = width - padding - max(cell_len(line.name) for line in grid.lines)
     groups: list[list[int]] = []
     used = room + 1
@@ -48,7 +48,7 @@ def _part(grid: Grid, columns: list[int]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("", no_wrap=True)
     for column in columns:
-        header = Text(_header(grid.columns[column]))  # no markup: a task may be called [red]
+        header = Text(_header(grid.columns[column]))  # no markup, because a task may be called [red]
         table.add_column(header, justify="right", no_wrap=True)
     own = [line for line in grid.lines if not line.is_reported]
     for line in grid.lines:

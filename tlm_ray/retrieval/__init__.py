@@ -1,5 +1,7 @@
-"""Exact BM25 over a sharded corpus: `Statistics` of the whole, an `Index` per shard, `search`, and a `merge` that makes
-the number of shards invisible. Free of Ray; `tlm_ray.retrieval.search_job` runs it on a cluster.
+"""Exact BM25 over a sharded corpus: whole-corpus `Statistics`, an `Index` per shard, `search` and an exact `merge`.
+
+The number of shards does not change the result. This does not import Ray; `tlm_ray.retrieval.search_job` runs it on a
+cluster.
 """
 
 from tlm_ray.retrieval.engine.analyzer import Analyzer

@@ -1,7 +1,7 @@
 """Detect passages that leak a dev or test text: equal to one, or sharing a run of 13 words with one.
 
-GPT-3's and later contamination studies use this run length. Runs are compared by 64-bit hashes: a false positive among
-10^9 windows against 10^7 evaluation windows has a probability of 1 in 2,000, and costs one passage.
+GPT-3's and later contamination studies use this run length. Runs are compared by 64-bit hashes. With 10^9 windows and
+10^7 evaluation windows, the probability of a false positive is 1 in 2,000; it would cost one passage.
 """
 
 from collections.abc import Sequence
@@ -56,9 +56,9 @@ def _hash(numbers, start, stop):
 
 @compiled
 def _hash_texts(numbers, starts, ends, hashes):
-    """Write hashes of all runs from the front, and of texts shorter than a run from the back; return both numbers.
+    """Write hashes of all runs from the front, and of shorter texts from the back; return both numbers.
 
-    numbers: int32 (tokens,), words' numbers. starts, ends: int64 (texts,), bounds of each text's tokens. hashes: uint64
+    numbers: int32 (tokens,), word numbers. starts, ends: int64 (texts,), bounds of each text's tokens. hashes: uint64
     (tokens,), out.
     """
     runs = whole = 0

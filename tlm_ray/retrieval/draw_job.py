@@ -32,9 +32,9 @@ def draw_largest(
 ) -> dict[str, Any]:
     """Write a selection of the uncontaminated passages with the largest keys, as many as `like` has; return facts.
 
-    like: folder of another selection, whose contaminated passages are excluded. Its ranks are assigned in order of
-    descending keys (at equal keys, ascending ids). keys: `keys(store, start, stop, *arguments)` returns the keys of a
-    range of passages, float64, which become the scores. `ray.put` references among the arguments arrive as values.
+    like: folder of another selection, whose contaminated passages are excluded. Its ranks are assigned by descending
+    keys, ties by ascending id. keys: `keys(store, start, stop, *arguments)` returns the keys of a range of passages,
+    float64, which become the scores. `ray.put` references among the arguments arrive as values.
     """
     store, ranks = PassageStore.open(passages), read_rank_counts(like)
     drawn = int(ranks.sum())

@@ -1,12 +1,13 @@
-"""Search of a corpus that has grown: what an earlier search of its old part tells saves searching that again.
+"""Search a grown corpus exactly, with less work than a full search, by reusing an earlier search of its old part.
 
-An earlier search kept, of each query, the best passages and `rest`, a score that no other passage exceeds. Statistics
-of the larger corpus change a passage's score at most by a known factor (`rise`). So
+The earlier search kept each query's best passages and `rest`, an upper bound of the scores of all other passages. The
+statistics of the larger corpus increase a passage's score at most by a known factor (`rise`). So there are two
+searches:
 
     new passages and the earlier best -> searched with all queries
-    old passages that were not among these -> searched with the queries whose k-th best score they might reach
+    all other old passages            -> searched with the queries whose k-th best score they might reach
 
-and what is left out of the second search could not have been chosen: the result is that of searching everything.
+All other pairs of query and old passage cannot enter the result, so it equals that of a full search.
 """
 
 import hashlib
@@ -22,29 +23,29 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.growth import Growth
 from tlm_ray.retrieval.union_job import Spans, kept_file, merged
 
-# Whole-numbered weights and sums are off by less than a thousandth, as is shown in `engine.kernel` and `engine.index`,
-# for passages of up to 300,000 times the mean length
+# Rounding of weights and sums to integers changes them by less than a thousandth for passages of up to 300,000 times
+# the mean length (see `engine.kernel` and `engine.index`).
 SLACK = 1.001
-NAMED = 16  # hexadecimal digits of a sha256 in the name of a file or folder
+NAMED = 16  # hexadecimal digits of a sha256 in file and folder names
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some passages of a corpus, for a worker that opens what lies in files."""
+    """A part of a corpus, for a worker that opens its files."""
 
     ranges: np.ndarray
-    """int64 (ranges, 2), in order: their ids"""
+    """int64 (ranges, 2): ascending ranges of passage ids in the part"""
     left_out: np.ndarray
-    """int64, ascending: ids that are none of them"""
+    """int64, ascending: ids to exclude from the ranges"""
     candidates: str
-    """where `write_candidates` wrote them, in a file that is named by them"""
+    """file of candidate ids by `write_candidates`, named by its content"""
     without: bool = False
-    """the candidates are none of them either, instead of more of them"""
+    """whether the candidates are excluded from the part, instead of added to it"""
 
     def name(self, queries: np.ndarray) -> str:
-        """Name the search of these passages with some queries: a search of others, or with others, has another name.
+        """Return a name for the search of this part with some queries, distinct for other parts or queries.
 
-        queries: int64, the numbers of those that are asked.
+        queries: int64, numbers of the queries to search with.
         """
         candidates = storage.without_query(self.candidates).rpartition("/")[2]
         hashed = [hashlib.sha256(ids.tobytes()).hexdigest() for ids in (self.ranges, self.left_out, queries)]
@@ -58,14 +59,14 @@ class Part:
 
 @dataclass(frozen=True)
 class OpenPart:
-    """Some passages of a corpus."""
+    """A part of a corpus, with its candidates in memory."""
 
     part: Part
     candidates: np.ndarray
     """int64, ascending"""
 
     def within(self, start: int, stop: int) -> np.ndarray:
-        """Return the ids of those from start to below stop, int64 in ascending order."""
+        """Return the part's ids from start to below stop, int64 ascending."""
         part, candidates = self.part, _between(self.candidates, start, stop)
         some = np.clip(part.ranges, start, stop)
         ranges = [np.arange(low, high) for low, high in some[some[:, 0] < some[:, 1]]]
@@ -78,12 +79,12 @@ def _between(ids: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def can_grow(earlier: Mapping[str, str], spans: Spans) -> bool:
-    """Say whether a selection kept what growing needs, of the same spans of queries."""
+    """Return whether an earlier selection kept the rankings that growing needs, for the same spans of queries."""
     return all(storage.exists(kept_file(earlier["folder"], span, spans)) for span in range(len(spans.bounds)))
 
 
 def write_candidates(work: str, earlier: Mapping[str, str], spans: Spans, growth: Growth) -> str:
-    """Write the ids, in the larger corpus, of all passages that an earlier search kept; return where they lie."""
+    """Write the new ids of all passages that an earlier search kept; return the file."""
     arguments = (work, dict(earlier), spans, growth)
     (uri,) = parallel.ray_tasks([{}], _write_candidates, arguments=arguments, workers=1, title="known passages")
     return uri
@@ -103,11 +104,10 @@ def _write_candidates(item: dict[str, Any], work: str, earlier: Mapping[str, str
 def bounds_of_rest(
     files: list[str], spans: Spans, earlier: Mapping[str, str], *, depth: int, rise: np.ndarray, workers: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bound the scores of the old passages that the first search left out.
+    """Bound the scores of the old passages that the first search excluded.
 
-    files: what the first search found. depth: passages that a query chooses. rise: float64 (queries,), by what factor a
-    score may have risen. Returns the bounds, float32 (queries,), and the queries whose choice these passages might
-    enter, int64.
+    files: results of the first search. depth: passages per query. rise: float64 (queries,), the maximum factor by which
+    a score increased. Returns the bounds, float32 (queries,), and the queries that may select such a passage, int64.
     """
     items = [{"span": i, "first": first, "last": last} for i, (first, last) in enumerate(spans.bounds)]
     arguments = (files, spans, dict(earlier), depth, rise)
@@ -118,7 +118,7 @@ def bounds_of_rest(
 def _bound_span(
     item: dict[str, int], files: list[str], spans: Spans, earlier: Mapping[str, str], depth: int, rise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of a span's queries, float32, and whether the rest might enter their choice, bool."""
+    """Return the bounds of a span's queries, float32, and whether a query may select an excluded passage, bool."""
     first, last = item["first"], item["last"]
     rest = storage.read_table(kept_file(earlier["folder"], item["span"], spans))["rest"].to_numpy()
     bound = np.nextafter((rest * rise[first:last] * SLACK).astype(np.float32), np.float32(np.inf))

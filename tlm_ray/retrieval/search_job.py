@@ -1,7 +1,7 @@
-"""Retrieval on a cluster: every shard searched in parallel with all queries, then united (`union_job`), exactly.
+"""Search all shards in parallel with all queries, then unite the results exactly (`union_job`).
 
-A shard's result is a file of its own, so a run that is interrupted goes on with the shards that are missing, and the
-number of shards and workers cannot show in the result.
+Each shard's result is a file, so an interrupted run resumes with the missing shards. The number of shards and workers
+never changes the result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,23 +27,23 @@ from tlm_ray.retrieval.selection import DROPPED, read_dropped, write_chosen
 from tlm_ray.retrieval.shards import Shards
 from tlm_ray.retrieval.union_job import Kept, Spans, ranges_of, shard_file, unite
 
-# Half as many passages again are ranked as are chosen: of 1,366 queries at depth 50, growth by a tenth then left none
-# whose choice the rest might have entered; with a quarter more it was 2, for which all texts are read again
+# Rankings are kept at 1.5 times the selected depth, for later growth. With 1,366 queries at depth 50, growth by a tenth
+# then required no second search. At 1.25 times, 2 queries required one, which reads all texts again.
 MORE = 2
 
 
 class Searcher(Protocol):
-    """What a searching method is on a worker: made once of the queries, then given one shard after another."""
+    """A worker's searcher, created once for all queries and called for one shard after another."""
 
     aligned: int
-    """shards are read from and to a multiple of it, 1 if a passage's score does not depend on its neighbours; passages
-    outside the shard are not allowed"""
+    """multiple that the bounds of a read are rounded to, if scores depend on neighbouring passages; 1 if not. Passages
+    read outside the shard are not allowed"""
 
     def search(self, texts: pa.Array, *, k: int, allowed: np.ndarray, floor: np.ndarray) -> TopK:
-        """Return the k best allowed passages for each query, with scores above 0.
+        """Return the k best allowed passages per query, with scores above 0.
 
-        texts: Arrow strings, the passages of a shard; ids count from the first of them. allowed: bool (passages,).
-        floor: float32 (queries,); a passage with a score below it may be left out.
+        texts: Arrow strings, a shard's passages; ids count from the first one. allowed: bool (passages,). floor:
+        float32 (queries,); passages with lower scores may be omitted.
         """
         ...
 
@@ -61,16 +61,15 @@ def search_corpus(
     gpus: float = 0,
     rise: Callable[[Mapping[str, str]], np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Retrieve the `run.depth` best passages of each query and unite them, each with its best rank; return facts.
+    """Retrieve the `run.depth` best passages per query and unite them, each with its best rank; return facts.
 
-    queries: distinct texts. rows: int64 (queries,), the training row that each stands for. searcher: called on each
-    worker, which has `gpus`, as `searcher(queries, *arguments)`; `ray.put` references among the arguments arrive as
-    their values. Passages that equal or share a 13-word run with a dev or test text are left out before anything is
-    ranked. Writes the selection (passage, text, rank, score, query, source; sorted by rank, then passage) and the ids
-    left out.
+    queries: distinct texts. rows: int64 (queries,), the training row of each query. searcher: called as
+    `searcher(queries, *arguments)` on each worker, which has `gpus`. `ray.put` references among the arguments arrive as
+    values. Passages that equal a dev or test text, or share a 13-word run with one, are excluded before ranking. Writes
+    the selection (passage, text, rank, score, query, source; sorted by rank, then passage) and the excluded ids.
 
-    rise: given the folders of an earlier selection, returns for each query by what factor a passage's score may be
-    larger than it was then, float64 (queries,). With it a corpus that has grown is searched where that can show.
+    rise: optional; takes the folders of an earlier selection and returns the maximum factor by which a passage's score
+    increased since then, float64 (queries,). It allows reusing that selection if the corpus has grown (`growing`).
     """
     store, depth = PassageStore.open(passages), run.depth + (run.depth // MORE + 8 if rise else 0)
     spans = Spans.of(len(queries), depth=depth)
@@ -102,9 +101,9 @@ def search_corpus(
 def _search_grown(
     job: "_Job", earlier: Mapping[str, str], growth: Growth, leaks: Contamination, *, rise: np.ndarray, depth: int
 ) -> tuple[list[str], np.ndarray, np.ndarray, dict[str, int]]:
-    """Search what is new, and of the rest what may have come within reach; see `growing`.
+    """Search new passages, and old ones for the queries that may select them; see `growing`.
 
-    Returns the shards' files, the ids left out, the bounds of what was not searched, and facts.
+    Returns the shards' files, the excluded ids, bounds of the scores of passages not searched, and facts.
     """
     candidates = write_candidates(job.work, earlier, job.spans, growth)
     new = Part(growth.new, np.zeros(0, np.int64), candidates)
@@ -121,7 +120,7 @@ def _search_grown(
 
 @dataclass(frozen=True)
 class _Job:
-    """A search of all shards: what its workers share."""
+    """A search of all shards, with the arguments that its workers share."""
 
     passages: str
     work: str
@@ -135,7 +134,7 @@ class _Job:
     def search(
         self, worker: type, leaks: Contamination, *, to: str, before: Sequence[Any] = ()
     ) -> tuple[list[str], np.ndarray]:
-        """Search each shard; return their files, and the ids left out, int64 in ascending order."""
+        """Search each shard; return the result files, and the excluded ids, int64 ascending."""
         shared = (ray.put(self.queries), ray.put(leaks))
         made_of = (*before, self.searcher, self.passages, to, self.spans, *shared, *self.arguments)
         items = self.shards.items()
@@ -144,16 +143,16 @@ class _Job:
         return [shard_file(to, shard) for shard in range(self.shards.count)], np.frombuffer(b"".join(dropped), np.int64)
 
     def search_part(self, part: Part, numbers: np.ndarray, leaks: Contamination) -> tuple[list[str], np.ndarray]:
-        """Search some passages of each shard with some of the queries; return as `search`.
+        """Search a part of each shard with some of the queries; return as `search`.
 
-        The folder's name tells which: a run that was stopped may have begun from another earlier result.
+        The folder's name identifies the part, because an interrupted run may have used another earlier result.
         """
         to = storage.join(self.work, part.name(numbers))
         return self.search(PartWorker, leaks, to=to, before=(part, numbers))
 
 
 class ShardWorker:
-    """Searches one shard after another with all queries; what it shares with other workers it gets once."""
+    """Searches one shard after another with all queries; it receives shared arguments once."""
 
     def __init__(
         self,
@@ -167,8 +166,8 @@ class ShardWorker:
     ):
         self.store, self.work, self.contamination = PassageStore.open(passages), work, contamination
         self.searcher, self.spans = searcher(queries, *arguments), spans
-        self.best = np.zeros((spans.queries, spans.depth), np.float32)  # scores of the shards that this worker saw
-        self.seen: set[int] = set()  # a shard that Ray hands out again must not count twice: later ones would lose some
+        self.best = np.zeros((spans.queries, spans.depth), np.float32)  # best scores over this worker's shards
+        self.seen: set[int] = set()  # shards counted in `best`: counting a retry twice would raise later floors
 
     def __call__(self, item: dict[str, int]) -> dict[str, Any]:
         shard = item["shard"]
@@ -186,11 +185,11 @@ class ShardWorker:
         found = self._best(texts, inside & ~leaks)
         found = Rankings(found.start, ids[found.ids], found.scores)
         storage.write_table(_dropped_file(self.work, item["shard"]), pa.table({"passage": ids[leaks]}))
-        storage.write_pieces(shard_file(self.work, item["shard"]), self.spans.pieces(found))  # last: it is completion
+        storage.write_pieces(shard_file(self.work, item["shard"]), self.spans.pieces(found))  # last: marks completion
         return found
 
     def _ids(self, start: int, stop: int) -> np.ndarray:
-        """Return the ids of the passages to read for a shard, int64 in ascending order."""
+        """Return the ids of the passages to read for a shard, int64 ascending."""
         aligned = self.searcher.aligned
         return np.arange(start - start % aligned, min(-(-stop // aligned) * aligned, len(self.store)))
 
@@ -203,13 +202,13 @@ class ShardWorker:
         return texts if len(ids) == stop - start else texts.take(pa.array(ids - start))
 
     def _best(self, texts: pa.Array, allowed: np.ndarray) -> Rankings:
-        """Return the best of some passages for each query, by their places among them."""
+        """Return the best passages per query, by their indices in texts."""
         floor = self.best[:, -1]
         top = self.searcher.search(texts, k=self.spans.depth, allowed=allowed, floor=floor)
         return Rankings.of(top).above(floor)
 
     def _remember(self, shard: int, found: Rankings | None) -> None:
-        """Keep a shard's scores: of later shards, what is below the best so far is of no use."""
+        """Update the best scores with a shard's; they are lower bounds for later shards."""
         for span, (first, last) in enumerate(self.spans.bounds):
             table = None if found else storage.read_piece(shard_file(self.work, shard), span)
             part = found.of_queries(first, last) if found else Rankings.from_table(table)
@@ -218,7 +217,7 @@ class ShardWorker:
 
 
 class PartWorker(ShardWorker):
-    """Searches some passages of each shard, with some of the queries."""
+    """Searches a part of each shard, with some of the queries."""
 
     def __init__(self, part: Part, numbers: np.ndarray, searcher: Callable[..., Searcher], *rest: Any):
         passages, work, spans, queries, *others = rest
@@ -229,7 +228,7 @@ class PartWorker(ShardWorker):
         return self.part.within(start, stop)
 
     def _best(self, texts: pa.Array, allowed: np.ndarray) -> Rankings:
-        """Return the best of some passages for each of the queries that are asked, none for the others."""
+        """Return the best passages of the selected queries, none for the others."""
         floor = self.best[self.numbers, -1]
         sizes, none = np.zeros(self.spans.queries + 1, np.int64), np.zeros(0, np.int64)
         if not len(texts):

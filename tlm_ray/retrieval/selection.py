@@ -1,7 +1,7 @@
 """Write and read selections: each retrieved passage once, with its text, best rank and query.
 
-A selection has parts of equally many passages, globally sorted by rank, then passage id. Tasks of bounded memory write
-it, whatever its size:
+Parts have equal numbers of passages and are globally sorted by rank, then passage id. Tasks of bounded memory write
+a selection of any size:
 
     chosen passages of a range of ids -> (gather their texts) -> (arrange each part)
 """
@@ -27,7 +27,7 @@ PARTS = "selection.json"
 DROPPED = "dropped.arrow"
 COLUMNS = ["passage", "text", "rank", "score", "query", "source"]
 PART_ROWS = 1 << 16  # passages per part: 40 MB of text at 600 characters each
-PIECE_BYTES = 1 << 28  # of text taken at once
+PIECE_BYTES = 1 << 28  # bytes of text per piece of `take_rows`
 SOURCES = 20  # sources to list in a record: those with most passages
 
 

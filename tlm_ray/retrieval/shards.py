@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SHARD_PASSAGES = 50_000  # with ten million passages, two workers and 200 shards stayed below 3.2 GiB in total
-MOST_PASSAGES = 2**32  # so that an id and a score fit a key of 64 bits
+MOST_PASSAGES = 2**32  # so that an id and a score fit in a key of 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)

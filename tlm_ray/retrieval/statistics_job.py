@@ -1,4 +1,4 @@
-"""The statistics of a whole corpus, counted shard by shard on the cluster."""
+"""Count the statistics of the whole corpus, shard by shard on the cluster."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tlm_ray.retrieval.engine.statistics import Statistics
 from tlm_ray.retrieval.shards import Shards, items_within
 
 STATISTICS = "statistics.arrow"
-FILES_MERGED = 16  # in a task's memory
+FILES_MERGED = 16  # maximum number of files merged by one task
 
 
 def collect_statistics(
@@ -24,10 +24,10 @@ def collect_statistics(
     workers: int,
     earlier: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """Count the whole corpus once: passages, term occurrences and the document frequency of every term.
+    """Count the whole corpus: passages, term occurrences and the document frequency of every term.
 
-    earlier: the folders of the statistics of other corpora, and of their `passages`: if this one has grown from one of
-    them, only the passages that are new are counted.
+    earlier: folders of statistics of other corpora, with their `passages`. If the corpus has grown from one of them,
+    only new passages are counted.
     """
     if earlier and (before := largest_within(passages, earlier)):
         result, growth = before
@@ -42,7 +42,7 @@ def collect_statistics(
 
 
 def _merge(files: list[str], to: str, work: str, workers: int) -> dict[str, Any]:
-    """Merge the files of shards, some at a time, until one task can merge what is left; return the totals."""
+    """Merge the files of shards in groups, until one task can merge the rest; return the totals."""
     level = 0
     while len(files) > FILES_MERGED:
         groups = [files[i : i + FILES_MERGED] for i in range(0, len(files), FILES_MERGED)]
@@ -55,14 +55,14 @@ def _merge(files: list[str], to: str, work: str, workers: int) -> dict[str, Any]
 
 
 def _merge_files(item: dict[str, Any]) -> dict[str, Any]:
-    """Add up the statistics of some files in another; return the totals."""
+    """Add up the statistics of some files, write the sum and return its totals."""
     total = Statistics.merge([Statistics.from_table(storage.read_table(file)) for file in item["files"]])
     storage.write_table(item["to"], total.to_table())
     return {"passages": total.passages, "terms": total.terms, "distinct_terms": len(total.frequencies)}
 
 
 def read_statistics(folder: str) -> Statistics:
-    """Read what `collect_statistics` wrote."""
+    """Read the output of `collect_statistics`."""
     return Statistics.from_table(storage.read_table(storage.join(folder, STATISTICS)))
 
 

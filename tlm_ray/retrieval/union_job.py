@@ -56,10 +56,10 @@ def ranges_of(passages: int, *, places: int, workers: int) -> Shards:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """Rankings to keep for when the corpus grows."""
+    """Rankings to keep for a search of the grown corpus."""
 
     folder: str
-    """where"""
+    """folder to write to"""
     rest: np.ndarray
     """float32 (queries,): upper bound of the scores of passages not searched, 0 if all were searched"""
 

@@ -1,16 +1,17 @@
-"""Opening models of anybody's: weights are safetensors, no code of others is run, a revision may be named."""
+"""Open models, tokenizers and configurations: safetensors weights only, no remote code, optionally a named revision."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-HUB_NAME = re.compile(r"([\w-][\w.-]*(?:/[\w.-]+)?)@([\w./-]+)")  # of a model in one revision: a tag, branch or commit
+HUB_NAME = re.compile(r"([\w-][\w.-]*(?:/[\w.-]+)?)@([\w./-]+)")  # name@revision: a tag, branch or commit
 
 
 def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
-    """Return a model, by one of transformers' Auto classes, of a hub name, perhaps with @revision, or a local folder.
+    """Return a model opened by one of transformers' Auto classes.
 
-    OSError or ValueError, those of transformers, where it is none; OSError names weights that are damaged.
+    source: a local folder, or a hub name with an optional @revision. Raises transformers' OSError or ValueError if the
+    source is not a model. OSError names corrupt weights.
     """
     from safetensors import SafetensorError
 
@@ -23,9 +24,10 @@ def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
 
 
 def open_trained_classifier(source: str | Path, *, name: str = "", **options: Any) -> Any:
-    """Return a sequence classifier, likewise, of which no weight is missing; name: what errors call it.
+    """Return a sequence classifier with all its weights; `name` replaces the source in errors.
 
-    transformers gives missing weights random values with no more than a warning. ValueError names the missing ones.
+    transformers would initialise missing weights at random, with only a warning. ValueError names the first missing
+    one.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -42,7 +44,7 @@ def open_trained_classifier(source: str | Path, *, name: str = "", **options: An
 
 
 def open_settings(auto: Any, source: str | Path, **options: Any) -> Any:
-    """Return a configuration or a tokenizer likewise."""
+    """Return a configuration or tokenizer; source as in `open_pretrained`."""
     found = HUB_NAME.fullmatch(str(source))
     name, revision = (found[1], {"revision": found[2]}) if found else (str(source), {})
     return auto.from_pretrained(name, trust_remote_code=False, **revision, **options)

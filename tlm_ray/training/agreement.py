@@ -1,4 +1,4 @@
-"""A wish that any worker of a training may have after a step, and that all must follow at the same step."""
+"""Agree among the workers of a training on a request, such as to stop, so that all act at the same step."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -9,10 +9,10 @@ from tlm_ray.training.worker import Worker
 
 
 class Agreement:
-    """Whether any of the workers had a wish a step ago; where there is one worker, whether it has it now.
+    """Combines the workers' requests: the result is True one step after any worker's request, at once for one worker.
 
-    A step late and on a stream of its own, so that no worker waits for what its GPU still computes. A step takes two
-    workers of one machine 0.3 ms longer (gloo).
+    It is delayed by a step and uses its own CUDA stream, so no worker waits for its GPU. A step of two workers on one
+    machine takes 0.3 ms longer (gloo).
     """
 
     def __init__(self, worker: Worker):
@@ -20,7 +20,7 @@ class Agreement:
         self.stream = torch.cuda.Stream(worker.device) if worker.device.startswith("cuda") else None
 
     def reached(self, wish: bool) -> bool:
-        """Tell this worker's wish and return what was agreed on; all workers must call it after each step."""
+        """Submit this worker's request and return the agreed one; all workers must call it after each step."""
         if self.worker.world == 1:
             return wish
         with self._aside():

@@ -1,4 +1,4 @@
-"""Try an architecture with random weights before any expensive stage is made."""
+"""Test-run an architecture with random weights, before any expensive stage is made."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from tlm_ray.training.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
 
-# Numbers of the layers' products, as 12 x layers x width^2: base has 85 million, which take 2 s and 1 GB to try
+# Weights of the layers, 12 x layers x width^2. base has 85 million, whose test run takes 2 s and 1 GB.
 LARGEST_TRIED = 100e6
 
 
 def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool) -> None:
-    """Make a model of a configuration with random weights; ValueError says why it cannot be trained.
+    """Create a randomly initialised model and check its outputs; ValueError if it cannot be trained.
 
-    source: hub name, folder or URI. Large models are refused by their type alone.
+    source: hub name, folder or URI. Models above LARGEST_TRIED are checked by type only.
     """
     from transformers import AutoConfig
 
@@ -26,7 +26,7 @@ def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bo
         config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
     refuse_by_type(config, objectives)
     if _size(config) <= LARGEST_TRIED:
-        for name in SPECIAL_IDS:  # those of another vocabulary, which a tokenizer's replace
+        for name in SPECIAL_IDS:  # ids of the original vocabulary; a tokenizer's replace them
             number = getattr(config, name, None)
             if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
                 setattr(config, name, 0)

@@ -1,4 +1,4 @@
-"""Which of transformers' architectures cannot be trained here, and why."""
+"""Refuse architectures of transformers that cannot be trained here."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ OTHERS = "take an encoder, such as bert, roberta, albert, modernbert, distilbert
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:
-    """ValueError for an encoder-decoder, and for a type of which transformers has no model for an objective."""
+    """Raise ValueError for an encoder-decoder, or if transformers has no model of this type for an objective."""
     import transformers
 
     for objective in objectives:
-        if objective.opens_as == "AutoModel":  # which has a head of its own
+        if objective.opens_as == "AutoModel":  # the objective has its own head
             continue
         if getattr(config, "is_encoder_decoder", False):
             raise refusal(config, "it is an encoder-decoder, and only encoders are trained here")

@@ -1,4 +1,4 @@
-"""What attention heads look at: a neighbour, or the marks of a text (Yao et al. 2022, section 4.4 and appendix C)."""
+"""Measure where attention heads attend: to a neighbour or to special tokens (Yao et al. 2022, 4.4, appendix C)."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ LOOKS = ("previous", "next", "marks")
 
 @dataclass(frozen=True, eq=False)
 class Looks:
-    """Where the largest attention weights of all queries fall, as shares of them, each (layers, heads)."""
+    """Positions of the largest attention weight, as shares of all queries, each (layers, heads)."""
 
     previous: np.ndarray
-    """on the token before"""
+    """share on the previous token"""
     next: np.ndarray
-    """on the token after"""
+    """share on the next token"""
     marks: np.ndarray
-    """on [CLS], [SEP] or the full stop"""
+    """share on [CLS], [SEP] or the full stop"""
 
 
 def looks(attentions: Iterable[tuple[np.ndarray, np.ndarray]], marks: Collection[int]) -> Looks:
-    """Count where the largest weights fall.
+    """Return the shares of queries by the position of their largest weight.
 
-    attentions: a pair a text of its token ids, (length,), and weights, (layers, heads, length, length), queries before
-    keys. marks: the ids of tokens that a vertical head looks at.
+    attentions: per text, its token ids, (length,), and weights, (layers, heads, length, length), queries before keys.
+    marks: ids of the tokens that vertical heads attend to.
     """
     counts: Any = dict.fromkeys(LOOKS, 0)
     queries = 0
@@ -49,10 +49,10 @@ def looks(attentions: Iterable[tuple[np.ndarray, np.ndarray]], marks: Collection
 
 
 def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str, threads: int) -> dict[str, Any]:
-    """Read a trained classifier's attention over the first rows of the dev set; return shares by layer and head.
+    """Measure a trained classifier's attention on the first rows of the dev set; return shares by layer and head.
 
-    model: a folder that opens as AutoModelForSequenceClassification. Writes the weights of the first text, float16
-    (heads, length, length) of each layer, as EXAMPLE; returns its tokens as words too.
+    model: a folder that opens as AutoModelForSequenceClassification. Writes the first text's weights to EXAMPLE,
+    float16 (heads, length, length) per layer. Also returns that text's tokens as words.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -79,7 +79,7 @@ def attention_of(
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Yield the token ids and attention weights, (layers, heads, length, length), of each text, in fp32.
 
-    model: a local folder that transformers opens. types: token types of each text, None where all are 0.
+    model: a local folder that transformers can open. types: token types per text; None if all are 0.
     """
     opened = open_pretrained(transformers.AutoModel, model, attn_implementation="eager")
     opened = opened.to(device).eval()

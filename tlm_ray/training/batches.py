@@ -12,9 +12,9 @@ from tlm_ray.training.mixers import Mixer
 from tlm_ray.training.objectives import Keys, Loss, Rows, Targets
 from tlm_ray.training.streams import Stream, check_streams
 
-# Widths are rounded up to a multiple, so that few shapes occur, for each of which oneDNN makes and caches a kernel
-# on CPUs. After 400 steps of `tiny` a training used 0.89 GB with 8 and 0.95 GB with 4, in equal time (3.5 and 1.5
-# padding tokens per row).
+# Widths are rounded up to a multiple, so that few shapes occur. On CPUs oneDNN builds and caches a kernel per shape.
+# After 400 steps of `tiny` a training used 0.89 GB with 8 and 0.95 GB with 4, in equal time. Padding was 3.5 and 1.5
+# tokens per row.
 WIDTH_TO = 8
 
 

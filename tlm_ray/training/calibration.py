@@ -22,7 +22,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a training computes, as far as it is known before its rows exist."""
+    """The known workload of a training before its rows exist."""
 
     settings: StageSettings
     """its settings; seed and number of steps have no effect here"""
@@ -68,7 +68,7 @@ def _measured(load: Load, device: str) -> float:
     trainer = _trainer(load, device)
     for step in range(WARM):
         trainer.step(step)
-    # CPU time for one thread, because other current processes may not run later
+    # CPU time for one thread, because current other processes may not run during the training
     clock = time.process_time if device == "cpu" and load.threads == 1 else time.perf_counter
     started, steps = clock(), 0
     while steps < STEPS and clock() - started < SECONDS:

@@ -21,8 +21,8 @@ from tlm_ray.storage.listing import base_of, list_files, name_below
 from tlm_ray.training.sharding import shared_like, whole
 
 STATE = "state.json"
-# A checkpoint is written at each evaluation, and after so many seconds or multiples of the last writing time,
-# because a node may be lost at any time: at most a minute of work is lost, and a tenth of the time spent writing
+# A checkpoint is written at each evaluation, and after the longer of EVERY_S seconds and TIMES times the last writing
+# time. A node may be lost at any time. This limits the lost work to about a minute, and writing to a tenth of the time.
 EVERY_S, TIMES = 45.0, 10.0
 KEPT = 2  # the newest, and one to fall back to if it is corrupt
 
@@ -162,7 +162,7 @@ class Checkpoints:
             try:
                 read_checkpoint(folder)
             except DamagedCheckpoint as error:
-                damaged.append(storage.shown(str(error)))  # it comes to stand in the record
+                damaged.append(storage.shown(str(error)))  # because it is written to the record
             else:
                 return folder, damaged
         return None, damaged

@@ -126,8 +126,9 @@ def use_sparse_table_gradient(encoder: Any, projection: nn.Linear | None) -> Non
     """Make the gradient of the token table sparse if it is tied to a projection with a dense gradient.
 
     The sum of the two is dense. torch would fill a second dense array of the table's size for the few tokens that
-    occur: 5 to 10 % of a step at 4 x 256. projection: one that every step uses; None restores the dense gradient,
-    because the table's alone would stay sparse. Call it after DistributedDataParallel, which would expect a sparse sum.
+    occur. That takes 5 to 10 % of a step at 4 x 256. projection: one that every step uses. None restores the dense
+    gradient, because otherwise the table's would stay sparse. Call it after creating DistributedDataParallel, which
+    would expect a sparse sum.
     """
     table = encoder.get_input_embeddings()
     table.sparse = projection is not None and table.weight is projection.weight

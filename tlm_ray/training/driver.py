@@ -1,7 +1,7 @@
-"""A training on the cluster: any number of workers, recovery from lost workers, exact resume.
+"""Run a training on the cluster: with any number of workers, recovery from lost workers, and exact resume.
 
-One worker is a Ray task, several are Ray Train's. Checkpoints lie in the stage's own folder until its record is
-written, so a re-submitted job finds them there and continues.
+A single worker is a Ray task; several use Ray Train. Checkpoints stay in the stage's folder until its record is
+written, so a resubmitted job resumes from them.
 """
 
 import os
@@ -19,9 +19,9 @@ from tlm_ray.training.errors import TrainingStopped, WorkerFailed, cause_of
 from tlm_ray.training.progress import Follower, followed
 from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
 
-# OSErrors that are no fault of one worker's disk or network
+# OSErrors that every worker would meet, so a retry is useless
 SAME_EVERYWHERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-OF_A_GROUP = re.compile("gloo|nccl|process group", re.IGNORECASE)  # what workers raise whose group has lost another
+OF_A_GROUP = re.compile("gloo|nccl|process group", re.IGNORECASE)  # in errors of workers whose group lost a member
 
 if TYPE_CHECKING:
     from tlm_ray.training.ray_trainer import RayTrainer
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, Any]:
-    """Train a stage; `job.folder/model` opens in transformers.
+    """Train a stage; transformers can open `job.folder/model`.
 
-    Returns the record's facts: parameters, tokens, seconds, losses by step. TrainingStopped if it cannot go on: at once
-    for what every attempt would meet again, such as an error of a part's own code.
+    Returns the record's facts: parameters, tokens, seconds, losses by step. TrainingStopped if it cannot continue.
+    Errors that every attempt would meet, such as one in a recipe part's code, stop it without a retry.
     """
     _check_sendable(job)
     with followed(job.folder, job.settings.schedule.steps, followers):
         train = _alone if workers_of(job) == 1 else _together
         facts = train(job)
-        while MOVES in facts:  # to a node that stays; no failure, so that it may happen any number of times
+        while MOVES in facts:  # resumes on another node; not a failure, so there is no limit
             folder = storage.shown(job.folder)
             console.print(f"  {folder}: leaves a node that is about to go, at step {facts[MOVES]:,}", style="dim")
             facts = train(job)
@@ -50,15 +50,15 @@ def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, An
 
 
 def workers_of(job: Job) -> int:
-    """Return how many workers a training takes: no more than a step has rows."""
+    """Return the number of workers, at most one per row of a step."""
     return min(job.compute.workers, job.settings.schedule.batch_rows)
 
 
 def _alone(job: Job) -> dict[str, Any]:
-    """Train on one worker, in a process that the cluster keeps for tasks.
+    """Train on one worker, in a Ray process that later tasks reuse.
 
-    The next training finds it with torch and transformers imported and starts in a second; Ray Train starts a
-    controller and a worker for each, which takes 15 s where all cores train.
+    The next training there starts in a second, because torch and transformers are already imported. Ray Train starts a
+    controller and a worker per training, which takes 15 s while all cores train.
     """
     compute = job.compute
     again: dict[str, Any] = {"retries": compute.max_failures, "again": [WorkerFailed]}
@@ -70,7 +70,7 @@ def _alone(job: Job) -> dict[str, Any]:
 
 
 def train_alone(job: Job) -> dict[str, Any]:
-    """What the one worker of a training runs."""
+    """Train in the process of the only worker."""
     from tlm_ray.training.worker import Worker
 
     settings, compute = job.settings, job.compute
@@ -86,8 +86,8 @@ def train_alone(job: Job) -> dict[str, Any]:
 
 
 def _together(job: Job) -> dict[str, Any]:
-    """Train on several workers; a lost controller is started again once, and goes on at the last checkpoint."""
-    from ray import train  # here, because Ray Train takes 0.5 s
+    """Train on several workers; after losing the controller, retry once from the last checkpoint."""
+    from ray import train  # imported here, because Ray Train takes 0.5 s
 
     from tlm_ray.training.failures import failures_of
     from tlm_ray.training.placement import free_orphans
@@ -97,7 +97,7 @@ def _together(job: Job) -> dict[str, Any]:
         try:
             return _trainer(job).fit().return_value  # type: ignore[attr-defined]  # annotations are Train V1's
         except ray.exceptions.RayActorError as error:
-            free_orphans()  # its places, for which the next attempt, or another training, waits
+            free_orphans()  # frees resources for the next attempt and for other trainings
             lost = error
         except train.TrainingFailedError as error:
             raise _ended(job, failures_of(error)) from error  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def _together(job: Job) -> dict[str, Any]:
 
 
 def _train_together(job: Job) -> dict[str, Any]:
-    """What each of several workers runs. Imported there: the controller, which passes this on, needs none of it."""
+    """Train in the process of one of several workers; imports are local, because the controller needs none."""
     tune_torch()
     from ray import train
     from ray.train.torch import get_device
@@ -128,13 +128,13 @@ def _train_together(job: Job) -> dict[str, Any]:
 
 
 def _on_worker(job: Job, worker: "Worker") -> dict[str, Any]:
-    """Train; TrainingStopped for what every attempt would meet again, WorkerFailed for the rest."""
+    """Train; raise TrainingStopped for errors that every attempt would meet, WorkerFailed for others."""
     from tlm_ray.training.stage import run_job
 
     try:
         with notices.own_notice() as is_leaving:
             return run_job(job, worker, is_leaving=is_leaving)
-    except ValueError as error:  # of a refused value, in words of its own
+    except ValueError as error:  # a refused setting, whose message needs no addition
         raise TrainingStopped(f"{job.folder}: {error}") from error
     except Exception as error:
         if _may_pass(error):
@@ -143,7 +143,7 @@ def _on_worker(job: Job, worker: "Worker") -> dict[str, Any]:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Say whether the next attempt may not meet an error."""
+    """Return whether the next attempt may succeed despite an error."""
     import torch
 
     if isinstance(error, SAME_EVERYWHERE):
@@ -155,7 +155,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _check_sendable(job: Job) -> None:
-    """TrainingStopped if a worker could not get the job."""
+    """Raise TrainingStopped if the job cannot be serialised for a worker."""
     try:
         ray.cloudpickle.dumps(job)
     except Exception as error:
@@ -166,7 +166,7 @@ def _check_sendable(job: Job) -> None:
 
 
 def _ended(job: Job, failures: Sequence[BaseException]) -> TrainingStopped:
-    """Return why a training ended, given what its workers met."""
+    """Return the error that ends a training, given the failures of its workers."""
     for error in failures:
         if isinstance(error, TrainingStopped):
             return TrainingStopped(str(error))
@@ -181,11 +181,11 @@ def _ended(job: Job, failures: Sequence[BaseException]) -> TrainingStopped:
     )
 
 
-# Ray Train polls its workers every 2 s by default; and a print would come twice.
+# Ray Train polls its workers every 2 s by default. Its patch of print would repeat each line.
 RAY_TRAIN_SETTINGS = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    # What a full cluster cannot place waits for room, or for a node to come, instead of failing after 60 s.
+    # On a full cluster, wait for free resources or a new node, instead of failing after 60 s.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "900",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
@@ -193,7 +193,7 @@ RAY_TRAIN_SETTINGS = {
 
 def _trainer(job: Job) -> "RayTrainer":
     from ray import train
-    from ray.train.torch import TorchConfig  # here, because it imports torch: 1.5 s of a driver that finds all results
+    from ray.train.torch import TorchConfig  # imported here: torch takes 1.5 s
 
     from tlm_ray.training.process_group import Gloo
     from tlm_ray.training.ray_trainer import RayTrainer
@@ -203,7 +203,7 @@ def _trainer(job: Job) -> "RayTrainer":
     filesystem, path = storage.open_filesystem(job.folder)
     compute = job.compute
     return RayTrainer(
-        partial(_train_together, job),  # type: ignore[arg-type]  # which returns the facts
+        partial(_train_together, job),  # type: ignore[arg-type]  # it returns the facts
         torch_config=TorchConfig(backend="nccl") if compute.gpu else Gloo(),
         scaling_config=train.ScalingConfig(
             num_workers=workers_of(job), use_gpu=compute.gpu, resources_per_worker=dict(compute.resources)

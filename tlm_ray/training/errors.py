@@ -1,15 +1,15 @@
-"""How a training ends that cannot go on, and what a worker may meet that another does not."""
+"""Errors that end a training or a single attempt."""
 
 import traceback
 from pathlib import PurePath
 
 
 class TrainingStopped(RuntimeError):
-    """A training that cannot go on, with the reason and the fix."""
+    """A training that cannot continue, with the reason and the fix."""
 
 
 class WorkerFailed(RuntimeError):
-    """What a worker met that the next attempt may not: a fault of its device, its disk, its memory or the network."""
+    """An error that a retry may avoid: a fault of a device, disk, memory or network."""
 
 
 def cause_of(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Scores: of the dev set while a model trains, and of dev and test at its end. Test is read here, and only here."""
+"""Score models on dev during training, and on dev and test at its end; the test set is read only here."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,10 @@ from tlm_ray.training.worker import Worker
 def dev_scores(
     blocks: str, metric: str | Metric, *, pad_id: int, worker: Worker
 ) -> Callable[[JointModel], dict[str, float]]:
-    """Return what scores a model on the dev set of a folder of blocks, in percent; its rows are shared over workers."""
+    """Return a function that scores a model on a dev set, in percent, divided among the workers.
+
+    blocks: a folder of the blocks stage. metric: "" for the one that its facts name.
+    """
     facts = storage.read_record(storage.join(blocks, FACTS))
     dev = read_blocks(storage.join(blocks, "dev.arrow"))
     gold = dev.labels
@@ -36,7 +39,7 @@ def dev_scores(
 
 
 def open_classifier(model: str, *, labels: tuple[str, ...], device: str) -> JointModel:
-    """Open a trained classifier of a task's labels, none for a regression; model: a folder or URI.
+    """Open a trained classifier; model: a folder or URI. labels: the task's classes, none for a regression.
 
     ValueError if the model has no trained classification head.
     """
@@ -48,10 +51,10 @@ def open_classifier(model: str, *, labels: tuple[str, ...], device: str) -> Join
 def evaluate(
     folder: str, blocks: str, model: str, *, metric: str | Metric, precision: str, device: str, threads: int
 ) -> dict[str, Any]:
-    """Score a trained classifier on dev and test and keep its predictions beside the gold labels.
+    """Score a trained classifier on dev and test, and write its predictions with the gold labels.
 
-    model: a folder that opens as AutoModelForSequenceClassification. metric: one's own, "" for the one that the blocks'
-    facts name. Returns dev and test scores in percent.
+    model: a folder that opens as AutoModelForSequenceClassification. metric: a metric, or "" for the one in the blocks'
+    facts. Returns dev and test scores in percent.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

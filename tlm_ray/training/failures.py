@@ -1,4 +1,4 @@
-"""Which failures of several workers are worth another attempt. Ray Train's controller imports it, without torch."""
+"""Decide which failures of several workers to retry; Ray Train's controller imports this, without torch."""
 
 from ray.train.v2._internal.execution.failure_handling import DefaultFailurePolicy, FailureDecision
 from ray.train.v2.api.exceptions import TrainingFailedError
@@ -7,12 +7,12 @@ from tlm_ray.training.errors import TrainingStopped, WorkerFailed
 
 
 class OnlyLostWorkers(DefaultFailurePolicy):
-    """Ray Train's policy, which begins anew after any failure, but for what every attempt would meet again."""
+    """Ray Train's policy, which retries after any failure, except for errors that every attempt would meet."""
 
     def make_decision(self, training_failed_error: TrainingFailedError) -> FailureDecision:
-        """Raise at once if a worker stopped the training and none was lost; else count failures as ever.
+        """Return RAISE if a worker raised TrainingStopped and no worker was lost; else apply Ray Train's policy.
 
-        Workers that live raise TrainingStopped or WorkerFailed; Ray Train has other errors for those that were lost.
+        Live workers raise TrainingStopped or WorkerFailed; Ray Train reports lost workers with other errors.
         """
         found = failures_of(training_failed_error)
         stopped = any(isinstance(error, TrainingStopped) for error in found)
@@ -22,6 +22,6 @@ class OnlyLostWorkers(DefaultFailurePolicy):
 
 
 def failures_of(error: TrainingFailedError) -> list[BaseException]:
-    """Return what the workers met, or the controller; one error at least."""
+    """Return the workers' errors, or the controller's if there are none."""
     found = getattr(error, "worker_failures", {}).values()
     return list(found) or [getattr(error, "controller_failure", error)]

@@ -1,6 +1,6 @@
-"""Predicted classes, or numbers, for any number of texts: files spread over the cluster, read and written in chunks.
+"""Predict classes or numbers for any number of texts: files are spread over the cluster and processed in chunks.
 
-Each chunk's predictions are a Parquet file of their own, so an interrupted run goes on with the missing chunks.
+Each chunk's predictions are one Parquet file, so an interrupted run resumes with the missing chunks.
 """
 
 import time
@@ -25,12 +25,12 @@ from tlm_ray.storage.opening import open_settings, open_trained_classifier
 from tlm_ray.training.packing import first_position
 from tlm_ray.training.starts import opened
 
-CHUNK_BATCHES = 8  # of 8,192 rows: what is in memory at a time, and the most that an interrupted run loses
-ROWS = 64  # that the model sees together
+CHUNK_BATCHES = 8  # batches of 8,192 rows per chunk, the unit of memory and of resuming
+ROWS = 64  # rows per batch of the model
 RECORD = "predictions.json"
-PREDICTED, PROBABILITIES = "predicted", "probabilities"  # the columns that are added
+PREDICTED, PROBABILITIES = "predicted", "probabilities"  # names of the added columns
 PRECISIONS = ("auto", "fp32", "bf16")
-NUMBER = "number"  # what stands where a model has no classes
+NUMBER = "number"  # label of a model without classes
 
 
 def predict_texts(
@@ -43,18 +43,21 @@ def predict_texts(
     gpus: float = 0,
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Write all rows of `texts` with `predicted` and `probabilities`; return how many there were, and the seconds.
+    """Write all rows of `texts` with their predictions; return the number of rows and the seconds.
 
-    A regression's model predicts numbers, without probabilities. A row whose text is null gets neither column.
+    Each row gets `predicted` and `probabilities`. A regression predicts numbers, without probabilities. A row with a
+    null text gets neither.
 
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification, or the folder of a linear model
-    (`tlm_ray.plain.linear_model`); of several, probabilities (or numbers) are means over them, an ensemble, and beside
-    a linear model the pool of both kinds (`tlm_ray.evaluation.pooling`). texts: a file, folder or glob of Parquet, CSV
-    or JSONL. out: a folder or URI; `part-<file>-<chunk>.parquet` in the order of the input. columns: the column of
-    texts and, for pairs, the column of second texts. workers: processes, 0 for one per CPU, or per GPU with
-    gpus. precision: fp32, bf16 (autocast), or auto: that of the training, as the model's configuration records it.
-    ValueError if a column is missing or in the way, if `out` holds predictions of another model, other texts or another
-    precision, if a model is no classifier of one label per text, or if models differ in their labels.
+    (`tlm_ray.plain.linear_model`). Several models form an ensemble: their probabilities (or numbers) are averaged.
+    Encoders and linear models are pooled (`tlm_ray.evaluation.pooling`). texts: a file, folder or glob of Parquet, CSV or
+    JSONL. out: a folder or URI for `part-<file>-<chunk>.parquet`, in input order. columns: the text column and, for
+    pairs, the column of second texts. workers: number of processes; 0 for one per CPU, or per GPU with gpus. precision:
+    fp32, bf16 (autocast) or auto, the precision of the training in the model's configuration.
+
+    ValueError if an input column is missing or an output column already exists. ValueError if `out` holds predictions
+    of another model, other texts or another precision. ValueError if a model does not give one label per text, or if
+    the models' labels differ.
     """
     started, files = time.monotonic(), list_files(texts)
     models = [model] if isinstance(model, str) else list(model)
@@ -103,7 +106,7 @@ class Predictor:
         rows = np.flatnonzero(known)
         if len(rows):
             found[rows] = self._said([[column[row] for row in rows] for column in texts])
-        if len(self.labels) == 1:  # as transformers has it: one label is a number
+        if len(self.labels) == 1:  # in transformers a single label means a regression
             return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
         labels = [self.labels[best] for best in found.argmax(axis=1)]
         lists = pa.array([row if there else None for row, there in zip(found, known, strict=True)])
@@ -111,7 +114,7 @@ class Predictor:
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
 
     def _said(self, texts: list[list[str]]) -> np.ndarray:
-        """Return probabilities, (rows, classes), or numbers, (rows, 1): the mean of each kind, and the pool of both."""
+        """Return probabilities, (rows, classes), or numbers, (rows, 1): means per kind of model, then their pool."""
         joined = [" ".join(row).rstrip() for row in zip(*texts, strict=True)]
         encoders = [shares(classifier.logits(texts)) for classifier in self.classifiers]
         linear = [shares(model.logits(joined)) for model in self.linear]
@@ -121,7 +124,7 @@ class Predictor:
 
 
 class Classifier:
-    """A trained model with its tokenizer, by itself."""
+    """A trained classifier with its tokenizer."""
 
     def __init__(self, source: str, device: str, precision: str, name: str = ""):
         self.device, self.name = device, name or source
@@ -139,7 +142,7 @@ class Classifier:
 
     @torch.inference_mode()
     def logits(self, texts: list[list[str]]) -> np.ndarray:
-        """Return the model's logits, float32 (rows, classes), for one column of texts, or two for pairs."""
+        """Return logits, float32 (rows, classes), for one column of texts, or two for pairs."""
         found = np.zeros((len(texts[0]), self.model.config.num_labels), np.float32)
         order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
         options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
@@ -154,7 +157,7 @@ class Classifier:
 
 
 def _together(batches: list[pa.RecordBatch], file: str) -> pa.Table:
-    """Put batches into one table; of JSONL, a column may have other types or be absent from one to the next."""
+    """Concatenate batches into one table; in JSONL, a column's type or presence may vary between batches."""
     try:
         return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
     except pa.ArrowException as error:
@@ -179,7 +182,7 @@ def _check_columns(uri: str, columns: Sequence[str]) -> None:
 
 
 def _precision_of(models: Sequence[str], asked: str) -> str:
-    """Return the precision of models that predict together, all opened before any worker needs them."""
+    """Return the common precision of an ensemble; all models are opened once, before workers start."""
     encoders = [model for model in models if not is_linear(model)]
     configs = {model: _check_model(model) for model in encoders}
     precisions = [_precision(configs[model], asked) for model in encoders]
@@ -215,7 +218,7 @@ def _names(config: PretrainedConfig) -> list[str]:
 
 
 def _check_model(model: str) -> PretrainedConfig:
-    """Return a model's configuration; the model is opened before any worker needs it."""
+    """Return a model's configuration; the model is opened once, before workers start."""
     with opened(model) as source:
         try:
             config = open_settings(AutoConfig, source)
@@ -234,7 +237,7 @@ def _check_model(model: str) -> PretrainedConfig:
 
 
 def _precision(config: PretrainedConfig, asked: str) -> str:
-    """Return fp32 or bf16: the one asked, or for "auto" the one that training recorded, fp32 if it did not."""
+    """Return fp32 or bf16, as asked; "auto" means the precision in the configuration, or fp32 without one."""
     if asked not in PRECISIONS:
         raise ValueError(f"precision {asked!r}: allowed are {', '.join(PRECISIONS)}")
     if asked != "auto":
@@ -253,12 +256,12 @@ def _room(gpus: float) -> int:
 
 
 def _identity(model: str) -> Any:
-    """Say what a model is: a folder by its files' digests, a hub name by name."""
+    """Return a model's identity: the digests of a folder's files, or a hub name."""
     return [storage.digest(file.uri) for file in list_files(model)] if storage.exists(model) else model
 
 
 def _claim(out: str, made_of: dict[str, Any]) -> None:
-    """Note what the predictions are made of, or hold it against the note of before."""
+    """Record the inputs of the predictions in `out`; ValueError if it holds other ones."""
     uri = storage.join(out, RECORD)
     if storage.exists(uri):
         before = storage.read_json(uri)
@@ -276,7 +279,7 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
 
 
 def _as_written_now(value: Any) -> Any:
-    """Return what a note holds without credentials, which versions before this one kept in its locations."""
+    """Return a record's values without credentials, which earlier versions kept in locations."""
     if isinstance(value, dict):
         return {name: _as_written_now(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Sample rows held against each other in every layout: a row's result may not depend on what lies beside it.
+"""Check that a row's result does not depend on padding or on the other rows of its batch.
 
-Of transformers 5.23, ConvBERT and FNet see the padding behind a row; BigBird, DeBERTa-v2, MPNet and XLM see all rows
-of a packed batch, because their attention does not look for the rows' bounds.
+In transformers 5.23, ConvBERT and FNet are affected by padding. BigBird, DeBERTa-v2, MPNet and XLM are affected by
+other rows of a packed batch, because their attention ignores row boundaries.
 """
 
 from collections.abc import Iterator
@@ -18,16 +18,17 @@ from tlm_ray.training.heads import Head, sample_rows
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.objectives import Loss
 
-FURTHER = 4  # tokens of padding that two rows of 4 and 2 tokens are padded further by
-# Of the largest number: rounding is 1e-7 to 1e-5 of it; padding is 4e-4 (Nystromformer) and more, other rows 6e-3
+FURTHER = 4  # additional padding of the sample rows, which have 4 and 2 tokens
+# Relative to the largest value. Rounding differs by 1e-7 to 1e-5, padding by 4e-4 (Nystromformer) or more, other rows
+# by 6e-3 or more.
 TOLERANCE = 1e-4
 
 
 @torch.no_grad()
 def check_layouts(model: Any, device: str, *, packed: bool) -> None:
-    """Hold two short rows padded, padded further and, if asked, packed against each other.
+    """Compare the results of two short rows with padding, with more padding and, if `packed`, packed.
 
-    ValueError names the model type where they differ. Weights, modes and random numbers stay as they are.
+    ValueError names the model type if they differ. Weights, modes and random state are unchanged.
     """
     sample = {name: tensor.numpy() for name, tensor in sample_rows(model.config).items()}
     padded = _batch(sample["input_ids"], sample["attention_mask"])
@@ -48,7 +49,7 @@ def check_layouts(model: Any, device: str, *, packed: bool) -> None:
 
 
 def _batch(tokens: np.ndarray, attention: np.ndarray) -> Batch:
-    """Return rows of which nothing is to be predicted."""
+    """Return a batch without targets."""
     count = int(attention.sum())
     sizes: dict[str, Any] = {"tokens_total": count, "token_share": 1.0, "real_tokens": count}
     options: dict[str, Any] = {"stream": "sample", "loss": Loss(()), "types": None, "targets": {}}
@@ -76,7 +77,7 @@ def _agree(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 @contextmanager
 def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Set a model to evaluate, and each part back to its own mode."""
+    """Set a model to evaluation mode, and restore the mode of each module afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Mask tokens as BERT does, drawn anew at every step and keyed by (seed, step, row), whatever the number of workers."""
+"""Mask tokens as BERT does, independently at every step; keys are (seed, step, row), for any number of workers."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

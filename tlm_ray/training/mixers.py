@@ -24,7 +24,7 @@ class Cycle:
     def place(self, step: int) -> tuple[int, int]:
         if self.rho1 is None:
             return 0, step
-        cycle = step // (self.rho1 + 1)  # a step is an optimizer step; each cycle ends with the task's batch
+        cycle = step // (self.rho1 + 1)  # steps are optimizer steps; each cycle ends with a task batch
         if (step + 1) % (self.rho1 + 1):
             return 0, step - cycle
         turn, task = divmod(cycle, self.tasks)

@@ -1,7 +1,7 @@
-"""The joint model: one encoder, and a head for each objective that it learns by.
+"""The joint model: one encoder with a head per objective.
 
-Heads of transformers are the architecture's own, so that stage one's result opens as `AutoModelForMaskedLM` and stage
-two's as `AutoModelForSequenceClassification`.
+Heads are transformers' own for the architecture. So stage one's result opens as `AutoModelForMaskedLM`, and stage two's
+as `AutoModelForSequenceClassification`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,37 +22,37 @@ from tlm_ray.training.objectives import Objective, Prediction
 from tlm_ray.training.starts import Start
 from tlm_ray.training.weights import Weights
 
-# What a model's code raises that is given less than it needs
+# Errors that a model's code raises if an expected input is missing
 UNFIT = (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, ValueError)
 
 
 class Features:
-    """A batch as the encoder sees it; what no objective asks for is not computed."""
+    """The encoder's output for a batch, computed on first use."""
 
     def __init__(self, model: "JointModel", inputs: dict[str, Any]):
         self.model, self.inputs = model, inputs
 
     @cached_property
     def hidden(self) -> torch.Tensor:
-        """The last hidden states, laid out as the batch is: (rows, length, width), or packed (1, tokens, width)."""
+        """The last hidden states in the batch's layout: (rows, length, width), or packed (1, tokens, width)."""
         return self.model.encode(self.inputs)
 
     @property
     def tokens(self) -> torch.Tensor:
-        """The hidden states token by token, (tokens, width); `Prediction.places` are places among them."""
+        """The hidden states per token, (tokens, width); `Prediction.places` are indices into them."""
         return self.hidden.flatten(0, 1)
 
     @property
     def rectangle(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The hidden states as (rows, length, width), and which are tokens, from either layout."""
+        """The hidden states as (rows, length, width) and the mask of real tokens, from either layout."""
         return packing.rectangle(self.hidden, self.inputs)
 
 
 class JointModel(nn.Module):
     """An encoder with the heads of its objectives.
 
-    forward returns, by the name of each objective that a batch has predictions of, the sum of its losses over this
-    worker's rows. ValueError for an architecture whose parts do not give what the whole gives.
+    forward returns the sum of losses over this worker's rows, by name of each objective with predictions in the batch.
+    ValueError for an architecture whose separated parts compute other results than the whole model.
     """
 
     def __init__(self, weights: Weights, objectives: Sequence[Objective], *, family: Family | None = None):
@@ -80,7 +80,7 @@ class JointModel(nn.Module):
 
     @torch.no_grad()
     def begin_with(self, embeddings: np.ndarray, bias: np.ndarray) -> None:
-        """Take token embeddings, (vocabulary, width), rows of zeros left out, and a bias of the vocabulary.
+        """Set the token embeddings, (vocabulary, width), except for rows of zeros, and the output bias.
 
         Source: `tlm_ray.training.counts`.
         """
@@ -93,9 +93,9 @@ class JointModel(nn.Module):
                 projection.bias.copy_(torch.from_numpy(bias))
 
     def on(self, device: str, *, packed: bool = False) -> "JointModel":
-        """Move to a device, and take the attention and the dropout that are fastest there.
+        """Move to a device, with the fastest attention and dropout for it.
 
-        ValueError names an architecture whose result for a row depends on the padding, or on the rows packed with it.
+        ValueError names an architecture whose result for a row depends on padding or on other packed rows.
         """
         on_cpu = torch.device(device).type == "cpu"
         if on_cpu:
@@ -119,28 +119,28 @@ class JointModel(nn.Module):
         return sums | {first: sums[first] + self._idle_heads(sums)}
 
     def encode(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the hidden states of a batch, laid out as its tokens are: (rows, length, width) or (1, tokens, width).
+        """Return a batch's hidden states in its layout: (rows, length, width) or (1, tokens, width).
 
-        inputs: input_ids with attention_mask, or packed (`tlm_ray.training.packing`); token_type_ids, which are left
-        out where the architecture has none.
+        inputs: input_ids with attention_mask, or packed (`tlm_ray.training.packing`). token_type_ids are ignored if the
+        architecture has none.
         """
         if getattr(self.config, "type_vocab_size", 1) < 2:
             inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
         return self.encoder(**inputs).last_hidden_state
 
     def scores(self, inputs: dict[str, Any], objective: str = "labels") -> torch.Tensor:
-        """Return a classifier's logits, float32 (rows, classes), or the numbers of a regression, (rows, 1)."""
+        """Return a classifier's logits, float32 (rows, classes), or a regression's numbers, (rows, 1)."""
         return self.heads[objective](*Features(self, inputs).rectangle).float()
 
     def export(self, objective: Objective, folder: Path, *, precision: str) -> None:
-        """Write the model of an objective's head, noting the precision that it was trained in."""
+        """Write the model with an objective's head; its configuration records the training precision."""
         for head in self.heads.values():
             if isinstance(head, Head):
                 head.model.config.trained_precision = precision
         objective.export(self, folder)
 
     def _idle_heads(self, sums: Mapping[str, Any]) -> torch.Tensor | float:
-        """A zero that ties idle heads into the graph, so that every worker has a gradient for every parameter."""
+        """Return a zero that depends on all idle heads, so that every parameter has a gradient on every worker."""
         idle = (head for name, head in self.heads.items() if name not in sums)
         return sum((0.0 * p.sum() for head in idle for p in head.parameters()), 0.0) if self.training else 0.0
 
@@ -152,7 +152,7 @@ class JointModel(nn.Module):
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Hold the logits of the parts against those that each model had as a whole."""
+        """Compare the logits of the separated parts with those of each whole model."""
         rows = sample_rows(self.config)
         try:
             hidden = self.encode(rows)

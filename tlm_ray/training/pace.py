@@ -40,7 +40,7 @@ class Pace:
 
     @classmethod
     def resumed(cls, kept: dict[str, Any]) -> "Pace":
-        """Go on from what `kept` returned."""
+        """Resume from the result of `kept`."""
         return cls(**(kept | {"since": time.monotonic() - kept["since"]}))
 
 

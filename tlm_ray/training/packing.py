@@ -1,7 +1,7 @@
-"""Rows one after another in one long row, without padding; attention keeps them apart.
+"""Pack rows into one long row without padding; the attention separates them.
 
-transformers hands what it does not know on to the attention function, which finds the rows' bounds there. Without them
-BERT lets rows see each other without a word.
+transformers passes unknown arguments on to the attention function, which reads the row boundaries from them. Without
+the boundaries, BERT's rows would attend to each other, without any error.
 """
 
 from typing import Any
@@ -17,14 +17,14 @@ from tlm_ray.training import cpu
 from tlm_ray.training.batches import Batch
 
 ATTENTION = "packed"
-BOUNDS, LONGEST = "cu_seq_lens_q", "max_length_q"  # transformers' names: where rows start and end; the longest's tokens
+BOUNDS, LONGEST = "cu_seq_lens_q", "max_length_q"  # transformers' names: row boundaries, and length of the longest row
 
 
 def pack(batch: Batch, *, first: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Lay a padded batch's rows out as one; return the encoder's inputs, and each cell's place among the tokens.
+    """Concatenate a padded batch's rows; return the encoder's inputs, and each cell's index among the tokens.
 
-    first: the number of a row's first position. The last input, the longest row's tokens, is a scalar. Places are int64
-    (rows * length,), of use only where a cell is a token.
+    first: number of a row's first position. LONGEST, the length of the longest row, is a scalar. Indices are int64
+    (rows * length,) and only valid for cells with a token.
     """
     inside = batch.attention.astype(bool)
     lengths = inside.sum(axis=1)
@@ -36,13 +36,13 @@ def pack(batch: Batch, *, first: int) -> tuple[dict[str, np.ndarray], np.ndarray
 
 
 def first_position(encoder: PreTrainedModel) -> int:
-    """Return the number of a row's first position: RoBERTa and its kin begin after the padding's."""
+    """Return the number of a row's first position; in RoBERTa and its variants it follows the padding's."""
     embeddings: Any = getattr(encoder, "embeddings", None)
     return 1 + embeddings.padding_idx if hasattr(embeddings, "create_position_ids_from_input_ids") else 0
 
 
 def rectangle(hidden: torch.Tensor, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return hidden states as (rows, length, width), and which are tokens, from either layout."""
+    """Return hidden states as (rows, length, width) and the mask of real tokens, from either layout."""
     if BOUNDS not in inputs:
         return hidden, inputs.get("attention_mask")
     starts, ends = inputs[BOUNDS][:-1, None], inputs[BOUNDS][1:, None]
@@ -63,11 +63,11 @@ def attention(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention within rows; transformers calls it by the name ATTENTION. (1, heads, tokens, width) each.
+    """Compute attention within rows; query, key and value are (1, heads, tokens, width). Registered as ATTENTION.
 
-    Rows of like length make a batch, so they are padded for this alone: nested tensors took 6.9 ms per layer for
-    entering and leaving them, on a CPU. sliding_window: tokens of this distance or more do not see each other. Rows
-    that are not packed are torch's to do.
+    Batched rows have similar lengths, so they are padded here. Nested tensors took 6.9 ms per layer for the
+    conversions, on a CPU. sliding_window: tokens at this distance or more do not attend to each other. Rows that are
+    not packed use torch's attention.
     """
     cpu.refuse_position_bias(others)
     bounds, longest = others.get(BOUNDS), others.get(LONGEST)
@@ -88,34 +88,34 @@ def attention(
 
 
 def _places(bounds: torch.Tensor, longest: int, *, tokens: int) -> torch.Tensor:
-    """Return each token's place among those of rows padded to the longest, int64 (tokens,)."""
+    """Return each token's index among rows padded to the longest, int64 (tokens,)."""
     rows = torch.arange(len(bounds) - 1, device=bounds.device)
     shift = rows * longest - bounds[:-1]
     return torch.arange(tokens, device=bounds.device) + shift.repeat_interleave(bounds.diff(), output_size=tokens)
 
 
 def _padded(flat: torch.Tensor, places: torch.Tensor, rows: int, longest: int) -> torch.Tensor:
-    """Return (tokens, heads, width) as (rows, heads, longest, width), zeros behind each row's end."""
+    """Return (tokens, heads, width) as (rows, heads, longest, width), padded with zeros."""
     empty = flat.new_zeros(rows * longest, *flat.shape[1:])
     return empty.index_copy(0, places, flat).unflatten(0, (rows, longest)).transpose(1, 2)
 
 
 def _seen(lengths: torch.Tensor, longest: int, window: int | None) -> torch.Tensor:
-    """Return which places of padded rows are seen, bool (rows, 1, 1 or length, length)."""
+    """Return the attention mask of padded rows, bool (rows, 1, 1 or length, length)."""
     place = torch.arange(longest, device=lengths.device)
     inside = (place < lengths[:, None])[:, None, None]
     if window is None or window >= longest:
         return inside
     apart = (place[:, None] - place).abs()
-    return (apart < window) & inside | (apart == 0)  # padding sees itself: a softmax needs something
+    return (apart < window) & inside | (apart == 0)  # padding attends to itself, because a softmax needs an entry
 
 
 def _mask(**options: Any) -> torch.Tensor | None:
-    """Packed rows, which come without a mask, need none."""
+    """Return no mask for packed rows, else torch's."""
     return None if options.get("attention_mask") is None else sdpa_mask(**options)
 
 
 def register() -> None:
-    """Make the attention known to transformers by its name."""
+    """Register the attention in transformers."""
     AttentionInterface.register(ATTENTION, attention)
     AttentionMaskInterface.register(ATTENTION, _mask)

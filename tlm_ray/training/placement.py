@@ -1,10 +1,12 @@
-"""What trainings hold of the cluster, and how it is freed when their controller is gone.
+"""Free the resources of trainings whose Ray Train controller died.
 
-Ray Train's controller reserves its workers' resources as a placement group. Ray keeps the group of a dead controller
-until the whole job ends, so a controller that was lost, or that died with the Tune trial that started it, leaves its
-CPUs and GPUs taken, and whatever waits for them waits for ever. Ray Train has a process per training against that, but
-the process asks the State API, a part of the dashboard, which `ray_options` leaves out (12 processes, 1.1 GB): it asks
-in vain each second and outlives the training. Ray's control store itself knows which groups' creators are dead.
+The controller reserves its workers' resources as a placement group. Ray keeps a dead controller's group until the whole
+job ends. So its CPUs and GPUs stay reserved, and tasks that need them wait forever. This happens when a controller is
+lost, or dies with the Tune trial that started it.
+
+Ray Train's own remedy is a process per training. That process polls the State API, a part of the dashboard, each second
+and outlives the training. `ray_options` disables the dashboard (12 processes, 1.1 GB), so these requests fail. Ray's
+control store itself records the groups of dead creators.
 """
 
 import ray
@@ -14,9 +16,9 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 
 def free_orphans() -> None:
-    """Remove the placement groups of this job that a dead actor has created, and all processes in them.
+    """Remove this job's placement groups whose creator is a dead actor, with all their processes.
 
-    Groups of living controllers, of other jobs and of drivers stay.
+    Groups of live controllers, of other jobs and of drivers are kept.
     """
     job, nobody = ray.get_runtime_context().get_job_id(), (b"", ray.ActorID.nil().binary())
     for row in state._connect_and_get_accessor().get_placement_group_table():

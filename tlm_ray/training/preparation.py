@@ -1,4 +1,4 @@
-"""What training reads: a tokenizer, blocks of the selected text and of the task, and perhaps counts of them."""
+"""Prepare the inputs of training: tokenizer, blocks of the selected text and of the task, optional token counts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ COUNTS = "counts.arrow"
 def make_tokenizer(
     folder: str, task: Task, selection: Sequence[str], *, name: str, vocabulary: int, k: int | None
 ) -> dict[str, Any]:
-    """Write a tokenizer: `name` "trained" trains one on the selected text and the task's training text.
+    """Write a tokenizer; return its vocabulary size.
 
-    Else `name` is a hub name or a local folder. selection: the locations of its tables. k: selected text of ranks below
-    it trains the tokenizer, None for all of it. Returns its vocabulary size.
+    name: "trained" to train one on the selected text and the task's training text, else a hub name or local folder.
+    selection: locations of its tables. k: train on selected text with ranks below k; None for all.
     """
     if name == "trained":
         tokenizer = train_wordpiece(_Texts(task, selection, k), vocabulary=vocabulary)
@@ -38,7 +38,7 @@ def make_tokenizer(
 
 @dataclass(frozen=True)
 class _Texts:
-    """The task's training texts and the selected ones, of which one table's are in memory at a time."""
+    """The texts of the task's training set and of the selection, with one table in memory at a time."""
 
     task: Task
     selection: Sequence[str]
@@ -61,11 +61,11 @@ def make_blocks(
     task_tokens: int,
     workers: int,
 ) -> dict[str, Any]:
-    """Tokenise the selection, ranks carried along, and the task's three splits; the tokenizer is put beside them.
+    """Tokenise the selection, with its ranks, and the task's three splits; write them with the tokenizer.
 
-    selection: the locations of its tables, none for a task alone; `workers` Ray tasks share them out, and the blocks
-    are the same for any number of them. The tokenizer notes `task_tokens`, so that whoever uses the trained model cuts
-    texts where training did.
+    selection: locations of its tables, empty for a task alone. `workers` Ray tasks share them, and their number does
+    not change the blocks. The tokenizer records `task_tokens`, so that users of the trained model truncate texts
+    equally.
     """
     with storage.folder_for_reading(storage.join(tokenizer, TOKENIZER)) as path:
         pieces = load_tokenizer(path)
@@ -85,7 +85,7 @@ def make_blocks(
 
 
 def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int) -> dict[str, Any]:
-    """Write what training begins with, from the general text of ranks below k (0 for none) and the task's."""
+    """Write initial embeddings and bias, from the task's text and general text of ranks below k (0 for none)."""
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         vocabulary = Vocabulary.of(load_tokenizer(path))
     read = [read_blocks(storage.join(blocks, "train.arrow"))]
@@ -101,14 +101,14 @@ def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int) ->
 
 
 def read_counts(folder: str) -> Counted:
-    """Read what `make_counts` wrote."""
+    """Read the output of `make_counts`."""
     table = storage.read_table(storage.join(folder, COUNTS)).combine_chunks()
     rows = table["embedding"].chunk(0)
     return Counted(rows.values.to_numpy().reshape(len(rows), -1).copy(), table["bias"].to_numpy().copy())
 
 
 def _general_blocks(folder: str, selection: Sequence[str], *, block_tokens: int, workers: int) -> Blocks:
-    """Tokenise the selection table by table, then put their blocks together in one file."""
+    """Tokenise the selection table by table, then join the blocks in one file."""
     parts, items = storage.join(folder, "parts"), [{"part": i, "texts": uri} for i, uri in enumerate(selection)]
     arguments = (storage.join(folder, TOKENIZER), parts, block_tokens)
     made = parallel.ray_tasks(items, _write_part, arguments=arguments, workers=workers, title="tokenise")
@@ -118,7 +118,7 @@ def _general_blocks(folder: str, selection: Sequence[str], *, block_tokens: int,
 
 
 def _write_part(item: dict[str, Any], tokenizer: str, parts: str, block_tokens: int) -> str:
-    """Tokenise one table of the selection, unless a run before this one did; return the file of its blocks."""
+    """Tokenise one table of the selection, unless an interrupted run already did; return the file of its blocks."""
     uri = storage.join(parts, f"{item['part']:05d}.arrow")
     if storage.exists(uri):
         return uri

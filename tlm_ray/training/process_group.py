@@ -1,4 +1,4 @@
-"""The network between a training's workers on CPUs. A module of its own: it imports torch (1.5 s)."""
+"""Connect the workers of a training on CPUs; a separate module, because it imports torch (1.5 s)."""
 
 import os
 from typing import Any
@@ -10,9 +10,9 @@ from ray.train.torch.config import _TorchBackend
 
 
 class Gloo(TorchConfig):
-    """Gloo over the network interface that has the address by which Ray knows a node.
+    """Gloo on the network interface of the address that Ray uses for the node.
 
-    By itself Gloo takes the address of the host's name, which is 127.0.1.1 on Debian: no other host reaches that.
+    By default Gloo uses the address of the host name. On Debian this is 127.0.1.1, which other hosts cannot reach.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Gloo(TorchConfig):
 
     @property
     def backend_cls(self) -> type["_Backend"]:
-        """What Ray Train starts."""
+        """The backend that Ray Train starts."""
         return _Backend
 
 
@@ -31,7 +31,7 @@ class _Backend(_TorchBackend):
 
 
 def _choose_interface() -> None:
-    """Name the interface for Gloo, unless a user has."""
+    """Set the interface for Gloo, unless the user has set it."""
     address = ray.util.get_node_ip_address()
     for name, addresses in psutil.net_if_addrs().items():
         if address in (each.address for each in addresses):

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 NOTE = "progress.json"
 NOTE_EVERY_S = 10.0
 NOT_LOSSES = {"step", "learning_rate", "tokens_per_s", "padded", "waiting", "utilisation", "dev", "seconds"}
-# Called on the driver every few seconds, with a training's history from its first step on
+# Called on the driver every few seconds, with a training's complete history
 Follower = Callable[[Sequence[Mapping[str, float]]], None]
 
 
 class Ticker:
-    """Writes a note of a training's history for the driver, and sets its metrics.
+    """Writes a training's history to a note for the driver, and sets its metrics.
 
-    step, tokens: those of the checkpoint that it resumes from.
+    step, tokens: progress of the checkpoint that it resumes from.
     """
 
     def __init__(self, folder: str, *, step: int = 0, tokens: int = 0):
@@ -53,7 +53,7 @@ class Ticker:
 
 @contextlib.contextmanager
 def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator[None]:
-    """Print a training's progress while it runs, and call its followers, who get the rest from its record."""
+    """Print a training's progress while it runs, and call its followers; they read the end from its record."""
     with contextlib.suppress(OSError):  # a killed run may have left a note of a later step than the one resumed from
         storage.delete(storage.join(folder, NOTE))
     done = threading.Event()

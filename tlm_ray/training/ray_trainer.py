@@ -1,4 +1,4 @@
-"""Ray Train's trainer as a training here needs it. A module of its own: it imports torch (1.5 s)."""
+"""Adapt Ray Train's trainer; a separate module, because it imports torch (1.5 s)."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 
 from tlm_ray.training.failures import OnlyLostWorkers
 
-# Each starts a process of 200 MB per training: one whose work
-# `tlm_ray.training.placement.free_orphans` does, one for Ray Data's streams.
+# Each would start a process of 200 MB per training. `tlm_ray.training.placement.free_orphans` replaces the first; the
+# second serves Ray Data's streams.
 UNUSED = (PlacementGroupCleanerCallback, DatasetsCallback)
 
 
 class RayTrainer(TorchTrainer):
-    """Ray Train's trainer without the processes that a training here does not need; it retries after lost workers."""
+    """Ray Train's trainer without its unused processes; it retries after lost workers."""
 
     def _initialize_and_run_controller(self, **options: Any) -> Any:
         options["failure_policy"] = OnlyLostWorkers(self.run_config.failure_config)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""The settings of the two stages, as values: what names a training, what its workers get, and what it computes on.
+"""Settings of the two stages, as plain values: what identifies a training, what workers receive, and the hardware.
 
-Free of torch and Ray, so that a driver can plan a thousand trainings.
+This imports neither torch nor Ray, so a driver can plan thousands of trainings.
 """
 
 from abc import ABC, abstractmethod
@@ -22,69 +22,69 @@ if TYPE_CHECKING:
     from tlm_ray.training.trainer import Evaluate
     from tlm_ray.training.worker import Worker
 
-GENERAL, TASK = "general", "task"  # the streams
-BLOCKS = {GENERAL: "general.arrow", TASK: "train.arrow"}  # where their rows lie in a folder of blocks
-NUMBERS = {GENERAL: 0, TASK: 1}  # what keys their shuffles
-CHECKPOINTS = "checkpoints"  # the folder of a running training's checkpoints
-MODEL = "model"  # the folder of a trained stage that transformers opens
-TASK_MODEL = "task_model"  # likewise, of stage one: the encoder with the task's head
-STOPPED, MOVES = "stopped", "moves"  # instead of facts: why a training cannot go on; the step it goes on at elsewhere
+GENERAL, TASK = "general", "task"  # names of the streams
+BLOCKS = {GENERAL: "general.arrow", TASK: "train.arrow"}  # files of their rows in a folder of blocks
+NUMBERS = {GENERAL: 0, TASK: 1}  # keys of their shuffles
+CHECKPOINTS = "checkpoints"  # folder of a running training's checkpoints
+MODEL = "model"  # folder of a stage's model, which transformers can open
+TASK_MODEL = "task_model"  # the same for stage one's encoder with its task head
+STOPPED, MOVES = "stopped", "moves"  # keys of a result without facts: reason to stop, or step to resume at
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageSettings(ABC):
-    """What the two stages have in common, and what a worker must know of either."""
+    """Common settings of the two stages, for drivers and workers."""
 
     start: Start
-    """what the model begins with"""
+    """the initial model"""
     schedule: Schedule
     precision: str
     seed: int
     optimizer: Optimizer = field(default=AdamW(), metadata=LATER)
     k: int = 0
-    """ranks of general text that are trained on, 0 for none"""
+    """train on general text with ranks below k; 0 for none"""
 
     @property
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """The parameters that name the stage's result."""
+        """The parameters that identify the stage's result."""
 
     @property
     @abstractmethod
     def losses(self) -> dict[str, Loss]:
-        """What is learned of each stream, by its name."""
+        """The loss of each stream, by name."""
 
     @property
     @abstractmethod
     def mixer(self) -> Mixer:
-        """Which stream a step's batch comes from."""
+        """The mixer that chooses the stream of each step."""
 
     @property
     def heads(self) -> tuple[Objective, ...]:
-        """The objectives that the model has heads for."""
+        """The objectives with a head in the model."""
         return (Labels(),)
 
     @property
     @abstractmethod
     def exports(self) -> Mapping[str, Objective]:
-        """The objectives whose models are the stage's result, by the folder that each is written to."""
+        """The objectives whose models are the stage's result, by output folder."""
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the result has the weights of the best dev score, else the last ones."""
+        """Whether the result has the weights of the best dev score, instead of the last ones."""
         return False
 
     def rows_of(self, stream: str, blocks: str) -> tuple[str, int]:
-        """Return where a stream's rows lie, given the folder of blocks, and the number that keys their shuffles."""
+        """Return the location of a stream's rows, given the folder of blocks, and the key of their shuffles."""
         return storage.join(blocks, BLOCKS[stream]), NUMBERS[stream]
 
     @property
     def is_scored(self) -> bool:
-        """Whether the model is scored on dev while it trains: where the stage learns labels."""
+        """Whether the stage learns labels, so that the model is scored on dev during training."""
         return Labels.name in [objective.name for loss in self.losses.values() for objective in loss.objectives]
 
     def evaluate(self, job: "Job", *, pad_id: int, worker: "Worker") -> "Evaluate | None":
-        """Return what scores a model at each evaluation; None where the stage learns no labels."""
+        """Return the function that scores a model at each evaluation; None if the stage learns no labels."""
         from tlm_ray.training.evaluation import dev_scores
 
         return dev_scores(job.blocks, job.metric, pad_id=pad_id, worker=worker) if self.is_scored else None
@@ -94,7 +94,7 @@ class StageSettings(ABC):
 class StageOne(StageSettings):
     """Training on general and task batches; the result opens as the first objective's model (AutoModelForMaskedLM).
 
-    Where it learned labels, it opens as AutoModelForSequenceClassification too.
+    If it learned labels, it also opens as AutoModelForSequenceClassification.
     """
 
     rho1: int | None
@@ -102,9 +102,9 @@ class StageOne(StageSettings):
     rho2: float
     """weight of the text objectives in a task batch"""
     weighting: str
-    """of a task batch's losses: see tlm_ray.training.objectives.losses"""
+    """weighting of a task batch's losses, see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = field(default=(Mlm(),), metadata=LATER)
-    """what is learned of text"""
+    """objectives of the text"""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -143,11 +143,11 @@ class StageOne(StageSettings):
 class StageTwo(StageSettings):
     """Training on the task alone with a fresh head; the result opens as AutoModelForSequenceClassification.
 
-    It starts from stage one's model, or from the recipe's pretrained encoder where there is no stage one.
+    It starts from stage one's model or, without a stage one, from the recipe's pretrained encoder.
     """
 
     labels: Labels = field(default=Labels(), metadata=LATER)
-    """how the task is learned"""
+    """the task objective"""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -176,17 +176,17 @@ class StageTwo(StageSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One training as its workers get it."""
+    """A training, in the form that workers receive."""
 
     folder: str
-    """the stage's own: checkpoints, progress and the model go there"""
+    """the stage's folder, for checkpoints, progress and the model"""
     blocks: str
-    """a folder of the blocks stage"""
+    """folder of a blocks stage"""
     counts: str = ""
-    """a folder of the counts stage, whose embeddings and bias the model begins with; "" for its random ones"""
+    """folder of a counts stage with initial embeddings and bias; "" for random ones"""
     taught: str = ""
-    """a folder of the soft labels stage, whose task rows are learned instead of the blocks'; "" for none"""
+    """folder of a soft labels stage, whose task rows replace those of the blocks; "" for none"""
     settings: StageSettings
     compute: Compute
     metric: str | Metric = ""
-    """of the dev score, "" for the one that the blocks' facts name"""
+    """metric of the dev score; "" for the one in the blocks' facts"""

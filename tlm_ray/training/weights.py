@@ -1,7 +1,7 @@
-"""Where a model's weights come from: random ones of a configuration, or those of a trained encoder.
+"""Provide a model's initial weights: random ones for a configuration, or those of a trained encoder.
 
-An objective asks for the model of transformers that has its head; the encoder of the first one asked for is the one
-that all share. Draws depend on the configuration and the seed alone.
+Each objective requests the transformers model with its head. All share the encoder of the first request. Random weights
+depend only on the configuration and the seed.
 """
 
 import copy
@@ -21,24 +21,24 @@ from tlm_ray.training.heads import Head
 
 
 class Weights(Protocol):
-    """What an objective makes its head of."""
+    """The protocol of initial weights, from which objectives create their heads."""
 
     config: PretrainedConfig
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
-        """Return the architecture's classifier of the task's labels, or of others."""
+        """Return the architecture's classifier; labels: classes to use instead of the task's."""
         ...
 
     def head(self, model: Any) -> Head:
-        """Return the architecture's head of one of transformers' classes, its last product left to the caller.
+        """Return a head of one of transformers' classes, without its last linear layer, which the caller applies.
 
-        model: such as AutoModelForMaskedLM.
+        model: the class, such as AutoModelForMaskedLM.
         """
         ...
 
 
 class RandomWeights:
-    """Random weights, by the initialisation of transformers."""
+    """Random weights from transformers' initialisation."""
 
     def __init__(self, config: PretrainedConfig, *, seed: int):
         self.config = config
@@ -54,11 +54,11 @@ class RandomWeights:
 
 
 class TrainedWeights:
-    """The weights of a trained encoder with a fresh task head; safetensors only, no code of others is run.
+    """The weights of a trained encoder with a fresh task head; safetensors only, no remote code.
 
-    source: stage one's model, or any encoder's by hub name or local folder. labels: of the task. keep_head: take a
-    classifier's own head; ValueError if it has none. name: what that error calls the source. (ModernBERT's two heads
-    share a layer, which comes with a masked language model.)
+    source: stage one's model, or any encoder by hub name or local folder. labels: the task's. keep_head: keep a
+    classifier's own head; ValueError if it has none. name: replaces the source in that error. (ModernBERT's two heads
+    share a layer, which a masked language model provides.)
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TrainedWeights:
         self.config = open_settings(AutoConfig, self.source, **label_names(labels))
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
-        """Return the classifier of the source, its head fresh unless it is kept."""
+        """Return the source's classifier, with a fresh head unless keep_head is set."""
         config = _labelled(self.config, labels)
         if self.keep_head:
             return Head(open_trained_classifier(self.source, name=self.name, config=config, dtype=torch.float32))
@@ -90,15 +90,15 @@ class TrainedWeights:
 
     @staticmethod
     def _came_with_a_head(head: dict[str, Any], loading: dict[str, Any]) -> bool:
-        """Say whether the source is a classifier of something else: then no parameter of the head was missing in it.
+        """Return whether the source has its own classification head, so that no parameter of the head is missing.
 
-        Parameters of another size are listed as missing too, though the source has them.
+        Parameters of another shape are also listed as missing, although the source has them.
         """
         absent = set(loading["missing_keys"]) - {name for name, *_ in loading["mismatched_keys"]}
         return not head.keys() & absent
 
     def _draw_again(self, head: dict[str, Any], config: PretrainedConfig) -> None:
-        """Give a head the random weights of a new model."""
+        """Replace a head's weights by those of a new model."""
         torch.manual_seed(self.seed)
         fresh: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
         drawn = dict(fresh.named_parameters())

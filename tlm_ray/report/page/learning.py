@@ -9,7 +9,7 @@ from tlm_ray.report.page.charts import Chart, Entry, colour_class
 from tlm_ray.report.story import Learned
 from tlm_ray.training.progress import NOT_LOSSES
 
-MOST_POINTS = 75  # maximum points per line: more would show the noise of single batches, and a panel is 318 pixels wide
+MOST_POINTS = 75  # maximum points per line, for panels of 318 pixels; more would show the noise of single batches
 ALL_POINTS = 80_000  # maximum points per page: about 0.8 MB
 FEWEST_POINTS = 12
 MOST_DOTS = 20  # maximum number of evaluations to mark

@@ -1,6 +1,6 @@
 """Build the index of one shard: for each term, its passages and its BM25 weight in each (eager scoring, Lu 2024).
 
-Frequent terms, in more than 1 / DENSE of the passages, are dense rows of one byte per passage: adding a row is vector
+Frequent terms, in more than 1 / DENSE of the passages, are dense rows of one byte per passage. Adding a row is vector
 arithmetic, and a lookup is one load. Their exact weights are stored separately, passage by passage. Rare terms are
 posting lists, whose additions are scattered in memory. With 398,000 passages, adding a dense row takes about 25 us, a
 posting list 1.5 ns per posting. DENSE = 8 is up to a seventh faster than 16, and takes less memory.

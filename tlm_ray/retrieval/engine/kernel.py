@@ -1,22 +1,24 @@
 """Search one shard exactly: sum the weights of a query's terms per passage, and return the k best passages.
 
-- Sums are integers. A posting's contribution is scaled by a power of two, which depends on the query and the corpus
-alone, and rounded up. Integer sums do not depend on order, so shards, threads, windows and skipping never change the
-result. The largest possible sum has 31 bits, so the error is at most 2^-31 of it per term. Passages are ranked by the
-sum rounded to float32, the score, so merged shards rank as a single shard does. - Passages are processed in windows
-whose sums fit in the L1 cache. Each window serves a batch of queries, so that their shared part of the index is read
-into the L2 cache once. - A dense row holds weights rounded up to one byte: vector arithmetic on a quarter of the
-memory. The resulting sums are upper bounds, too large by at most the query's `spread`. At the end the candidates are
-summed exactly; these are up to 10 % more than k for queries of 32 to 580 words. - MaxScore (Turtle and Flood 1995):
-terms whose upper bounds together cannot reach the k-th best score so far are not added to all passages. They are looked
-up only for passages that can still reach that score. - A candidate's key is its score and its inverted id, so that one
-64-bit comparison decides, ties included. Keys are collected unordered, and pruned by a histogram whenever there are
-twice as many as needed, at the same cost for any k. - Short or scattered reads are prefetched: a window's parts of
-posting lists and dense rows, and exact weights.
+- Sums are integers. A posting's contribution is scaled by a power of two and rounded up; the power depends only on the
+  query and the corpus. Integer sums do not depend on order, so shards, threads, windows and skipping never change the
+  result. The largest possible sum has 31 bits, so the error is at most 2^-31 of it per term. Passages are ranked by
+  the score, which is the sum rounded to float32, so merged shards rank like a single one.
+- Passages are processed in windows whose sums fit in the L1 cache. Each window serves a batch of queries, which read
+  their shared part of the index into the L2 cache once.
+- A dense row holds weights rounded up to one byte: vector arithmetic on a quarter of the memory. The resulting sums
+  are upper bounds, too large by at most the query's `spread`. At the end the candidates are summed exactly. These are
+  up to 10 % more than k for queries of 32 to 580 words.
+- MaxScore (Turtle and Flood 1995): some terms' upper bounds together cannot reach the k-th best score so far. These
+  terms are not added to all passages, but looked up for passages that can still reach that score.
+- A candidate's key is its score and its inverted id, so a single 64-bit comparison decides, ties included. Keys are
+  collected unordered. A histogram prunes them at twice the needed number, at the same cost for any k.
+- Short or scattered reads are prefetched: a window's parts of posting lists and dense rows, and exact weights.
 
-A profile of 580-word queries at K 500: 55 % of the time is adding posting lists (a load, a product and an addition at
-a scattered place per posting), 26 % adding dense rows, limited by the vector units, and 4 % gathering candidates. The
-best SHARE is near 0: MaxScore skips little on long queries, whose upper bounds sum to 16 times the k-th score.
+A profile of 580-word queries at K 500: 55 % of the time is adding posting lists, 26 % adding dense rows and 4 %
+gathering candidates. A posting costs a load, a product and an addition at a scattered place. Dense rows are limited by
+the vector units. The best SHARE is near 0: MaxScore skips little on long queries, whose upper bounds sum to 16 times
+the k-th score.
 """
 
 from collections.abc import Sequence

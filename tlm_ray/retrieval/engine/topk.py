@@ -1,4 +1,4 @@
-"""Hold the best passages of each query, and unite them over all queries."""
+"""Store the best passages per query, and unite them over all queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

@@ -118,8 +118,8 @@ def _from(eight, byte):
 def _classify(eight):
     """Read the ASCII word at the start of 8 bytes (a uint64).
 
-    Return the word lower-cased, uint64, its number of bits, uint64 (64 if all eight bytes belong to it), and False if
-    the next byte is not ASCII.
+    Return the lower-cased word, uint64, and its number of bits, uint64; 64 if all eight bytes belong to it. The third
+    result is False if the next byte is not ASCII.
 
     All eight are classified at once, because the processor often mispredicts the end of a loop over them.
     """

@@ -1,4 +1,4 @@
-"""Retrieval methods, one file each, and the names by which a command line knows them."""
+"""Retrieval methods, one file each, and their names on the command line."""
 
 from tlm_ray.retrieval.methods.bm25 import Bm25
 from tlm_ray.retrieval.methods.dense import Dense
@@ -10,12 +10,12 @@ from tlm_ray.retrieval.methods.random import Random
 
 __all__ = ["METHODS", "Bm25", "Dense", "Dsir", "Given", "Method", "Rake", "Random", "Search", "Sources", "method_named"]
 
-# "given" needs a location, so it is named by that alone.
+# "given" is missing here because it needs a location, which names it on the command line.
 METHODS: dict[str, type[Method]] = {method.name: method for method in (Bm25, Rake, Dense, Dsir, Random)}
 
 
 def method_named(name: str | Method) -> Method:
-    """Return the method of a name with its default settings; a method itself as it is.
+    """Return the method of a name with its default settings; a method is returned unchanged.
 
     ValueError lists the names.
     """

@@ -1,6 +1,6 @@
-"""BM25: each training text, whole, is a query; the scores are those of one index of the whole corpus.
+"""BM25: each training text is a query as a whole; scores are those of one index of the whole corpus.
 
-Cost: a pass over the corpus to count and one to index at the lexicon's rate, and a search per distinct query.
+Cost: two passes over the corpus, to count and to index, and one search per distinct query.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ class Bm25(Method):
     """The passages with the best BM25 scores."""
 
     name: ClassVar[str] = "bm25"
-    version: ClassVar[int] = 4  # since 4 scripts without spaces have terms: pairs of characters
+    version: ClassVar[int] = 4  # 4: character pairs as terms in scripts without spaces
     analyzer: Analyzer = field(default_factory=Analyzer)
-    """how texts become terms"""
+    """the analyzer, which turns texts into terms"""
     k1: float = field(default=K1, metadata=LATER)
-    """how soon a word that a passage repeats counts no more: 0, at once, or more"""
+    """saturation of repeated words, 0 or more; 0 counts only presence"""
     b: float = field(default=B, metadata=LATER)
-    """how much a passage's length counts: 0, not at all, to 1"""
+    """strength of length normalisation, 0 (none) to 1"""
 
     def __post_init__(self) -> None:
         if not (self.k1 >= 0 and 0 <= self.b <= 1):
@@ -69,7 +69,7 @@ class Bm25(Method):
 
 
 def _tell_of(wordless: np.ndarray, texts: Sequence[str]) -> None:
-    """Say how many training texts have no word to search by; ValueError if none has one."""
+    """Print the number of training texts without a search term; ValueError if no text has one."""
     if not len(wordless):
         return
     such = f"such as row {wordless[0] + 1}: {texts[wordless[0]]!r}"
@@ -85,10 +85,10 @@ def _tell_of(wordless: np.ndarray, texts: Sequence[str]) -> None:
 
 
 def rises(queries: Queries, before: Statistics, now: Statistics) -> np.ndarray:
-    """Return by what factor a passage's score for each query may be larger than it was, float64 (queries,).
+    """Return per query the maximum factor by which a passage's score may have increased, float64 (queries,).
 
-    A score is a sum over the query's terms of idf times count / (count + norm), and norm falls at most in proportion to
-    the mean length. A term that no passage had adds nothing to a passage that was there.
+    A score is the sum over the query's terms of idf * count / (count + norm). norm decreases at most in proportion to
+    the mean length. A term that occurred in no old passage adds nothing to an old passage's score.
     """
     terms = queries.terms
     known = before.of_terms(terms)
@@ -98,7 +98,7 @@ def rises(queries: Queries, before: Statistics, now: Statistics) -> np.ndarray:
 
 
 class Bm25Searcher:
-    """Searches shard after shard with the same queries."""
+    """Searches shards, one after another, with the same queries."""
 
     aligned = 1
 

@@ -1,7 +1,6 @@
-"""Dense retrieval: the passages whose embeddings have the largest cosines with those of the training texts.
+"""Dense retrieval: the passages with the highest cosine similarity to a training text, by an encoder's embeddings.
 
-Cost: a pass of the encoder over the whole corpus, then for each passage and distinct query a product as long as the
-embedding.
+Cost: one pass of the encoder over the corpus, and one dot product per passage and distinct query.
 """
 
 from collections.abc import Mapping
@@ -16,19 +15,19 @@ from tlm_ray.storage.digests import identity_of
 
 @dataclass(frozen=True, kw_only=True)
 class Dense(Method):
-    """The nearest passages in the space of an encoder's embeddings."""
+    """The nearest passages by an encoder's embeddings."""
 
     name: ClassVar[str] = "dense"
-    version: ClassVar[int] = 4  # since 4 scripts without spaces have terms: pairs of characters
+    version: ClassVar[int] = 4  # 4: character pairs as terms in scripts without spaces
     encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """hub name or local folder with safetensors weights"""
 
     def identity(self, depth: int) -> Mapping[str, Any]:
-        """Return name, depth, and the encoder by its files' digests where it is a local folder."""
+        """Return name, depth and encoder; a local folder is identified by the digests of its files."""
         return {**super().identity(depth), "encoder": identity_of(self.encoder)}
 
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
-        """Search with every distinct text, on `run.gpus` per worker; ValueError names an encoder that does not open."""
+        """Search with every distinct text, on `run.gpus` per worker; ValueError names an encoder that fails to open."""
         from tlm_ray import parallel
         from tlm_ray.retrieval.methods.embedding import DenseSearcher, check_encoder
         from tlm_ray.retrieval.search_job import search_corpus

@@ -1,9 +1,9 @@
-"""DSIR: passages drawn by how much likelier the task's words make them than the corpus does (Xie et al. 2023).
+"""DSIR: draw passages by importance, the likelihood ratio of task and corpus words (Xie et al. 2023).
 
-A text is a bag of hashed words and pairs of neighbouring words. With p and q the shares of the buckets in the task's
-training texts and in the whole corpus, a passage weighs sum(count * log(p / q)); adding Gumbel noise and keeping the
-largest draws without replacement in proportion to exp(weight). Cost: two readings of the corpus at the lexicon's rate,
-whatever the number of queries. Words are the analyzer's plain ones; the authors' code also counts punctuation.
+A text is a bag of hashed words and word pairs. p and q are the shares of each bucket in the task's training texts and
+in the corpus. A passage's log weight is sum(count * log(p / q)). Adding Gumbel noise and keeping the largest draws
+passages without replacement in proportion to exp(weight). Cost: two passes over the corpus, for any number of queries.
+Words are those of the default analyzer; the authors' code also counts punctuation.
 """
 
 import zlib
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
 SEED = 0
 BUCKETS = 10_000
-SMOOTHING = 1e-8  # added to every share, as the authors' code does
+SMOOTHING = 1e-8  # added to every share, as in the authors' code
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dsir(Method):
-    """As many clean passages as `like` chose, at every k, drawn by importance for the task.
+    """As many uncontaminated passages as `like` chose, at every k, drawn by importance for the task.
 
-    The drawn passages carry the ranks of `like` in the order of their noisy weights, which are their scores.
+    Drawn passages get the ranks of `like` in descending order of noisy weights, which are their scores.
     """
 
     name: ClassVar[str] = "dsir"
-    version: ClassVar[int] = 2  # since 2 scripts without spaces have terms: pairs of characters
+    version: ClassVar[int] = 2  # 2: character pairs as terms in scripts without spaces
     like: Method = field(default_factory=Bm25)
-    """method whose selection tells how many"""
+    """method whose selection sets the number of passages"""
 
     def identity(self, depth: int) -> Mapping[str, Any]:
-        """Return name and seed; the depth and the settings of `like` are its selection's."""
+        """Return name and seed; depth and settings of `like` belong to the identity of its selection."""
         return {"method": self.name, "seed": SEED}
 
     def inputs(self, sources: Sources) -> Mapping[str, Any]:
-        """Return passages, task and, by the name of `like`, its selection."""
+        """Return passages, task and the selection of `like`, under its name."""
         return {**super().inputs(sources), self.like.name: sources.neighbours(self.like)}
 
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
-        """Read the corpus twice: to count its words, then to weigh each passage."""
+        """Read the corpus twice: count its words, then weight each passage."""
         import ray
 
         from tlm_ray import parallel
@@ -83,7 +83,7 @@ def _noisy_weights(store: "PassageStore", start: int, stop: int, ratio: np.ndarr
 
 
 def count_buckets(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return how often the texts' words and pairs of words fall in each bucket, int64 (BUCKETS,)."""
+    """Return the count of the texts' words and word pairs per bucket, int64 (BUCKETS,)."""
     numbers, lengths, hashes = _read(texts)
     counts = np.zeros(BUCKETS, np.int64)
     _count(numbers, lengths, hashes, counts)
@@ -91,13 +91,13 @@ def count_buckets(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> n
 
 
 def log_ratio(task: np.ndarray, corpus: np.ndarray) -> np.ndarray:
-    """Return log(p / q) of each bucket from its counts in the task and in the corpus, float64 (BUCKETS,)."""
+    """Return log(p / q) per bucket from counts of task and corpus, float64 (BUCKETS,)."""
     p, q = (counts / max(1, counts.sum()) + SMOOTHING for counts in (task, corpus))
     return np.log(p) - np.log(q)
 
 
 def log_weights(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, ratio: np.ndarray) -> np.ndarray:
-    """Return each text's log importance weight, float64 (len(texts),); it depends on the text and the ratio alone."""
+    """Return each text's log importance weight, float64 (len(texts),), a function of the text and the ratio only."""
     numbers, lengths, hashes = _read(texts)
     weights = np.zeros(len(lengths), np.float64)
     _weigh(numbers, lengths, hashes, ratio, weights)
@@ -113,7 +113,7 @@ def _read(texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> tuple[np.
 
 @compiled
 def _pair(first, second):
-    """Return the bucket of two neighbouring words' hashes, uint64 all."""
+    """Return the bucket of a word pair, given both hashes; all uint64."""
     mixed = (first * np.uint64(0x9E3779B97F4A7C15)) ^ (second + np.uint64(0xBF58476D1CE4E5B9))
     mixed *= np.uint64(0x94D049BB133111EB)
     return (mixed ^ mixed >> np.uint64(32)) % np.uint64(BUCKETS)
@@ -121,10 +121,10 @@ def _pair(first, second):
 
 @compiled
 def _count(numbers, lengths, hashes, counts):
-    """Count words and pairs of words by bucket.
+    """Count words and word pairs per bucket.
 
-    numbers: int32 (tokens,), words' numbers. lengths: int64 (texts,), tokens of each text. hashes: uint64 (words,).
-    counts: int64 (BUCKETS,), out.
+    numbers: int32 (tokens,), word numbers. lengths: int64 (texts,), tokens per text. hashes: uint64 (words,). counts:
+    int64 (BUCKETS,), out.
     """
     at = 0
     for length in lengths:
@@ -137,7 +137,7 @@ def _count(numbers, lengths, hashes, counts):
 
 @compiled
 def _weigh(numbers, lengths, hashes, ratio, weights):
-    """Add up each text's ratios, float64 (BUCKETS,), in weights, float64 (texts,); the rest as in `_count`."""
+    """Add each text's ratios, float64 (BUCKETS,), to weights, float64 (texts,); other arguments as in `_count`."""
     at = 0
     for text, length in enumerate(lengths):
         for place in range(at, at + length):

@@ -1,7 +1,7 @@
-"""Texts as mean-pooled embeddings of any Hugging Face encoder, and the exact search by their cosine.
+"""Embed texts by mean pooling of any Hugging Face encoder, and search exactly by cosine similarity.
 
-Texts are embedded in batches of the same 64 passages whatever the shard, because the last bits of an embedding depend
-on what shares its batch; so a selection does not depend on shards or workers, though it may on the hardware.
+The last bits of an embedding depend on its batch. So batches always consist of the same 64 passages, and a selection
+does not depend on shards or workers. It may depend on the hardware.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ from tlm_ray.retrieval.engine.topk import TopK
 from tlm_ray.storage.opening import open_pretrained, open_settings
 
 BATCH = 64
-PASSAGES_RANKED = 16 * BATCH  # at once, with the best so far
+PASSAGES_RANKED = 16 * BATCH  # passages ranked at once, together with the best so far
 MOST_TOKENS = 512
 LOW = np.uint64(0xFFFFFFFF)
 
 
 class Encoder:
-    """Embeds texts with the mean of the last layer, of length 1 (Reimers and Gurevych 2019).
+    """Embeds texts as the mean of the last layer, normalised to length 1 (Reimers and Gurevych 2019).
 
-    source: a hub name or local folder with safetensors weights; code that it brings is never run. ValueError if
-    transformers cannot open it.
+    source: hub name or local folder with safetensors weights; its own code is never run. ValueError if transformers
+    cannot open it.
     """
 
     def __init__(self, source: str):
@@ -58,12 +58,12 @@ class Encoder:
 
 
 def check_encoder(source: str) -> None:
-    """Open an encoder as a worker does, once, before there are many; ValueError if transformers cannot."""
+    """Open an encoder once, before workers do; ValueError if transformers cannot open it."""
     Encoder(source)
 
 
 class DenseSearcher:
-    """Searches shard after shard with the same queries; a score is 1 + the cosine, so between 0 and 2."""
+    """Searches shards, one after another, with the same queries; a score is 1 + cosine, from 0 to 2."""
 
     aligned = BATCH
 
@@ -72,7 +72,7 @@ class DenseSearcher:
         self.queries = torch.cat(list(self.encoder.embed(queries)))
 
     def search(self, texts: pa.Array, *, k: int, allowed: np.ndarray, floor: np.ndarray) -> TopK:
-        """Return the k best passages of a shard for each query; floor is of no use here."""
+        """Return the k best passages of a shard per query; floor is ignored."""
         best = np.zeros((len(self.queries), 0), np.uint64)
         passages = texts.to_pylist()
         for start in range(0, len(passages), PASSAGES_RANKED):
@@ -87,7 +87,7 @@ class DenseSearcher:
         return top
 
     def _keys(self, passages: Sequence[str | None], first: int) -> np.ndarray:
-        """Return each query's scores above the passages' inverted ids: uint64 (queries, passages)."""
+        """Return keys, uint64 (queries, passages): score in the high half, inverted passage id in the low half."""
         products = [(self.queries @ vectors.T).cpu().numpy() for vectors in self.encoder.embed(passages)]
         scores = np.maximum(1 + np.concatenate(products, axis=1), np.finfo(np.float32).tiny)
         ids = LOW - np.arange(first, first + len(passages), dtype=np.uint64)

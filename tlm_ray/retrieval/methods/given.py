@@ -1,4 +1,4 @@
-"""A selection made elsewhere: a file of texts with ranks, such as the authors' published `small_external.csv`."""
+"""Use an external selection: a file of ranked texts, such as the authors' published `small_external.csv`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,36 +15,36 @@ from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
 from tlm_ray.storage.digests import identity_of_file
 
-TASK = "{task}"  # in a location: the task's name
+TASK = "{task}"  # placeholder for the task's name in a location
 COLUMNS = ("text", "rank")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Given(Method):
-    """The texts of a file (Parquet, CSV or JSONL), each with the rank that somebody's retrieval gave it.
+    """The texts of a file (Parquet, CSV or JSONL), with ranks from an external retrieval.
 
-    The released code's files have these columns: `text`, and `rank`, the best place, counted from 0, that a passage had
-    for any query. Texts that share 13 words with a dev or test text are left out, as with every method.
+    The columns are `text` and `rank`, the passage's best rank over all queries, from 0, as in the released code's
+    files. Texts that share 13 words with a dev or test text are excluded, as in every method.
     """
 
     name: ClassVar[str] = "given"
     location: str
-    """of the file; {task} in it stands for the task's name"""
+    """location of the file; {task} in it stands for the task's name"""
 
     def of_task(self, task: str) -> "Given":
-        """Return the method with the location of the task's own file."""
+        """Return the method with the location of one task's file."""
         return replace(self, location=self.location.replace(TASK, task))
 
     def identity(self, depth: int) -> Mapping[str, Any]:
-        """Return name, depth and what identifies the file, wherever it lies."""
+        """Return name, depth and the identity of the file, independent of its location."""
         return {"method": self.name, "depth": depth, "file": identity_of_file(self.location)}
 
     def inputs(self, sources: Sources) -> Mapping[str, Any]:
-        """Return the task: no corpus is read."""
+        """Return the task only, because no corpus is read."""
         return {"task": sources.task}
 
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
-        """Read the texts of ranks below the depth and write them, the best ranks first."""
+        """Write the texts with ranks below the depth, best ranks first."""
         from tlm_ray.retrieval.selection import write_texts
 
         task = load_task(inputs["task"])
@@ -55,7 +55,7 @@ class Given(Method):
 
 
 def _read(location: str, depth: int, task: Task) -> tuple[pa.Table, int]:
-    """Return passage (the row's number), text and rank of the rows to keep, by rank, and how many were left out."""
+    """Return passage (row number), text and rank of the selected rows, by rank, and the number of excluded rows."""
     from tlm_ray.retrieval.selection import take_rows
 
     contamination = Contamination(task.texts("dev") + task.texts("test"))
@@ -75,7 +75,7 @@ def _read(location: str, depth: int, task: Task) -> tuple[pa.Table, int]:
 
 
 def _ranks(column: pa.Array, location: str, first: int) -> np.ndarray:
-    """Return a column's ranks, int32; ValueError names the first row that has none."""
+    """Return a column as ranks, int32; ValueError names the first row without a valid one."""
     values = column.to_pylist()
     wrong = next((row for row, value in enumerate(values) if not _is_rank(value)), None)
     if wrong is not None:
@@ -86,6 +86,6 @@ def _ranks(column: pa.Array, location: str, first: int) -> np.ndarray:
 
 
 def _is_rank(value: Any) -> bool:
-    if isinstance(value, str):  # as a CSV's are read
+    if isinstance(value, str):  # CSV values may be strings
         return value.isdecimal() and int(value) < 2**31
     return isinstance(value, int | float) and 0 <= value < 2**31 and value == int(value)

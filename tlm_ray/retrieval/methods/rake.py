@@ -1,7 +1,7 @@
-"""RAKE: the key phrases of a text, as a query for texts too long to be one (Rose, Engel, Cramer and Cowley 2010).
+"""RAKE: replace long texts by their key phrases as queries (Rose, Engel, Cramer and Cowley 2010).
 
-The released code had it behind a flag and searched with the 20 best phrases; the paper names the Helpfulness task.
-A query of 20 phrases has about 40 words, whatever the text's length.
+The released code has it behind a flag and searches with the 20 best phrases; the paper mentions it for Helpfulness. A
+query of 20 phrases has about 40 words, for any text length.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import ClassVar
 from tlm_ray.retrieval.methods.bm25 import Bm25
 
 PHRASES = 20
-PIECES = re.compile(r"(\w+)|[^\w\s]+")  # finds a word, or "" where punctuation stands
+PIECES = re.compile(r"(\w+)|[^\w\s]+")  # matches a word; for punctuation the group is ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,9 @@ class Rake(Bm25):
 def key_phrases(text: str, *, phrases: int = PHRASES) -> str:
     """Return the best phrases of a text, joined by spaces; the text itself if it has none.
 
-    A phrase is a longest run of words without a stop word or punctuation. A word scores the mean number of words of
-    the phrases that it is in, a phrase the sum of its words; ties go to the later in the alphabet, as in rake-nltk.
+    A phrase is a maximal run of words without stop words or punctuation. A word's score is the mean length of its
+    phrases, in words. A phrase's score is the sum over its words. Ties go to the later phrase in the alphabet, as in
+    rake-nltk.
     """
     found = _phrases(text)
     uses = Counter(word for phrase in found for word in phrase)
@@ -44,7 +45,7 @@ def key_phrases(text: str, *, phrases: int = PHRASES) -> str:
 
 
 def _phrases(text: str) -> list[list[str]]:
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # here, because the import takes a second
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # imported here, because it takes 1 s
 
     words = PIECES.findall(text.lower())
     runs = groupby(words, lambda word: bool(word) and word not in ENGLISH_STOP_WORDS)

@@ -1,4 +1,4 @@
-"""Passages drawn at random, as many as another method chose: the ablation "TLM, random text" (paper table 3)."""
+"""Draw passages at random, as many as another method chose: the ablation "TLM, random text" (paper table 3)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,26 +18,26 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Method):
-    """As many clean passages as `like` chose, at every k.
+    """As many uncontaminated passages as `like` chose, at every k.
 
-    The drawn passages carry the ranks of `like`, handed out at random, so a cut at any k leaves equally many.
+    Drawn passages get the ranks of `like` in random order, so the numbers are equal at every k.
     """
 
     name: ClassVar[str] = "random"
-    version: ClassVar[int] = 3  # since 3 scripts without spaces have terms: pairs of characters
+    version: ClassVar[int] = 3  # 3: character pairs as terms in scripts without spaces
     like: Method = field(default_factory=Bm25)
-    """method whose selection tells how many"""
+    """method whose selection sets the number of passages"""
 
     def identity(self, depth: int) -> Mapping[str, Any]:
-        """Return name and seed; the depth and the settings of `like` are its selection's."""
+        """Return name and seed; depth and settings of `like` belong to the identity of its selection."""
         return {"method": self.name, "seed": SEED}
 
     def inputs(self, sources: Sources) -> Mapping[str, Any]:
-        """Return the passages and, by the name of `like`, its selection."""
+        """Return the passages and the selection of `like`, under its name."""
         return {"passages": sources.passages, self.like.name: sources.neighbours(self.like)}
 
     def find(self, folder: str, inputs: Mapping[str, str], run: Search) -> dict[str, Any]:
-        """Draw from all passages that `like` did not leave out as contaminated."""
+        """Draw from all passages that `like` did not exclude as contaminated."""
         from tlm_ray.retrieval.draw_job import draw_largest
 
         return draw_largest(folder, inputs["passages"], inputs[self.like.name], run, keys=_keys)
