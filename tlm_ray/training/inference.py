@@ -50,8 +50,8 @@ def predict_texts(
 
     model: a folder, URI or hub name that opens as AutoModelForSequenceClassification, or the folder of a linear model
     (`tlm_ray.plain.linear_model`). Several models form an ensemble: their probabilities (or numbers) are averaged.
-    Encoders and linear models are pooled (`tlm_ray.evaluation.pooling`). texts: a file, folder or glob of Parquet, CSV or
-    JSONL. out: a folder or URI for `part-<file>-<chunk>.parquet`, in input order. columns: the text column and, for
+    Encoders and linear models are pooled (`tlm_ray.evaluation.pooling`). texts: a file, folder or glob of Parquet, CSV
+    or JSONL. out: a folder or URI for `part-<file>-<chunk>.parquet`, in input order. columns: the text column and, for
     pairs, the column of second texts. workers: number of processes; 0 for one per CPU, or per GPU with gpus. precision:
     fp32, bf16 (autocast) or auto, the precision of the training in the model's configuration.
 

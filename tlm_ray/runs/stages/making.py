@@ -67,7 +67,8 @@ def make(
     """Run stages and all their dependencies; return the records by fingerprint.
 
     Results cached under `root` (see `tlm_ray.runs.stages.stage.found`) are reused. To recompute a stage and all that
-    depends on it, delete its folder. If a stage fails, all that do not need it still finish; then the first error is raised.
+    depends on it, delete its folder. If a stage fails, all others that do not need it finish;
+    then the first error is raised.
 
     overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
     watch: called with each stage and its record. more: called for further stages while fewer than `side_by_side` of its
