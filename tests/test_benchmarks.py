@@ -37,7 +37,7 @@ def test_the_benchmark_that_compares_with_them_says_how_to_install_them():
 def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):
     corpus = ("--corpus", str(data / "corpus"), "--task-root", str(data / "tasks"), "--task", "topics")
     size = ("--passages", "3000", "--characters", "60", "--ks", "2", "20", "--store-mb", "100")
-    done = script("bench_millions", *corpus, "--folder", str(tmp_path / "millions"), *size)
+    done = script("bench_millions", *corpus, "--folder", str(tmp_path / "millions"), *size, folder="benchmarks")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"select, K 20 +[0-9.]+ +[0-9,]+ +[0-9]+ +[0-9.]+ +[0-9.]+", done.stdout)
     selected = [int(found.replace(",", "")) for found in re.findall(r"queries, ([0-9,]+)\s+selected", done.stdout)]
@@ -47,7 +47,7 @@ def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):
 @pytest.mark.slow
 def test_a_large_file_and_many_small_ones_are_cut_and_timed(data, tmp_path):
     size = ("--gb", "0.0005", "--files", "30", "--turns", "1", "--folder", str(tmp_path / "cutting"))
-    done = script("bench_passages", "--corpus", str(data / "corpus"), *size)
+    done = script("bench_passages", "--corpus", str(data / "corpus"), *size, folder="benchmarks")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = re.findall(r"(one JSONL, one worker|one JSONL, two|small files, two) +(?:[0-9.]+ +){3}[0-9.]+x", done.stdout)
     assert len(rows) == 3

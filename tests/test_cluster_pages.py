@@ -43,7 +43,7 @@ def test_command_has_options_that_its_script_has(script: str, words: list[str], 
 
 def test_pages_name_files_that_exist_and_all_of_them() -> None:
     text = "".join(page.read_text() for page in PAGES)
-    named = set(re.findall(r"\b(?:cluster|experiments|tests|docs)/[\w./]*\w", text))
+    named = set(re.findall(r"\b(?:cluster|experiments|benchmarks|tests|docs)/[\w./]*\w", text))
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
     assert [link for link in re.findall(r"\]\(([\w./]+)\)", text) if not (CLUSTER / link).is_file()] == []
     watching = {"prometheus.yaml", "podmonitor.yaml", "alerts.yaml", "grafana.json"}

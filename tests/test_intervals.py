@@ -9,7 +9,7 @@ import pytest
 
 from tlm_ray.report import compare
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from bench_intervals import EQUAL, SETTINGS, any_shown, coverage, differences, rows_of
 
 CITATION, APART, SCIIE = SETTINGS

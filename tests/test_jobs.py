@@ -44,9 +44,9 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"} | more
 
 
-def script(name: str, *options: str) -> subprocess.CompletedProcess:
+def script(name: str, *options: str, folder: str = "experiments") -> subprocess.CompletedProcess:
     """Run an experiment as on a laptop: in an environment that says nothing of Ray."""
-    command = [sys.executable, f"experiments/{name}.py", *options]
+    command = [sys.executable, f"{folder}/{name}.py", *options]
     plain = {k: v for k, v in environment().items() if k != "RAY_AUTH_MODE"}
     return subprocess.run(command, cwd=REPOSITORY, env=plain, capture_output=True, text=True, timeout=1200)
 

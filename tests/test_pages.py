@@ -122,7 +122,7 @@ def headings(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_that_a_page_names_exist(page):
-    named = re.findall(r"\b(?:cluster|docs|experiments|tests|tlm_ray)/[\w./]*\w", page.read_text())
+    named = re.findall(r"\b(?:cluster|docs|experiments|benchmarks|tests|tlm_ray)/[\w./]*\w", page.read_text())
     assert [name for name in named if not ((ROOT / name).exists() or (ROOT / f"{name}.py").exists())] == []
 
 

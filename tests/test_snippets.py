@@ -3,7 +3,8 @@
 Run: every block of Python, `train.py` and `predict.py` of README with fewer steps, `status.py` and `clean.py` of
 docs/stages.md. README's Python opens the model that its commands trained. The experiment and the method of
 docs/extending.md make one table on small data.
-Parsed by the script's own options: all other calls of `experiments`, which take minutes to hours. test_cluster_pages.py
+Parsed by the script's own options: all other calls of `experiments` and `benchmarks`, which take minutes to hours.
+test_cluster_pages.py
 parses those of cluster/.
 Looked up: targets of make, files of tests, extras of pip. Not run: `ray job`, `jq`, `mlflow ui`, `ssh`.
 """
@@ -48,7 +49,9 @@ def lines_of(text: str) -> Iterator[str]:
 
 COMMANDS = [(name, line) for name, text in PAGES.items() for line in lines_of(text)]
 SCRIPTS = list(
-    dict.fromkeys(call for _, line in COMMANDS for call in re.findall(r"python (experiments/\w+\.py.*)", line))
+    dict.fromkeys(
+        call for _, line in COMMANDS for call in re.findall(r"python ((?:experiments|benchmarks)/\w+\.py.*)", line)
+    )
 )
 
 
@@ -67,7 +70,7 @@ def stopped(monkeypatch):
 
         monkeypatch.setattr(place, name, stop)
         monkeypatch.setattr(sys, "argv", [script, *words])
-        monkeypatch.syspath_prepend(ROOT / "experiments")
+        monkeypatch.syspath_prepend((ROOT / script).parent)
         with pytest.raises(Read):
             runpy.run_path(str(ROOT / script), run_name="__main__")
 
@@ -90,7 +93,7 @@ def test_a_flag_that_no_script_has_is_noticed(stopped, capsys):
 
 
 def test_other_commands_name_targets_files_and_extras_that_exist():
-    lines = [line for _, line in COMMANDS if not line.startswith("python experiments/")]
+    lines = [line for _, line in COMMANDS if not line.startswith(("python experiments/", "python benchmarks/"))]
     others = [line for line in lines if "ray_tlm_" not in line]  # queries, which test_operations.py holds to the alerts
     assert [line for line in others if not line.startswith(LOOKED_UP)] == []
     text = "\n".join(others)
