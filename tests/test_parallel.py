@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,7 +17,8 @@ from ray.exceptions import LocalRayletDiedError, NodeDiedError, ObjectLostError,
 from waiting import wait_for
 
 from tlm_ray import parallel
-from tlm_ray.held import Held
+from tlm_ray.parallel import failures
+from tlm_ray.parallel.held import Held
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -85,14 +87,15 @@ def test_a_process_makes_its_worker_once_and_stays_for_the_next_work():
 
 
 def test_what_a_process_holds_is_let_go_when_nobody_asks_for_more(monkeypatch):
-    monkeypatch.setattr("tlm_ray.held.keep_memory", lambda: None)  # it would be this process'
-    holder, made_of = Held(), ray.put((Made, ()))
-    worker = holder.get(made_of)
+    monkeypatch.setattr("tlm_ray.parallel.held.keep_memory", lambda: None)  # it would be this process'
+    holder, made_of = Held(), ray.put((Made, (), ["item"]))
+    worker, items = holder.get(made_of)
+    assert items == ["item"]
     holder.forget_later()
-    assert holder.get(made_of) is worker, "asked for again in time"
+    assert holder.get(made_of)[0] is worker, "asked for again in time"
     alive = weakref.ref(worker)
     del worker
-    monkeypatch.setattr("tlm_ray.held.KEPT_S", 0.05)
+    monkeypatch.setattr("tlm_ray.parallel.held.KEPT_S", 0.05)
     holder.forget_later()
     wait_for(lambda: alive() is None)
 
@@ -135,13 +138,13 @@ class OnGpu:
 
 ray.cloudpickle.register_pickle_by_value(sys.modules["__main__"])
 ray.init(address="local", num_cpus=1, num_gpus=2, **ray_options())
-parallel.GPU_ITEMS = 2
+parallel.items.GPU_ITEMS = 2
 items = [{"number": n} for n in range(8)]
 rows = list(parallel.each(items, OnGpu, arguments=sys.argv[1:], workers=8, title="gpu", gpus=1))
 assert sorted(row[0] for row in rows) == list(range(8)), rows
 assert all(len(gpus) == 1 and needs == {"GPU": 1.0} for _, _, gpus, needs in rows), rows
 processes = {process for _, process, *_ in rows}
-assert len(processes) == 5, f"tasks of two items, of which one died and left two of one: {rows}"
+assert len(processes) == 4, f"tasks of two items, of which one died and was retried: {rows}"
 wait_for(lambda: not any(map(psutil.pid_exists, processes)))
 print("all ended")
 """
@@ -204,12 +207,19 @@ def test_a_node_that_is_lost_each_time_is_told_as_that(monkeypatch, error):
         parallel.on_worker(half, {"number": 2}, 2)
 
 
-def test_a_task_that_no_node_has_room_for_says_once_what_it_waits_for(monkeypatch, capsys):
-    answers = iter([([], [1]), ([], [1]), ([1], [])])
-    monkeypatch.setattr(ray, "wait", lambda references, timeout: next(answers))
-    parallel._wait([None], "train_alone", {"CPU": 1.0, "GPU": 1.0})
-    said = " ".join(capsys.readouterr().out.split())
-    assert said == "waits train_alone: no node of the cluster has CPU 1, GPU 1; it starts when one joins"
-    answers = iter([([], [1]), ([], [1]), ([1], [])])
-    parallel._wait([None], "train_alone", {"CPU": 1.0})
-    assert not capsys.readouterr().out, "a full cluster is waited for as ever"
+def test_a_task_that_no_node_has_room_for_says_once_what_it_waits_for(monkeypatch):
+    monkeypatch.setattr(failures, "LOOK_EVERY_S", 0.01)
+    said: list[str] = []
+    monkeypatch.setattr(failures.console, "print", said.append)
+    with failures.tells_of_missing_nodes("train_alone", {"CPU": 1.0, "GPU": 1.0}):
+        wait_for(lambda: said)
+    assert [" ".join(line.split()) for line in said] == [
+        "[yellow]waits[/] train_alone: no node of the cluster has CPU 1, GPU 1; it starts when one joins"
+    ]
+
+
+def test_a_full_cluster_is_waited_for_without_a_word(monkeypatch):
+    looked = iter([False, False, True])
+    monkeypatch.setattr(failures.console, "print", lambda line: pytest.fail(line))
+    failures._look_for_node("train_alone", {"CPU": 1.0}, SimpleNamespace(wait=lambda seconds: next(looked)))
+    assert list(looked) == [], "it looked on until the work was done"

@@ -13,18 +13,18 @@ REPORT_EVERY_S = 5.0
 class Progress:
     """Counts finished items, updates the metrics, and prints a line every few seconds."""
 
-    def __init__(self, title: str, items: Sequence[dict[str, Any]], size: str):
-        self.title, self.size = title, size
+    def __init__(self, title: str, items: Sequence[dict[str, Any]], size: str, workers: int):
+        self.title, self.size, self.workers = title, size, max(1, workers)
         self.sizes = [item[size] if size else 1 for item in items]
         self.parts = self.work = 0
         self.started = self.reported = time.monotonic()
-        self.queue(len(items))
+        self._report()
 
-    def queue(self, waiting: int) -> None:
-        """Report how many items wait; items that neither wait nor are done are running."""
-        self.waiting = waiting
-        metrics.ITEMS_WAITING.set(waiting, work=self.title)
-        metrics.ITEMS_RUNNING.set(len(self.sizes) - self.parts - waiting, work=self.title)
+    def _report(self) -> None:
+        """Report how many items wait and run, if each worker that the user asked for has one."""
+        left = len(self.sizes) - self.parts
+        metrics.ITEMS_WAITING.set(max(0, left - self.workers), work=self.title)
+        metrics.ITEMS_RUNNING.set(min(left, self.workers), work=self.title)
 
     def lost(self, place: int) -> None:
         """Count the item at index `place` as retried."""
@@ -34,12 +34,12 @@ class Progress:
     def end(self) -> None:
         """Report that no item is running any more, whether all are done or abandoned."""
         self.parts = len(self.sizes)
-        self.queue(0)
+        self._report()
 
     def done(self, place: int) -> None:
         """Count the item at index `place` as done."""
         self.parts, self.work = self.parts + 1, self.work + self.sizes[place]
-        self.queue(self.waiting)
+        self._report()
         metrics.ITEMS.add(work=self.title)
         if self.size == "passages":
             metrics.PASSAGES.add(self.sizes[place], work=self.title)

@@ -15,21 +15,24 @@ class Held:
     """The cached worker object of a process."""
 
     def __init__(self) -> None:
-        self.made_of, self.worker = "", None
+        self.made_of, self.kept = "", None
         self.timer: threading.Timer | None = None
 
-    def get(self, made_of: ray.ObjectRef) -> Any:
-        """Return the cached worker of a class and its arguments (`ray.put` references); created if not cached."""
+    def get(self, made_of: ray.ObjectRef) -> tuple[Any, Any]:
+        """Return the cached worker and items of a work; created if not cached.
+
+        made_of: a reference to the worker's class, its arguments (which may be references too), and the items.
+        """
         if self.timer:
             self.timer.cancel()
-        worker = self.worker if self.made_of == made_of.hex() else None  # the timer may have run in this moment
-        if worker is None:
-            self.made_of, self.worker = "", None  # before there is another
+        kept = self.kept if self.made_of == made_of.hex() else None  # the timer may have run in this moment
+        if kept is None:
+            self.made_of, self.kept = "", None  # before there is another
             keep_memory()
-            kind, arguments = ray.get(made_of)
-            worker = kind(*(ray.get(one) if isinstance(one, ray.ObjectRef) else one for one in arguments))
-            self.made_of, self.worker = made_of.hex(), worker
-        return worker
+            kind, arguments, items = ray.get(made_of)
+            kept = kind(*(ray.get(one) if isinstance(one, ray.ObjectRef) else one for one in arguments)), items
+            self.made_of, self.kept = made_of.hex(), kept
+        return kept
 
     def forget_later(self) -> None:
         """Evict the worker after a delay, unless it is used again before."""
@@ -39,7 +42,7 @@ class Held:
 
     def forget(self) -> None:
         """Evict the worker and free its memory, which training processes may need."""
-        self.made_of, self.worker = "", None
+        self.made_of, self.kept = "", None
         gc.collect()
         give_back_memory()
 

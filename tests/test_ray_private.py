@@ -1,0 +1,47 @@
+"""What is used of Ray beyond its public API is there, does what it is used for, and is used in one place."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+import ray.cloudpickle
+import ray.data
+
+from tlm_ray import ray_private
+
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+PACKAGE = Path(ray_private.__file__).parent
+
+
+def test_only_one_module_uses_private_names_of_ray():
+    private = re.compile(r"^\s*(?:from|import) ray[\w.]*(?:\._|\.v2)|\bray\._private|_execute_to_iterator", re.M)
+    users = [file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py") if private.search(file.read_text())]
+    assert users == ["ray_private.py"]
+
+
+@ray.remote(max_retries=2)
+def tries(file: str) -> int:
+    if ray_private.attempt() < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ray_private.attempt()
+
+
+def test_a_task_knows_how_often_it_was_lost(tmp_path):
+    assert ray.get(tries.remote("")) == 2
+
+
+def test_a_dataset_submits_as_many_tasks_as_its_strategy_allows():
+    dataset = ray.data.from_items([{"number": number} for number in range(4)], override_num_blocks=4)
+    ray_private.only_cap_tasks(dataset.context)
+    here = ray.data.DataContext.get_current()
+    assert here.get_config("backpressure_policies.enabled", None) is None, "a user's datasets keep their settings"
+    doubled = dataset.map_batches(lambda batch: {"twice": batch["number"] * 2}, batch_size=1)
+    with ray_private.streamed(doubled) as rows:
+        assert sorted(row["twice"] for row in rows) == [0, 2, 4, 6]
+    executor = ray.data._internal.execution.streaming_executor_state
+    assert executor.WAIT_FOR_TASK_COMPLETION_TIMEOUT_S == ray_private.WAIT_S
