@@ -1,7 +1,7 @@
 """Sweep any fields of a recipe on development scores (Yao et al. 2022, tables 3 to 6, sweep K, rho1, rho2, method).
 
     python experiments/sweep.py                                          # embedded data, 8 trials
-    python experiments/sweep.py --ks 50 500 5000 --rho1s 1 19 99 999 --rho2s 20 100 --search asha --scale small ...
+    python experiments/sweep.py --ks 50 500 5000 --rho1s 1 19 99 999 --rho2s 20 100 --scheduler asha --scale small ...
     python experiments/sweep.py --vary stage_one.learning_rate=1e-4..1e-2:log vocabulary=4000,8000 --search optuna \\
         --trials 20 --tasks sciie chemprot --seeds 3 --hours 12
     python experiments/sweep.py --dry-run
@@ -24,6 +24,7 @@ from tlm_ray import (
     Limits,
     Methods,
     Place,
+    Scheduler,
     Search,
     Space,
     Trials,
@@ -67,7 +68,9 @@ class Sweep:
     seeds: int = 1
     """trainings per trial and task, with seeds 0, 1, ...; a trial's score is the mean over tasks and seeds"""
     search: Search = "grid"
-    """grid (all points), random, asha (early stopping) or optuna (TPE)"""
+    """grid (all points), random or optuna (TPE)"""
+    scheduler: Scheduler = "none"
+    """early stopping: asha, median, halving (all points for a ninth of the steps first), or none"""
     warm_start: bool = False
     """pass the recorded trials of the same space to Optuna"""
     dry_run: bool = False
@@ -80,6 +83,8 @@ class Sweep:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
         if self.warm_start and self.search != "optuna":
             raise ValueError(f"--warm-start: needs --search optuna, not {self.search}")
+        if self.scheduler == "halving" and self.search == "optuna":
+            raise ValueError("--scheduler halving: needs --search grid or random, a list of points; or give asha")
         for pair in self.vary:
             name, equals, values = pair.partition("=")
             if not (name and equals and values):
@@ -114,7 +119,7 @@ def main() -> None:
     place, tasks = options.place, options.data.tasks
     trials = options.trials(open_flow(options.data, place, options.cluster))
     if options.dry_run or options.why:
-        show_sweep(trials, search=options.search, limits=options.limits, why=options.why)
+        show_sweep(trials, search=options.search, scheduler=options.scheduler, limits=options.limits, why=options.why)
         return
     ray.init(**ray_options())
     name = f"sweep_{'_'.join(short_name(task) for task in tasks)}"
@@ -123,6 +128,7 @@ def main() -> None:
         name=name,
         out=place.out,
         search=options.search,
+        scheduler=options.scheduler,
         limits=options.limits,
         warm_start=options.warm_start,
         tracking_uri=place.tracking_uri,

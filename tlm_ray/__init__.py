@@ -66,13 +66,13 @@ if TYPE_CHECKING:  # for type checkers; tests/test_door.py checks that both list
     from tlm_ray.runs.recipes.paper import pretraining as pretraining
     from tlm_ray.runs.recipes.paper import recipe_for as recipe_for
     from tlm_ray.runs.recipes.recipe import Recipe as Recipe
-    from tlm_ray.runs.recipes.space import Range as Range
     from tlm_ray.runs.recipes.space import Space as Space
     from tlm_ray.runs.recipes.space import read_values as read_values
     from tlm_ray.runs.stages.making import Execution as Execution
     from tlm_ray.runs.stages.making import make as make
     from tlm_ray.runs.stages.stage import Stage as Stage
     from tlm_ray.runs.stages.stage import Stages as Stages
+    from tlm_ray.runs.sweeps.searches import Scheduler as Scheduler
     from tlm_ray.runs.sweeps.searches import Search as Search
     from tlm_ray.runs.sweeps.sweeping import Limits as Limits
     from tlm_ray.runs.sweeps.sweeping import best_recipe as best_recipe
@@ -128,7 +128,7 @@ _DOOR = {
     "Stage": "tlm_ray.runs.stages.stage",
     "Stages": "tlm_ray.runs.stages.stage",
     "Limits": "tlm_ray.runs.sweeps.sweeping",
-    "Range": "tlm_ray.runs.recipes.space",
+    "Scheduler": "tlm_ray.runs.sweeps.searches",
     "Search": "tlm_ray.runs.sweeps.searches",
     "Space": "tlm_ray.runs.recipes.space",
     "Trials": "tlm_ray.runs.sweeps.trials",

@@ -12,6 +12,8 @@ class Compute:
     """number of processes, at most one per row of a step"""
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     """Ray resources per worker; with GPU: 1 it uses one"""
+    here: bool = False
+    """whether the one worker is the process that makes the stage, such as a trial of Ray Tune"""
     max_failures: int = 3
     """maximum number of retries after lost workers"""
     micro_rows: int = 0

@@ -14,7 +14,8 @@ WAIT_S = 0.02
 
 def attempt() -> int:
     """Return how often the current task was lost before: 0 at first."""
-    return ray._private.worker.global_worker.core_worker.get_current_task_attempt_number()
+    worker: Any = ray._private.worker.global_worker
+    return worker.core_worker.get_current_task_attempt_number()
 
 
 def only_cap_tasks(context: "ray.data.DataContext") -> None:

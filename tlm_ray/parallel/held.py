@@ -15,7 +15,8 @@ class Held:
     """The cached worker object of a process."""
 
     def __init__(self) -> None:
-        self.made_of, self.kept = "", None
+        self.made_of = ""
+        self.kept: Any = None
         self.timer: threading.Timer | None = None
 
     def get(self, made_of: ray.ObjectRef) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import ray
 from tlm_ray import ray_private
 from tlm_ray.parallel.failures import RETRIES, lost, named, raised, tells_of_missing_nodes
 from tlm_ray.parallel.held import held
+from tlm_ray.parallel.local import is_local, made
 from tlm_ray.parallel.progress import Progress
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def each(
     A worker's own ValueError or OSError is raised here, from its constructor or from an item. OSError names an item
     whose process or node was lost on every retry.
     """
+    if is_local():
+        yield from map(made(worker, arguments), items)
+        return
     if not items:
         return
     progress = Progress(title, items, size, workers)

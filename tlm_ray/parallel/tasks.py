@@ -10,6 +10,7 @@ from tlm_ray import ray_private
 from tlm_ray.parallel.failures import RETRIES, named, raised, tells_of_missing_nodes
 from tlm_ray.parallel.held import held
 from tlm_ray.parallel.items import OWN
+from tlm_ray.parallel.local import is_local, made
 from tlm_ray.parallel.progress import Progress
 from tlm_ray.process import tune_torch
 
@@ -27,9 +28,11 @@ def ray_tasks(
     The function's own ValueError or OSError is raised here. Items of a lost process or node are retried; OSError names
     one that was lost on every retry.
     """
+    if is_local():
+        return list(map(made(_Call, (function, *arguments)), items))
     progress = Progress(title, items, "", workers)
-    shared = [ray.put((_Call, (function, *arguments), []))]  # in a list: fetched once per process
-    task = _call.options(name=title)
+    shared: Any = [ray.put((_Call, (function, *arguments), []))]  # in a list: fetched once per process
+    task = _call.options(name=title, **_outside())
     results, waiting, running = dict[int, Any](), deque(range(len(items))), dict[Any, int]()
     try:
         with tells_of_missing_nodes(title, {"CPU": 1.0}):
@@ -83,6 +86,8 @@ def on_worker(
     function's own ValueError or OSError is raised here; OSError if its process or node dies on every retry. While no
     node has the resources it waits for one, and prints so.
     """
+    if is_local():
+        return function(*arguments, **options)
     asked = dict(resources or {"CPU": 1.0})
     needs = dict(asked)
     named_options: dict[str, Any] = {
@@ -92,10 +97,15 @@ def on_worker(
     }
     # named here, not in options: otherwise Ray keeps a process that held a GPU, and with it the GPU's memory
     named_options["retry_exceptions"] = list(again) or False  # Ray's annotation allows only bool
-    remote = ray.remote(resources=needs, max_retries=retries, **named_options)(_tuned)
+    remote = ray.remote(resources=needs, max_retries=retries, **named_options, **_outside())(_tuned)
     with tells_of_missing_nodes(function.__name__, asked):
         reference = remote.options(name=function.__name__).remote(function, *arguments, **options)
         return _result(reference, function.__name__)
+
+
+def _outside() -> dict[str, Any]:
+    """Return options by which a task of a trial runs beside the trial's reserved resources, not within them."""
+    return {"scheduling_strategy": "SPREAD"} if ray.util.get_current_placement_group() else {}
 
 
 def _tuned(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -48,15 +48,13 @@ class Outcome:
     """whether such ensembles include the linear model that is best on the task's dev set"""
     compute: Compute | None = None
     """compute of each training, None if unknown"""
-    is_tested: bool = True
-    """whether trainings were scored on test; if not, dev scores are those recorded during training"""
 
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
         A row that trains no encoder has 0 FLOPs.
         """
-        stages, scores = self.stages[training], self._scores(self.stages[training])
+        stages, scores = self.stages[training], self._facts(self.stages[training].metrics)
         trained = [(stage, self._facts(stage)) for stage in stages.trained]
         counted = [facts.get("flops_counted", 0) for _, facts in trained]
         return {
@@ -68,13 +66,6 @@ class Outcome:
             "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
-
-    def _scores(self, stages: Stages | PlainStages) -> dict[str, Any]:
-        if self.is_tested or isinstance(stages, PlainStages):
-            return self._facts(stages.metrics)
-        facts = self._facts(stages.last)  # if stage one is the last stage, only its history has scores
-        dev = facts["dev"] if "dev" in facts else facts["history"][-1]["dev"]
-        return {"dev": dev, "metric": stages.task.parameters["metric"]}
 
     def _general_bytes(self, stages: Stages | PlainStages, recipe: Recipe | PlainClassifier) -> int:
         """Count the selected text that a training learns from, recipes before it included, each text once."""

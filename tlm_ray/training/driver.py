@@ -34,6 +34,16 @@ def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, An
     Returns the record's facts: parameters, tokens, seconds, losses by step. TrainingStopped if it cannot continue.
     Errors that every attempt would meet, such as one in a recipe part's code, stop it without a retry.
     """
+    facts = train_alone(job, followers) if job.compute.here else _train_elsewhere(job, followers)
+    if STOPPED in facts:
+        raise TrainingStopped(facts[STOPPED])
+    for damage in facts.get("damaged_checkpoints", []):
+        console.print(f"  {damage}: went on from the checkpoint before it", style="yellow", markup=False)
+    return facts | {"compute": job.compute.parts}
+
+
+def _train_elsewhere(job: Job, followers: Sequence[Follower]) -> dict[str, Any]:
+    """Train on other processes of the cluster, again where a node is about to go."""
     _check_sendable(job)
     with followed(job.folder, job.settings.schedule.steps, followers):
         train = _alone if workers_of(job) == 1 else _together
@@ -42,11 +52,7 @@ def train_stage(job: Job, *, followers: Sequence[Follower] = ()) -> dict[str, An
             folder = storage.shown(job.folder)
             console.print(f"  {folder}: leaves a node that is about to go, at step {facts[MOVES]:,}", style="dim")
             facts = train(job)
-    if STOPPED in facts:
-        raise TrainingStopped(facts[STOPPED])
-    for damage in facts.get("damaged_checkpoints", []):
-        console.print(f"  {damage}: went on from the checkpoint before it", style="yellow", markup=False)
-    return facts | {"compute": job.compute.parts}
+    return facts
 
 
 def workers_of(job: Job) -> int:
@@ -69,8 +75,8 @@ def _alone(job: Job) -> dict[str, Any]:
         raise _ended(job, [cause]) from error
 
 
-def train_alone(job: Job) -> dict[str, Any]:
-    """Train in the process of the only worker."""
+def train_alone(job: Job, followers: Sequence[Follower] = ()) -> dict[str, Any]:
+    """Train in the process of the only worker; followers: called in it with the history, at each line of it."""
     from tlm_ray.training.worker import Worker
 
     settings, compute = job.settings, job.compute
@@ -82,6 +88,7 @@ def train_alone(job: Job) -> dict[str, Any]:
             micro_rows=compute.micro_rows,
             packed=compute.packed,
         ),
+        followers,
     )
 
 
@@ -127,13 +134,13 @@ def _train_together(job: Job) -> dict[str, Any]:
     )
 
 
-def _on_worker(job: Job, worker: "Worker") -> dict[str, Any]:
+def _on_worker(job: Job, worker: "Worker", followers: Sequence[Follower] = ()) -> dict[str, Any]:
     """Train; raise TrainingStopped for errors that every attempt would meet, WorkerFailed for others."""
     from tlm_ray.training.stage import run_job
 
     try:
         with notices.own_notice() as is_leaving:
-            return run_job(job, worker, is_leaving=is_leaving)
+            return run_job(job, worker, is_leaving=is_leaving, followers=followers)
     except ValueError as error:  # a refused setting, whose message needs no addition
         raise TrainingStopped(f"{job.folder}: {error}") from error
     except Exception as error:

@@ -22,12 +22,13 @@ Follower = Callable[[Sequence[Mapping[str, float]]], None]
 
 
 class Ticker:
-    """Writes a training's history to a note for the driver, and sets its metrics.
+    """Writes a training's history to a note for the driver, sets its metrics, and calls followers in this process.
 
     step, tokens: progress of the checkpoint that it resumes from.
     """
 
-    def __init__(self, folder: str, *, step: int = 0, tokens: int = 0):
+    def __init__(self, folder: str, followers: Sequence["Follower"] = (), *, step: int = 0, tokens: int = 0):
+        self.followers = list(followers)
         self.uri, self.last = storage.join(folder, NOTE), time.monotonic()
         self.stage, self.began_at, self.tokens = _words(folder)["stage"], step, tokens
         if step:
@@ -40,6 +41,7 @@ class Ticker:
             with contextlib.suppress(OSError):  # the note is for display only
                 note = {"seconds": progress.seconds, "began_at": self.began_at, "history": progress.history}
                 storage.write_json(self.uri, note)
+        _tell(self.followers, progress.history)
 
     def _tell(self, progress: "Progress") -> None:
         newest = progress.history[-1]

@@ -1,6 +1,6 @@
 """Run a training stage on one worker: open the blocks, resume, train, save, export."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
-from tlm_ray.training.progress import Ticker
+from tlm_ray.training.progress import Follower, Ticker
 from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -23,7 +23,9 @@ from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.worker import Worker
 
 
-def run_job(job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def run_job(
+    job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda: False, followers: Sequence[Follower] = ()
+) -> dict[str, Any]:
     """Train a stage as this worker; return the run's facts, or why it stopped, or that it resumes elsewhere.
 
     is_leaving: returns whether this worker's node is about to be removed. torch uses one thread per CPU of the worker's
@@ -56,7 +58,7 @@ def run_job(job: Job, worker: Worker, *, is_leaving: Callable[[], bool] = lambda
         evaluate=settings.evaluate(job, pad_id=tokenizer.pad_token_id, worker=worker),
         keep_best=settings.keeps_best,
     )
-    found = _run(trainer, job, is_leaving)
+    found = _run(trainer, job, is_leaving, followers)
     if not found.keys() & {STOPPED, MOVES}:
         _export(trainer, job, tokenizer, new_model)
     return found
@@ -90,7 +92,7 @@ def _streams(job: Job) -> tuple[Stream, ...]:
     return tuple(streams)
 
 
-def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str, Any]:
+def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool], followers: Sequence[Follower]) -> dict[str, Any]:
     """Resume from any checkpoint, train to the end, and return the run's facts, or why there are none."""
     checkpoints = Checkpoints(storage.join(job.folder, CHECKPOINTS))
     is_first = trainer.worker.rank == 0
@@ -102,7 +104,7 @@ def _run(trainer: Trainer, job: Job, is_leaving: Callable[[], bool]) -> dict[str
         return {STOPPED: f"{checkpoints.folder}: all are corrupt ({why}); delete this folder to start over"}
     trainer.progress.damaged += damaged
     step, tokens = trainer.progress.step, trainer.progress.tokens
-    tick = Ticker(job.folder, step=step, tokens=tokens) if is_first else lambda progress: None
+    tick = Ticker(job.folder, followers, step=step, tokens=tokens) if is_first else lambda progress: None
     try:
         progress = trainer.run(
             partial(_save, trainer.worker, checkpoints),

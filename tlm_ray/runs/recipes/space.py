@@ -16,46 +16,28 @@ from tlm_ray.training.schedules import Schedule
 Point = Mapping[str, Any]  # a value per path
 
 
-@dataclass(frozen=True, kw_only=True)
-class Range:
-    """A range of numbers to sample from; integers if both ends are."""
-
-    low: float
-    """the least"""
-    high: float
-    """the most"""
-    log: bool = False
-    """sampled uniformly on a log scale"""
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(f"{self}: low must be below high, and above 0 on a log scale")
-
-    @property
-    def whole(self) -> bool:
-        """Whether its numbers are integers."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def at(self, share: float) -> float:
-        """Return the number at a fraction, 0 to 1, of the way from low to high."""
-        end = self.high + 1 if self.whole else self.high
-        value = self.low * (end / self.low) ** share if self.log else self.low + share * (end - self.low)
-        return min(int(value), int(self.high)) if self.whole else value
-
-
 @dataclass(frozen=True)
 class Space:
-    """A search space: paths of recipe fields ("k", "stage_one.steps", "method.b"), each with a list or a Range."""
+    """A search space: paths of recipe fields ("k", "stage_one.steps", "method.b"), each with values to try.
 
-    values: Mapping[str, Sequence[Any] | Range]
+    Values are a list, or what Ray Tune offers: `tune.grid_search([...])`, `tune.choice([...])`, `tune.uniform(...)`,
+    `tune.loguniform(...)`, `tune.randint(...)` and the like.
+    """
+
+    values: Mapping[str, Any]
     """lists only, for a grid; methods by name or with settings, other parts (start, objectives) as objects"""
     depth: int = 0
     """passages retrieved per query, shared by all points; 0 for the largest k"""
 
     def __post_init__(self) -> None:
         for path, values in self.values.items():
-            if not isinstance(values, Range) and not len(values):
+            listed = _listed(values)
+            if listed is not None and not listed:
                 raise ValueError(f"{path}: give at least one value to try")
+            if listed is None and not hasattr(values, "sample"):
+                raise ValueError(
+                    f"{path} {values!r}: give a list of values, or a range of Ray Tune (tune.uniform, ...)"
+                )
         if not self.values:
             raise ValueError("values: give at least one field of the recipe to vary, such as k")
 
@@ -65,16 +47,21 @@ class Space:
         return list(self.values)
 
     @property
+    def lists(self) -> dict[str, Sequence[Any]]:
+        """The paths with a list of values, and the list."""
+        return {path: listed for path, values in self.values.items() if (listed := _listed(values)) is not None}
+
+    @property
     def is_grid(self) -> bool:
         """Whether every path has a list of values."""
-        return not any(isinstance(values, Range) for values in self.values.values())
+        return len(self.lists) == len(self.values)
 
     def points(self) -> Iterator[Point]:
         """Yield all combinations; ValueError for a range, which has unlimited values."""
-        for path, values in self.values.items():
-            if isinstance(values, Range):
+        for path in self.values:
+            if path not in self.lists:
                 raise ValueError(f"{path}: a grid needs lists of values; give values, or use --search random or optuna")
-        for combination in product(*self.values.values()):  # type: ignore[arg-type]
+        for combination in product(*self.lists.values()):
             yield dict(zip(self.values, combination, strict=True))
 
     def draws(self, seed: int) -> Iterator[Point]:
@@ -84,12 +71,21 @@ class Space:
             points = list(self.points())
             yield from (points[place] for place in generator.permutation(len(points)))
             return
+        lists = self.lists
         while True:
-            shares = generator.random(len(self.values))
             yield {
-                path: values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
-                for (path, values), share in zip(self.values.items(), shares, strict=True)
+                path: lists[path][int(generator.integers(len(lists[path])))]
+                if path in lists
+                else values.sample(random_state=generator)
+                for path, values in self.values.items()
             }
+
+    def as_tune(self) -> dict[str, Any]:
+        """Return the space as Ray Tune's `param_space`; values of lists are their labels."""
+        from ray import tune
+
+        labelled = {path: tune.choice([self._label(path, value) for value in own]) for path, own in self.lists.items()}
+        return {path: labelled.get(path, values) for path, values in self.values.items()}
 
     def recipe(self, base: Recipe, point: Point) -> Recipe:
         """Return a base recipe with a point's values; ValueError names an unknown path."""
@@ -101,20 +97,18 @@ class Space:
 
     def _depth(self, recipe: Recipe) -> int:
         """Return the passages to retrieve, enough for every k of the space, so that all points share a retrieval."""
-        ks = self.values.get("k")
-        if self.depth or ks is None:
+        if self.depth or "k" not in self.values:
             return self.depth or recipe.depth
-        return max(1, int(ks.high) if isinstance(ks, Range) else max(ks))
+        return max(1, max(self.lists["k"]) if "k" in self.lists else int(self.values["k"].upper))
 
     def labels(self, point: Point) -> dict[str, Any]:
         """Return a point's values for tables and files: numbers and words."""
         return {path: self._label(path, value) for path, value in point.items()}
 
     def _label(self, path: str, value: Any) -> Any:
-        values = self.values[path]
-        if isinstance(values, Range):
+        if path not in self.lists:
             return value
-        short = [label_of(each) for each in values]
+        short = [label_of(each) for each in self.lists[path]]
         own = label_of(value)
         return own if short.count(own) == 1 else shown(repr(value))  # such as two settings of one method
 
@@ -123,14 +117,21 @@ class Space:
         found: dict[str, Any] = {}
         for path, values in self.values.items():
             wanted = labels.get(path)
-            if isinstance(values, Range):
-                own = [wanted] if isinstance(wanted, int | float) and values.low <= wanted <= values.high else []
+            if path in self.lists:
+                own = [value for value in self.lists[path] if self._label(path, value) == wanted]
             else:
-                own = [value for value in values if self._label(path, value) == wanted]
+                own = [wanted] if isinstance(wanted, int | float) and values.lower <= wanted <= values.upper else []
             if not own:
                 return None
             found[path] = own[0]
         return found if labels.keys() == self.values.keys() else None
+
+
+def _listed(values: Any) -> Sequence[Any] | None:
+    """Return the values of a list, of `tune.grid_search` or of `tune.choice`; None for a range."""
+    if isinstance(values, Mapping):
+        return values.get("grid_search")
+    return getattr(values, "categories", values if isinstance(values, Sequence) else None)
 
 
 def label_of(value: Any) -> Any:
@@ -168,16 +169,25 @@ def words_of(labels: Mapping[str, Any]) -> str:
     return ", ".join(f"{n} {value:g}" if isinstance(value, float) else f"{n} {value}" for n, value in labels.items())
 
 
-def read_values(text: str) -> Sequence[Any] | Range:
-    """Parse values of a command line: "5,20", "bm25,random", or a range "1e-4..1e-2" or "1e-4..1e-2:log"."""
+def read_values(text: str) -> Any:
+    """Parse values of a command line: "5,20", "bm25,random", or a range "1e-4..1e-2" or "1e-4..1e-2:log".
+
+    Ranges are those of Ray Tune: whole numbers if both ends are, and both ends included.
+    """
     low, dots, high = text.partition("..")
     if not dots:
         return [_value(word) for word in text.split(",")]
+    from ray import tune
+
     high, _, scale = high.partition(":")
     ends = _value(low), _value(high)
     if scale not in ("", "log") or not all(isinstance(end, int | float) for end in ends):
         raise ValueError(f"{text!r}: a range must be LOW..HIGH or LOW..HIGH:log, with two numbers")
-    return Range(low=ends[0], high=ends[1], log=scale == "log")
+    if not ends[0] < ends[1] or (scale and ends[0] <= 0):
+        raise ValueError(f"{text!r}: LOW must be below HIGH, and above 0 on a log scale")
+    if all(isinstance(end, int) for end in ends):
+        return (tune.lograndint if scale else tune.randint)(ends[0], ends[1] + 1)
+    return (tune.loguniform if scale else tune.uniform)(*ends)
 
 
 def _value(word: str) -> Any:

@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain, repeat
 
 from tlm_ray import events, storage
 from tlm_ray.storage.listing import File, base_of, list_files, name_below
@@ -94,8 +95,8 @@ class Lock:
 
 
 @contextlib.contextmanager
-def locked(root: str, stage: str) -> Iterator[Lock]:
-    """Hold the lock of a stage; StageLocked names the job that has it.
+def locked(root: str, stage: str, *, wait: bool = False) -> Iterator[Lock]:
+    """Hold the lock of a stage; StageLocked names the job that has it, unless `wait`: then wait until it is free.
 
     stage: its folder below the root, such as "blocks/0123". A claim expires after 60 s without a heartbeat, or at once
     if its process ran on this machine and has ended.
@@ -104,7 +105,7 @@ def locked(root: str, stage: str) -> Iterator[Lock]:
     folder = storage.join(root, LOCKS, name)
     uri = storage.join(folder, f"{fingerprint}-{uuid.uuid4().hex}.json")
     lock = Lock(uri, folder, stage)
-    _take(uri, folder, stage)
+    _take(uri, folder, stage, wait)
     events.tell("lock taken", **_words(stage))
     done = threading.Event()
     beating = threading.Thread(target=_keep_beating, args=(lock, done), daemon=True)
@@ -126,9 +127,9 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
     return {_stage_of(name_below(base, file.uri)): (file, claim) for file, claim in read.items() if claim is not None}
 
 
-def _take(uri: str, folder: str, stage: str) -> None:
+def _take(uri: str, folder: str, stage: str, wait: bool) -> None:
     """Claim a stage; StageLocked if other claims remain after all retries."""
-    for pause in (*PAUSES_S, None):
+    for pause in chain(PAUSES_S, repeat(PAUSES_S[-1]) if wait else (None,)):
         _beat(uri)
         try:
             others = _others(uri, folder)

@@ -50,8 +50,6 @@ class Execution:
 
 NOTHING_EXPECTED: Mapping[str, float] = MappingProxyType({})
 Watch = Callable[[Stage, Mapping[str, Any]], None]
-# more(records, errors), both by fingerprint, returns further trainings; none: no more, or not before another ends
-More = Callable[[Mapping[str, dict[str, Any]], Mapping[str, BaseException]], Sequence[Stage]]
 
 
 def make(
@@ -61,8 +59,8 @@ def make(
     side_by_side: int = 1,
     overlap: bool = True,
     watch: Watch | None = None,
-    more: More | None = None,
     expected: Mapping[str, float] = NOTHING_EXPECTED,
+    wait_for_locks: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Run stages and all their dependencies; return the records by fingerprint.
 
@@ -71,11 +69,10 @@ def make(
     then the first error is raised.
 
     overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
-    watch: called with each stage and its record. more: called for further stages while fewer than `side_by_side` of its
-    earlier ones are unfinished. expected: estimated seconds by fingerprint, stored in the records beside the measured
-    seconds.
+    watch: called with each stage and its record. expected: estimated seconds by fingerprint, stored in the records
+    beside the measured seconds. wait_for_locks: wait for a stage that another job is making, and reuse its result.
     """
-    return _Making(stages, root, side_by_side, overlap, watch, more, expected).run()
+    return _Making(stages, root, side_by_side, overlap, watch, expected, wait_for_locks).run()
 
 
 class _Making:
@@ -88,57 +85,32 @@ class _Making:
         side_by_side: int,
         overlap: bool,
         watch: Watch | None,
-        more: More | None,
         expected: Mapping[str, float],
+        wait_for_locks: bool,
     ):
-        self.root, self.overlap, self.watch, self.more = root, overlap, watch, more
-        self.expected = expected
-        self.found: dict[str, dict[str, Any]] = {}
-        self.waiting: list[Stage] = []
+        self.root, self.overlap, self.watch = root, overlap, watch
+        self.expected, self.wait_for_locks = expected, wait_for_locks
+        self.found = found(stages, root)
+        self.waiting = needed(stages, self.found)
         self.records: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, BaseException] = {}
         self.room = {"data": 1, "train": side_by_side}
         self.running: dict[Future, Stage] = {}
-        self.asked: list[str] = []  # fingerprints of the stages that `more` returned
-        self._take(stages)
-
-    def _take(self, stages: Sequence[Stage]) -> None:
-        """Add stages and their dependencies to those that wait, without those already known."""
-        known = {stage.fingerprint for stage in (*self.waiting, *self.running.values())}
-        known |= self.records.keys() | self.failed.keys()
-        self.found |= found(stages, self.root)
-        fresh = [stage for stage in needed(stages, self.found) if stage.fingerprint not in known]
         # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. If all
         # inputs exist, the stage had no record when `found` looked; another job may have written one since.
-        for stage in fresh:
+        for stage in self.waiting:
             if any(source.fingerprint not in self.found for source in stage.inputs.values()):
-                storage.delete(storage.join(stage.folder(self.root), RECORD))
-        self.waiting += fresh
-
-    def _ask(self, at_once: int) -> None:
-        self._drop()
-        while self.more is not None:
-            ended = self.records.keys() | self.failed.keys()
-            if sum(fingerprint not in ended for fingerprint in self.asked) >= at_once:
-                return
-            stages = self.more(self.records, self.failed)
-            if not stages:
-                return
-            self.asked += [stage.fingerprint for stage in stages]
-            self._take(stages)
-            self._drop()
+                storage.delete(storage.join(stage.folder(root), RECORD))
 
     def run(self) -> dict[str, dict[str, Any]]:
-        at_once = self.room["train"]
         pool = ThreadPoolExecutor(sum(self.room.values()))
         try:
-            self._ask(at_once)
             self._start(pool)
             while self.running:
                 finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     self._settle(future)
-                self._ask(at_once)
+                self._drop()
                 self._start(pool)
         finally:  # after an interrupt, running stages are abandoned, and the next run resumes them
             self._tell(waiting=[], running=[])
@@ -159,7 +131,8 @@ class _Making:
             if self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
-                self.running[pool.submit(make_one, stage, self.root, self.expected.get(stage.fingerprint))] = stage
+                expected_s = self.expected.get(stage.fingerprint)
+                self.running[pool.submit(make_one, stage, self.root, expected_s, self.wait_for_locks)] = stage
         self._tell(self.waiting, list(self.running.values()))
 
     def _tell(self, waiting: Sequence[Stage], running: Sequence[Stage]) -> None:
@@ -209,7 +182,7 @@ def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
     return list(wanted.values())
 
 
-def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[str, Any]:
+def make_one(stage: Stage, root: str, expected_s: float | None = None, wait_for_lock: bool = False) -> dict[str, Any]:
     """Return a stage's record; if it is missing, run the stage under its lock. Its inputs must be complete.
 
     expected_s: estimated seconds.
@@ -220,7 +193,7 @@ def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[s
         console.print(f"[green]cached[/] {label}")
         return _found(stage, record)
     folder = stage.folder(root)
-    with locked(root, stage.folder("")) as lock:
+    with locked(root, stage.folder(""), wait=wait_for_lock) as lock:
         record = stage.record(root)  # another job may have run the stage while this one took the lock
         if record is not None:
             return _found(stage, record)

@@ -1,7 +1,7 @@
 """Register the experiments under a root with the stages they need, so that unused stages can be deleted."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,8 @@ class Noted:
     """folders, below the root, of all stages it needs"""
     uri: str
     """location of its registry file"""
+    points: tuple[Mapping[str, Any], ...] = ()
+    """points that a sweep tried, by their labels"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +49,19 @@ class Held:
         return self.folder.partition("/")[0]
 
 
-def note(root: str, name: str, stages: Sequence[Stage], *, key: str = "") -> None:
+def note(
+    root: str, name: str, stages: Sequence[Stage], *, key: str = "", points: Sequence[Mapping[str, Any]] = ()
+) -> None:
     """Register an experiment with its stages and all their inputs.
 
     key: distinguishes experiments of the same name; "" means their stages. The same experiment always has the same
-    file.
+    file. points: those that a sweep has tried.
     """
     folders = sorted(stage.folder("") for stage in unique(stages))
     key = key or fingerprint_of({"stages": folders})
     uri = storage.join(root, FOLDER, f"{name}-{key[:DIGITS]}.json")
-    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": folders})
+    tried = {"points": [dict(point) for point in points]} if points else {}
+    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": folders} | tried)
 
 
 def noted(root: str) -> list[Noted]:
@@ -65,7 +70,13 @@ def noted(root: str) -> list[Noted]:
     with ThreadPoolExecutor(READERS) as readers:
         read = list(readers.map(lambda uri: storage.read_record(uri, fix="delete this file"), uris))
     return [
-        Noted(name=each["name"], command=each["command"], stages=frozenset(each["stages"]), uri=uri)
+        Noted(
+            name=each["name"],
+            command=each["command"],
+            stages=frozenset(each["stages"]),
+            uri=uri,
+            points=tuple(each.get("points", ())),
+        )
         for uri, each in zip(uris, read, strict=True)
     ]
 

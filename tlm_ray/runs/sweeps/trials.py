@@ -4,22 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import interval_of
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.training import Training
-from tlm_ray.runs.outcome import Outcome
-from tlm_ray.runs.planning.estimates import stage_seconds
-from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point, Space, words_of
-from tlm_ray.runs.stages.stage import Stage, Stages
-from tlm_ray.runs.sweeps.searches import Chosen
-
-if TYPE_CHECKING:
-    from tlm_ray.runs.tracking.tracker import Tracker
+from tlm_ray.runs.stages.stage import DIGITS, Stage, Stages, fingerprint_of, plain
 
 REPEATED = 1_000  # consecutive duplicate draws after which a space counts as exhausted
 
@@ -28,8 +21,10 @@ REPEATED = 1_000  # consecutive duplicate draws after which a space counts as ex
 class Trial:
     """A point with its trainings on each task and seed."""
 
-    chosen: Chosen
-    """the point, and the share of the steps"""
+    point: Point
+    """a value per varied path"""
+    share: float = 1.0
+    """of the steps of both stages that it is trained for"""
     labels: Mapping[str, Any]
     """its values as shown in tables"""
     stages: Mapping[Training, Stages]
@@ -58,7 +53,18 @@ class Trial:
     @property
     def words(self) -> str:
         """The point as a line of text."""
-        return _words(self.labels, self.chosen)
+        return _words(self.labels, self.share)
+
+    @property
+    def evaluations(self) -> int:
+        """How often its trainings are scored on dev."""
+        schedules = [stage.parameters["schedule"] for stage in self.trained]
+        return sum(-(-schedule.steps // schedule.evaluate_every) for schedule in schedules)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The short names of its tasks."""
+        return list(dict.fromkeys(short_name(training.task) for training in self.stages))
 
     def is_done(self, root: str) -> bool:
         """Return whether all its trainings are complete."""
@@ -80,76 +86,65 @@ class Trials:
     fit: Callable[[Recipe, str], Recipe] = lambda recipe, task: recipe
     """final change to each recipe, such as shortening it to the budget"""
 
-    def recipe(self, task: str, chosen: Chosen) -> Recipe:
-        """Return a point's recipe for a task."""
-        recipe = self.fit(self.space.recipe(self.bases[task], chosen.point), task)
-        if chosen.share == 1:
+    def recipe(self, task: str, point: Point, share: float = 1.0) -> Recipe:
+        """Return a point's recipe for a task, trained for a share of its steps."""
+        recipe = self.fit(self.space.recipe(self.bases[task], point), task)
+        if share == 1:
             return recipe
-        one = None if recipe.stage_one is None else recipe.stage_one.cut_to(chosen.share)
-        return replace(recipe, stage_one=one, stage_two=recipe.stage_two.cut_to(chosen.share))
+        one = None if recipe.stage_one is None else recipe.stage_one.cut_to(share)
+        return replace(recipe, stage_one=one, stage_two=recipe.stage_two.cut_to(share))
 
-    def trial(self, chosen: Chosen) -> Trial:
+    def trial(self, point: Point, share: float = 1.0) -> Trial:
         """Return a point's trial."""
-        labels, stages = self.space.labels(chosen.point), {}
-        row = _words(labels, chosen)
+        labels, stages = self.space.labels(point), {}
+        row = _words(labels, share)
         for task in self.bases:
-            recipe = self.recipe(task, chosen)
+            recipe = self.recipe(task, point, share)
             for seed in range(self.seeds):
                 training = Training(row=row, task=task, recipe=recipe, seed=seed)
                 stages[training] = self.flow.stages(recipe, task, seed)
-        return Trial(chosen=chosen, labels=labels, stages=stages)
+        return Trial(point=point, share=share, labels=labels, stages=stages)
 
-    def key(self, point: Point) -> tuple[str, ...]:
+    def key_of(self, point: Point) -> tuple[str, ...]:
         """Return a key that is equal for points with the same trainings."""
-        return self.trial(Chosen(point)).key
+        return self.trial(point).key
 
     def distinct(self, points: Iterable[Point]) -> Iterator[Point]:
         """Yield points without duplicate trainings, until the space seems exhausted."""
         seen: set[tuple[str, ...]] = set()
         in_vain = 0
         for point in points:
-            in_vain = in_vain + 1 if (key := self.key(point)) in seen else 0
+            in_vain = in_vain + 1 if (key := self.key_of(point)) in seen else 0
             if in_vain > REPEATED:
                 return
             if not in_vain:
                 seen.add(key)
                 yield point
 
-    def result(self, trial: Trial, tracker: "Tracker") -> dict[str, Any]:
-        """Return a finished trial for tables: values, dev, its 95 % interval over seeds, and the mean per task."""
-        outcome = Outcome(
-            name=trial.words,
-            stages=trial.stages,
-            root=self.flow.execution.root,
-            tracker=tracker,
-            metric=self.flow.metric,
-            is_tested=False,
-        )
+    @property
+    def key(self) -> str:
+        """A key of the sweep: of its space, tasks, recipes and seeds."""
+        values = {
+            path: [self.space.labels({path: value})[path] for value in self.space.lists[path]]
+            if path in self.space.lists
+            else f"{type(own).__name__} {own.domain_str} {own.sampler or ''}"
+            for path, own in self.space.values.items()
+        }
+        recipes = {task: plain(recipe, "recipe") for task, recipe in self.bases.items()}
+        return fingerprint_of({"values": values, "recipes": recipes, "seeds": self.seeds})[:DIGITS]
+
+    def score(self, trial: Trial) -> dict[str, Any]:
+        """Return a finished trial's dev, its 95 % interval over seeds, and the mean per task."""
         scores: dict[str, list[float]] = {task: [] for task in self.bases}
-        for training in trial.stages:
-            scores[training.task].append(outcome.facts(training)["dev"])
+        for training, stages in trial.stages.items():
+            facts = (stages.last.record(self.flow.execution.root) or {})["facts"]
+            scores[training.task].append(facts.get("dev", facts["history"][-1].get("dev")))
         over_seeds = [fmean(each) for each in zip(*scores.values(), strict=True)]
         interval = interval_of(over_seeds)
         ends = {} if interval is None else {"low": interval[0], "high": interval[1]}
         tasks = {short_name(task): fmean(own) for task, own in scores.items()} if len(scores) > 1 else {}
-        return {**trial.labels, "dev": fmean(over_seeds), **ends, **tasks}
-
-    def hours(self, trials: Iterable[Trial]) -> float:
-        """Return the GPU or CPU hours of some trials' trainings, as recorded, else as estimated by the plan."""
-        run = self.flow.execution
-        seconds: dict[str, float] = {}
-        for trial in trials:
-            records = {stage.fingerprint: stage.record(run.root) for stage in trial.trained}
-            known = {name: record["seconds"] for name, record in records.items() if record}
-            expected = {} if len(known) == len(records) else stage_seconds(list(trial.stages), self.flow)
-            if unknown := records.keys() - known.keys() - expected.keys():
-                raise ValueError(
-                    f"trial {trial.words}: the duration of {len(unknown)} of its trainings is unknown; "
-                    "give --trials instead"
-                )
-            seconds |= {name: known.get(name, expected.get(name, 0.0)) for name in records}
-        return worker_hours(sum(seconds.values()), run.compute)
+        return {"dev": fmean(over_seeds), **ends, **tasks}
 
 
-def _words(labels: Mapping[str, Any], chosen: Chosen) -> str:
-    return words_of(labels) + ("" if chosen.share == 1 else f", {chosen.share:.2g} of the steps")
+def _words(labels: Mapping[str, Any], share: float) -> str:
+    return words_of(labels) + ("" if share == 1 else f", {share:.2g} of the steps")

@@ -1,0 +1,114 @@
+"""Follow a sweep on Ray Tune: its MLflow runs, its entry in the registry, a line per trial, and its budget."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from rich.markup import escape
+
+from tlm_ray import storage
+from tlm_ray.console import console
+from tlm_ray.corpus.hub import short_name
+from tlm_ray.runs.stages.registry import note
+from tlm_ray.runs.stages.stage import RECORD, Stage
+from tlm_ray.runs.sweeps.searches import is_number
+from tlm_ray.runs.sweeps.trial import DONE
+from tlm_ray.runs.sweeps.trials import Trial, Trials
+from tlm_ray.runs.tracking.tracked import recipe_words
+from tlm_ray.training.progress import NOTE, Follower
+
+if TYPE_CHECKING:
+    from tlm_ray.runs.tracking.tracker import Tracker
+
+
+class Follow(tune.Callback):
+    """Notes each trial of a sweep as it starts, reports and ends."""
+
+    def __init__(self, trials: Trials, share: float, tracker: "Tracker", begun: dict[str, Trial], key: str):
+        self.trials, self.share, self.tracker, self.begun, self.key = trials, share, tracker, begun, key
+        self.own: dict[str, Trial] = {}  # by Tune's ids
+        self.followers: dict[str, list[Follower]] = {}
+        self.ended = 0
+
+    def __reduce__(self) -> Any:
+        """Be nothing in Ray Tune's own copy of a sweep, which is not needed: stages are its state."""
+        return tune.Callback, ()
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        """Name the trial's trainings in MLflow and note their stages, before they are made."""
+        point = self.trials.space.point(trial.config)
+        assert point is not None, f"{trial.config} is of another space"
+        own = self.own[trial.trial_id] = self.trials.trial(point, self.share)
+        begin(self.begun, own, self.trials, self.tracker, self.key)
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Mapping[str, Any], **info: Any) -> None:
+        """Send what a running training has noted of its steps."""
+        if DONE in result:
+            return
+        for stage in self.own[trial.trial_id].trained:
+            self._send(stage)
+
+    def _send(self, stage: Stage) -> None:
+        uri = storage.join(stage.folder(self.trials.flow.execution.root), NOTE)
+        history = storage.read_json(uri)["history"] if storage.exists(uri) else []
+        if history and stage.fingerprint not in self.followers:
+            self.followers[stage.fingerprint] = self.tracker.followers(stage)
+        for follower in self.followers.get(stage.fingerprint, ()):
+            follower(history)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        """Complete a trial's MLflow runs and print its score, or how it ended."""
+        result = trial.last_result or {}
+        is_done = DONE in result
+        said = f"dev {result['dev']:.2f}" if is_done else f"stopped at evaluation {result.get('evaluation', 0)}"
+        if "error" in result:
+            said = f"failed: {result['error']}"
+        self._end(trial, said, "" if is_done else "FAILED" if "error" in result else "KILLED")
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        """Mark a trial's MLflow runs as failed."""
+        self._end(trial, "failed", "FAILED")
+
+    def _end(self, trial: Any, said: str, status: str) -> None:
+        own = self.own[trial.trial_id]
+        self.ended += 1
+        console.print(escape(storage.shown(f"trial {self.ended}: {own.words}: {said}")))
+        close(own, self.trials.flow.execution.root, self.tracker, status)
+
+
+def begin(begun: dict[str, Trial], trial: Trial, trials: Trials, tracker: "Tracker", key: str) -> None:
+    """Note a trial in the registry and name its trainings in MLflow; begun: all trials of the sweep, by their words."""
+    begun[trial.words] = trial
+    every = list(begun.values())
+    lasts = [last for one in every for last in one.lasts]
+    points = [dict(one.labels) for one in every if one.share == 1]
+    note(trials.flow.execution.root, tracker.name, lasts, key=key, points=points)
+    for training, stages in trial.stages.items():
+        words = {"row": trial.words, "task": short_name(training.task), "seed": training.seed}
+        tracker.label(stages.last, recipe_words(training.recipe), **words)
+
+
+def close(trial: Trial, root: str, tracker: "Tracker", status: str = "") -> None:
+    """Complete the MLflow runs of a trial's trainings; status: how those that are not recorded ended."""
+    for last in trial.lasts:
+        if storage.exists(storage.join(last.folder(root), RECORD)):
+            tracker.close(last, last.record(root) or {})
+        else:
+            tracker.end(last, status)
+
+
+class Budget(tune.Stopper):
+    """Ends a sweep whose trials, reused ones included, have cost as many worker hours as they may."""
+
+    def __init__(self, hours: float):
+        self.most, self.hours = hours, dict[str, float]()
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Count a trial's hours; no trial is stopped alone."""
+        if is_number(result.get("hours")):
+            self.hours[trial_id] = result["hours"]
+        return False
+
+    def stop_all(self) -> bool:
+        """Return whether the budget is spent."""
+        return sum(self.hours.values()) >= self.most
