@@ -7,15 +7,11 @@ Both sides make the same stages with the same code, on one worker, from the same
 there is almost nothing to do: a fiftieth of the corpus, a training of a few steps.
 """
 
-import contextlib
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import ray
 import tyro
@@ -73,7 +69,8 @@ def main() -> None:
 def turn(stage: Stage, root: str) -> tuple[float, float]:
     """Make a stage on Ray and in this process; return the seconds of both."""
     on_ray = made(stage, root)
-    with in_this_process():
+    tune_torch()
+    with parallel.in_this_process():
         return on_ray, made(stage, root)
 
 
@@ -84,33 +81,6 @@ def made(stage: Stage, root: str) -> float:
     started = time.monotonic()
     make([stage], root)
     return time.monotonic() - started
-
-
-@contextlib.contextmanager
-def in_this_process() -> Iterator[None]:
-    """Call directly what would run on Ray."""
-    tune_torch()
-    with contextlib.ExitStack() as patched:
-        for stand_in in (each, ray_tasks, on_worker):
-            patched.enter_context(mock.patch.object(parallel, stand_in.__name__, stand_in))
-        patched.enter_context(mock.patch.object(ray, "put", lambda value: value))
-        yield
-
-
-def each(items: Sequence[Any], worker: type, *, arguments: Sequence[Any], **_: Any) -> Iterator[Any]:
-    """Replace `parallel.each`."""
-    yield from map(worker(*arguments), items)
-
-
-def ray_tasks(items: Sequence[Any], function: Any, *, arguments: Sequence[Any], **_: Any) -> list[Any]:
-    """Replace `parallel.ray_tasks`."""
-    return [function(item, *arguments) for item in items]
-
-
-def on_worker(function: Any, *arguments: Any, **options: Any) -> Any:
-    """Replace `parallel.on_worker`."""
-    where = {"resources", "retries", "again"}
-    return function(*arguments, **{name: value for name, value in options.items() if name not in where})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sweeps in this process: any field, several seeds, what a search costs and finds, what is never done twice."""
+"""Sweeps on Ray Tune: any field, several seeds, what a search costs and finds, what is never done twice."""
 
 import csv
 import json
@@ -6,31 +6,31 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
 from optuna.trial import TrialState
+from ray import tune
+from ray.tune.schedulers import MedianStoppingRule
+from ray.tune.search import Searcher
 from small import small_flow, small_recipe
 from tracked import empty_store
 
-from tlm_ray import Limits, Range, Space, Trials, sweep
+from tlm_ray import Limits, Space, Trials, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
-from tlm_ray.runs import experiment
-from tlm_ray.runs.flow import flow as pipeline
 from tlm_ray.runs.recipes.space import Point, read_values
-from tlm_ray.runs.sweeps.searches import Chosen, Halving, Suggested
+from tlm_ray.runs.sweeps.searches import Distinct, optuna_search
 from tlm_ray.training.optimizers import AdamW
 
 
 @pytest.fixture
-def trials(data, tmp_path, monkeypatch):
-    """Return a maker of a sweep's trials on the small data, made in this process."""
-    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
-    monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
+def trials(data, tmp_path):
+    """Return a maker of a sweep's trials on the small data."""
 
     def make(values, *, seeds=1, root="root", **changes):
-        flow = small_flow(data, tmp_path / root)
+        flow = small_flow(data, tmp_path / root, side_by_side=2)
         return Trials(space=Space(values), bases={"topics": small_recipe(**changes)}, flow=flow, seeds=seeds)
 
     return make
@@ -82,7 +82,8 @@ def test_any_field_of_a_recipe_is_a_path():
         ({"k": [5.5]}, "k 5.5: would replace 5; give whole numbers, also as ends of a range"),
         ({"vocabulary": [True]}, "vocabulary True: would replace 200; give a number"),
         ({"k": []}, "k: give at least one value"),
-        ({"k": Range(low=1, high=9)}, "k: a grid needs lists"),
+        ({"k": tune.randint(1, 9)}, "k: a grid needs lists"),
+        ({"k": 5}, "k 5: give a list of values, or a range of Ray Tune"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_by_name(values, message):
@@ -96,30 +97,58 @@ def test_a_whole_number_may_be_given_as_4e3():
     assert isinstance(recipe.vocabulary, int) and recipe.vocabulary == 4000
 
 
-def test_values_are_read_from_a_command_line():
+def test_values_are_read_from_a_command_line_as_ray_tunes():
     assert read_values("5,1e-3,bm25,none,true") == [5, 1e-3, "bm25", None, True]
-    assert read_values("1e-4..1e-2:log") == Range(low=1e-4, high=1e-2, log=True)
+    rate = read_values("1e-4..1e-2:log")
+    assert (rate.lower, rate.upper, str(rate.sampler)) == (1e-4, 1e-2, "LogUniform")
     whole = read_values("2..9")
-    assert {whole.at(share / 100) for share in range(100)} == set(range(2, 10))
+    assert {whole.sample() for _ in range(400)} == set(range(2, 10)), "both ends are among them"
     with pytest.raises(ValueError, match=r"'1\.\.x': a range must be LOW\.\.HIGH"):
         read_values("1..x")
+    for wrong in ("9..2", "0..2:log"):
+        with pytest.raises(ValueError, match=f"'{wrong}': LOW must be below HIGH, and above 0 on a log scale"):
+            read_values(wrong)
+
+
+def test_spaces_of_ray_tune_are_spaces():
+    space = Space({"k": tune.grid_search([5, 9]), "method": tune.choice(["bm25", Random()]), "rho1": [2]})
+    assert space.is_grid and len(list(space.points())) == 4
+    given = space.as_tune()
+    assert given["k"].categories == [5, 9] and given["method"].categories == ["bm25", "random"]
+    drawn = Space({"rho2": tune.loguniform(0.1, 10.0), "k": [5, 9]})
+    assert not drawn.is_grid and drawn.as_tune()["rho2"] is drawn.values["rho2"]
+    assert drawn.point({"rho2": 0.2, "k": 9}) == {"rho2": 0.2, "k": 9} and drawn.point({"rho2": 20.0, "k": 9}) is None
 
 
 def test_draws_are_the_same_for_a_seed_however_many_are_taken():
-    ranges = Space({"rho2": Range(low=0.1, high=10.0, log=True), "k": [1, 2]})
+    ranges = Space({"rho2": tune.loguniform(0.1, 10.0), "k": [1, 2]})
     first, again = ranges.draws(0), ranges.draws(0)
     assert [next(first) for _ in range(3)] == [next(again) for _ in range(9)][:3]
     grid = Space({"k": [1, 2], "rho1": [1, 2, 3]})
     assert sorted(map(str, grid.draws(1))) == sorted(map(str, grid.points())), "of a grid each once"
 
 
-def test_a_grid_over_seeds_makes_shared_stages_once_and_has_an_interval(trials, tmp_path, alone, capsys):
-    @dataclass(frozen=True)
-    class Own(Random):
-        """A method of a user's own."""
+@dataclass(frozen=True)
+class Own(Random):
+    """A method of a user's own."""
 
-        name = "own"
+    name = "own"
 
+
+@dataclass(frozen=True)
+class Broken(AdamW):
+    """An optimizer with a mistake; it notes that it was met."""
+
+    notes: str = ""
+
+    def make(self, *arguments, **options):
+        with Path(self.notes).open("a") as notes:
+            notes.write("met\n")
+        raise IndexError("no such group")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_grid_over_seeds_makes_shared_stages_once_and_is_a_result_grid(trials, tmp_path, capsys):
     grid = trials({"method": ["bm25", Own()], "rho1": [1, 2], "stage_two.learning_rate": [1e-3, 1e-2]}, seeds=2)
     found = swept(grid, tmp_path)
     counts = made(tmp_path / "root")
@@ -131,107 +160,124 @@ def test_a_grid_over_seeds_makes_shared_stages_once_and_has_an_interval(trials, 
     assert said.count("\ntrial ") == 8 and "8 trials (8 trained now, 0 reused)" in said
     assert found.steps == 16 * 18 and "; 288 steps" in said
 
+    assert len(found.grid) == 8 and not found.grid.errors
+    frame = found.grid.get_dataframe()
+    assert sorted(frame["dev"]) == sorted(trial["dev"] for trial in found.trials)
+    assert set(frame["config/method"]) == {"bm25", "own"} and set(frame["config/rho1"]) == {1, 2}
+    assert found.grid.get_best_result().metrics["dev"] == best["dev"]
+    folders = {Path(found.grid[i].path) for i in range(8)}
+    assert len(folders) == 8 and all(folder.is_relative_to(tmp_path / "root" / "sweeps") for folder in folders)
+
     before = records(tmp_path / "root")
-    assert swept(grid, tmp_path).trials == found.trials
+    again = swept(grid, tmp_path)
+    assert again.grid is None and again.trials == found.trials, "nothing is left to train"
     assert records(tmp_path / "root") == before and "8 trials (0 trained now, 8 reused)" in capsys.readouterr().out
-
-
-def test_a_trial_that_fails_is_told_and_spoils_no_other(trials, tmp_path, alone, capsys, monkeypatch):
-    train = pipeline.train_stage
-
-    def fail(job, *, followers):
-        if getattr(job.settings, "rho1", None) == 2:
-            raise RuntimeError("no memory")
-        return train(job, followers=followers)
-
-    monkeypatch.setattr(pipeline, "train_stage", fail)
-    found = swept(trials({"rho1": [2, 1, 3]}), tmp_path)
-    assert [trial["dev"] is None for trial in found.trials] == [True, False, False]
-    assert "rho1 2: failed" in capsys.readouterr().out
     client = mlflow.MlflowClient(empty_store(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
-    assert Counter(run.info.status for run in runs) == {"FINISHED": 3, "FAILED": 1}
+    assert Counter(run.info.status for run in runs) == {"FINISHED": 17}, "a run per training, one of the sweep"
+    assert sum("mlflow.parentRunId" in run.data.tags for run in runs) == 16
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_trial_that_fails_is_told_once_and_spoils_no_other(trials, tmp_path, capsys):
+    broken = Broken(notes=f"{tmp_path}/notes")
+    found = swept(trials({"optimizer": [broken, AdamW(), AdamW(betas=(0.9, 0.9))]}), tmp_path)
+    assert sorted(trial["dev"] is None for trial in found.trials) == [False, False, True]
+    assert "failed: " in (said := " ".join(capsys.readouterr().out.split())) and "IndexError: no such group" in said
+    assert (tmp_path / "notes").read_text() == "met\n", "what every retry would meet is met once"
+    client = mlflow.MlflowClient(empty_store(tmp_path))
+    runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
+    assert Counter(run.info.status for run in runs)["FINISHED"] == 3
     with pytest.raises(RuntimeError, match="sweep s: no trial finished"):
-        swept(trials({"rho1": [2]}), tmp_path)
+        swept(trials({"optimizer": [broken]}), tmp_path)
 
 
-def test_no_trial_begins_that_would_cost_more_than_the_sweep_may(trials, tmp_path, alone, capsys):
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_sweep_ends_where_its_budget_is_spent_and_goes_on_with_a_larger_one(trials, tmp_path):
     grid = trials({"rho1": [1, 2, 3]})
-    assert len(swept(grid, tmp_path, limits=Limits(trials=1)).trials) == 1
-    spent = grid.hours([grid.trial(Chosen({"rho1": 1}))])
-    assert 0 < spent < 1
-    found = swept(grid, tmp_path, limits=Limits(money=spent * 2.0, price=2.0))
-    assert len(found.trials) == 1 and "rho1 2 would cost more than the sweep may" in capsys.readouterr().out
+    grid = replace(grid, flow=replace(grid.flow, execution=replace(grid.flow.execution, side_by_side=1)))
+    first = swept(grid, tmp_path, limits=Limits(trials=1))
+    (spent,) = first.grid.get_dataframe()["hours"]
+    assert len(first.trials) == 1 and 0 < spent < 1
+    found = swept(grid, tmp_path, limits=Limits(money=spent * 2.02, price=2.0))
+    assert sum(trial["dev"] is not None for trial in found.trials) == 1, "another costs more than a hundredth of it"
+    whole = swept(grid, tmp_path, limits=Limits(hours=spent * 100))
+    assert len(whole.trials) == 3 and all(trial["dev"] is not None for trial in whole.trials)
     with pytest.raises(ValueError, match="money and price: give both"):
         Limits(money=3.0)
     with pytest.raises(ValueError, match="--search random needs --trials N"):
         swept(grid, tmp_path, search="random")
 
 
-def test_successive_halving_takes_a_third_of_the_steps_and_its_short_trainings_are_no_results(trials, tmp_path, alone):
+@pytest.mark.usefixtures("ray_cluster")
+def test_asha_stops_trials_early_and_the_best_is_recorded(trials, tmp_path):
+    long = replace(small_recipe().stage_one, steps=27, evaluate_every=3)
+    grid = trials({"rho1": [1, 2, 3], "rho2": [0.0, 5.0, 20.0]}, stage_one=long)
+    found = swept(grid, tmp_path, scheduler="asha")
+    done = [trial for trial in found.trials if trial["dev"] is not None]
+    assert (
+        len(found.trials) == 9
+        and 1 <= len(done) < 9
+        and found.result in [{name: value for name, value in trial.items() if name != "fingerprint"} for trial in done]
+    )
+    assert found.steps < sum(grid.trial(point).steps for point in grid.space.points())
+    assert all(0 < trial["stopped_step"] < 33 for trial in found.trials if trial["dev"] is None)
+    assert made(tmp_path / "root")["stage_two"] == len(done), "a training that was stopped is no result"
+    assert not list((tmp_path / "root" / "locks").rglob("*.json")), "and holds no lock"
+    every = swept(grid, tmp_path)
+    assert all(trial["dev"] is not None for trial in every.trials), "a later grid makes the others whole"
+    assert all(trial in every.trials for trial in done)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_scheduler_and_callbacks_of_ray_tune_are_taken_as_they_are(trials, tmp_path):
+    class Counted(tune.Callback):
+        """Counts reports; sweeps are pickled, so it counts in a file."""
+
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            with (tmp_path / "reports").open("a") as file:
+                file.write(f"{result['evaluation']} ")
+
+    stopper = MedianStoppingRule(time_attr="evaluation", grace_period=1, min_samples_required=2)
+    found = swept(trials({"rho1": [1, 2]}), tmp_path, scheduler=stopper, callbacks=[Counted()])
+    assert len(found.trials) == 2 and (tmp_path / "reports").read_text().split().count("1") == 2
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_successive_halving_takes_a_third_of_the_steps_and_its_short_trainings_are_no_results(trials, tmp_path):
     long = replace(small_recipe().stage_one, steps=27, evaluate_every=9)
     grid = trials({"rho1": [1, 2, 3], "rho2": [0.0, 5.0, 20.0]}, stage_one=long)
-    whole = sum(grid.trial(Chosen(point)).steps for point in grid.space.points())
-    found = swept(grid, tmp_path, search="asha")
+    whole = sum(grid.trial(point).steps for point in grid.space.points())
+    found = swept(grid, tmp_path, scheduler="halving")
     done = [trial for trial in found.trials if trial["dev"] is not None]
     assert len(found.trials) == 9 and len(done) == 1 and found.steps <= 0.4 * whole
     stopped = sorted(trial["stopped_step"] for trial in found.trials if trial["dev"] is None)
     assert stopped == [4] * 6 + [11] * 2
     assert made(tmp_path / "root")["stage_two"] == 9 + 3 + 1
-    every = swept(grid, tmp_path)
-    assert all(trial["dev"] is not None for trial in every.trials), "a later grid makes the others whole"
-    assert done[0] in every.trials
 
 
-def test_points_that_a_short_training_does_not_tell_apart_all_go_on(trials, tmp_path, alone):
-    long = replace(small_recipe().stage_one, steps=90, evaluate_every=30, warmup_steps=0)
-    found = swept(trials({"stage_one.warmup_steps": [0, 4, 8]}, stage_one=long), tmp_path, search="asha")
-    assert len(found.trials) == 3 and made(tmp_path / "root")["stage_one"] == 3, "a ninth of all three is one training"
-    (best,) = (trial for trial in found.trials if trial["dev"] is not None)
-    page = Path(f"{tmp_path}/out/s.html").read_text()
-    assert f"stage_one.warmup_steps {best['stage_one.warmup_steps']}, 0.11 of the steps" in page, "told from the whole"
+class Points:
+    """Trials whose keys are their points; some points cannot be trained."""
+
+    def __init__(self, space, refused=lambda point: False):
+        self.space, self.refused = space, refused
+
+    def key_of(self, point):
+        if self.refused(point):
+            raise ValueError("too large")
+        return str(point)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "f1_accuracy"])
-def test_a_metric_that_is_the_mean_of_two_is_swept(trials, tmp_path, alone, monkeypatch, metric):
-    from tlm_ray.evaluation import scores
-
-    monkeypatch.setitem(scores.OF_PAIRS, "f1_accuracy", (scores.METRICS["macro_f1"], scores.METRICS["accuracy"]))
-    both = replace(scores.METRICS["accuracy"], name=metric)
-    pair = trials({"rho1": [1, 2]})
-    pair = replace(pair, flow=replace(pair.flow, metric=both))
-    found = swept(pair, tmp_path)
-    assert all(0 <= trial["dev"] <= 100 for trial in found.trials)
-
-
-def test_what_goes_wrong_between_trials_is_raised_when_those_that_run_have_ended(trials, tmp_path, alone, monkeypatch):
-    def next_one(self):
-        if self.begun[0]:
-            raise ValueError("nothing to choose from")
-        return self._begin(0, 0)
-
-    monkeypatch.setattr(Halving, "next", next_one)
-    with pytest.raises(ValueError, match="nothing to choose from"):
-        swept(trials({"rho1": [1, 2]}), tmp_path, search="asha")
-    assert made(tmp_path / "root")["stage_two"] == 1
-
-
-def rung(halving: Halving, scores: dict[int, float | None]) -> list[tuple[int, float]]:
-    """Run a search whose points are numbers; return which began, and for which share of the steps."""
-    begun = []
-    while (chosen := halving.next()) is not None:
-        begun.append((chosen.point["n"], chosen.share))
-        halving.tell(chosen, scores[chosen.point["n"]])
-    return begun
-
-
-def test_the_best_third_goes_on():
-    points = [{"n": n} for n in range(9)]
-    begun = rung(Halving(points), {n: float(n) for n in range(9)})
-    assert begun == [*((n, 1 / 9) for n in range(9)), (8, 1 / 3), (7, 1 / 3), (6, 1 / 3), (8, 1)]
-    failed = rung(Halving(points[:2]), {0: None, 1: 5.0})
-    assert failed == [(0, 1 / 9), (1, 1 / 9), (1, 1 / 3), (1, 1)]
-    assert rung(Halving(points[:1]), {0: None}) == [(0, 1 / 9)]
+def suggested(points: Points, score: Callable[[Point], float], *, count: int, seed: int) -> tuple[list[Point], Any]:
+    """Run a search with Optuna to its end; return its points, and Optuna's study."""
+    searcher = optuna_search(seed=seed, trials=count, known=[])
+    search = Distinct(searcher, points, known={})
+    search.set_search_properties("dev", "max", points.space.as_tune())
+    seen = []
+    while len(seen) < count and (point := search.suggest(f"trial-{len(seen)}")) != Searcher.FINISHED:
+        search.on_trial_complete(f"trial-{len(seen)}", {"dev": score(point)})
+        seen.append(point)
+    return seen, searcher._ot_study
 
 
 def test_optuna_finds_the_best_of_24_in_half_the_trials_and_repeats_none():
@@ -242,30 +288,44 @@ def test_optuna_finds_the_best_of_24_in_half_the_trials_and_repeats_none():
 
     ranks = []
     for seed in range(10):
-        search, seen = Suggested(space, count=12, seed=seed, key=str), []
-        while (chosen := search.next()) is not None:
-            seen.append(chosen.point)
-            search.tell(chosen, score(chosen.point))
+        seen, _ = suggested(Points(space), score, count=12, seed=seed)
         assert len(seen) == 12 == len(set(map(str, seen)))
         ranks.append(sum(score(point) > max(map(score, seen)) for point in space.points()))
     assert sorted(ranks)[len(ranks) // 2] == 0, "the median seed finds the best itself"
     assert max(ranks) <= 3
 
 
-def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials, tmp_path, alone, capsys):
-    values = {"rho1": [1, 2, 3], "rho2": Range(low=1.0, high=30.0, log=True)}
+def test_optuna_is_told_no_number_for_a_point_that_cannot_be_trained(capsys):
+    """Of a metric whose scores go to -100, such as matthews, any number would do for a good one."""
+    points = Points(Space({"rho2": tune.uniform(0.0, 10.0)}), lambda point: point["rho2"] > 5)
+    _, study = suggested(points, lambda point: -90.0 + point["rho2"], count=20, seed=0)
+    told = [trial.value for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert len(told) == 20 and all(value <= -85 for value in told)
+    refused = [
+        trial.params["rho2"] > 5 for trial in study.trials if trial.state in (TrialState.PRUNED, TrialState.FAIL)
+    ]
+    assert refused and all(refused) and len(refused) < 40, "half of the space is refused, not most suggestions"
+
+
+def test_optuna_ends_a_grid_some_of_whose_points_cannot_be_trained(capsys):
+    points = Points(Space({"k": [1, 2, 3, 4]}), lambda point: point["k"] == 3)
+    seen, _ = suggested(points, lambda point: point["k"], count=9, seed=0)
+    assert sorted(point["k"] for point in seen) == [1, 2, 4]
+    assert capsys.readouterr().out.count("no trial of") == 1, "said once"
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials, tmp_path, capsys):
+    values = {"rho1": [1, 2, 3], "rho2": tune.loguniform(1.0, 30.0)}
     first = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=2))
     before = records(tmp_path / "root")
-    (journal,) = (tmp_path / "root" / "sweeps").glob("*.json")
-    assert len(json.loads(journal.read_text())["points"]) == 2
+    (noted,) = (tmp_path / "root" / "experiments").glob("*.json")
+    assert len(json.loads(noted.read_text())["points"]) == 2
     more = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=3))
-    assert list(more.trials[:2]) == list(first.trials) and len(more.trials) == 3
-    assert before.items() <= records(tmp_path / "root").items()
+    points = [(trial["rho1"], trial["rho2"]) for trial in first.trials]
+    assert sorted((trial["rho1"], trial["rho2"]) for trial in more.trials[:2]) == sorted(points)
+    assert len(more.trials) == 3 and before.items() <= records(tmp_path / "root").items()
     assert "3 trials (1 trained now, 2 reused)" in capsys.readouterr().out
-    other = swept(
-        trials(values, seeds=1, root="root", weighting="paper"), tmp_path, search="random", limits=Limits(trials=1)
-    )
-    assert len(other.trials) == 1, "another recipe: nothing of it is known"
     warm = swept(
         trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
     )
@@ -275,16 +335,6 @@ def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials,
         trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
     )
     assert len(again.trials) == 4 and records(tmp_path / "root") == before, "the same search again trains nothing"
-    drawn = {"rho2": Range(low=1.0, high=30.0)}
-    swept(trials(drawn), tmp_path, search="random", limits=Limits(trials=2))
-    told = swept(trials(drawn), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True)
-    assert len(told.trials) == 3, "what was drawn at random is told too"
-
-
-def test_optuna_skips_values_that_do_not_go_together(trials, tmp_path, alone, capsys):
-    values = {"stage_two.warmup_steps": Range(low=0, high=12)}
-    found = swept(trials(values), tmp_path, search="optuna", limits=Limits(trials=3))
-    assert len(found.trials) == 3 and all(trial["dev"] is not None for trial in found.trials)
 
 
 def test_tables_tell_stopped_trials_from_failed_ones():
@@ -296,37 +346,3 @@ def test_tables_tell_stopped_trials_from_failed_ones():
         ["stopped", "–", "–", "50", "40.50 |"],
         ["failed", "–", "–", "–", "– |"],
     ]
-
-
-def suggested(space: Space, key: Callable[[Point], str], score: Callable[[Point], float], **options) -> Suggested:
-    """Run a search to its end."""
-    search = Suggested(space, key=key, **options)
-    while (chosen := search.next()) is not None:
-        search.tell(chosen, score(chosen.point))
-    return search
-
-
-def test_optuna_is_told_no_number_for_a_point_that_cannot_be_trained(capsys):
-    """Of a metric whose scores go to -100, such as matthews, any number would do for a good one."""
-
-    def key(point):
-        if point["rho2"] > 5:
-            raise ValueError("too large")
-        return str(point)
-
-    search = suggested(Space({"rho2": Range(low=0.0, high=10.0)}), key, lambda p: -90.0 + p["rho2"], count=20, seed=0)
-    trials = search.tune._ot_study.trials
-    told = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
-    assert len(told) == 20 and all(value <= -85 for value in told)
-    refused = [trial.params["rho2"] > 5 for trial in trials if trial.state == TrialState.PRUNED]
-    assert refused and all(refused) and len(refused) < 40, "half of the space is refused, not most suggestions"
-
-
-def test_optuna_ends_a_grid_some_of_whose_points_cannot_be_trained(capsys):
-    def key(point):
-        if point["k"] == 3:
-            raise ValueError("not 3")
-        return str(point)
-
-    search = suggested(Space({"k": [1, 2, 3]}), key, lambda point: float(point["k"]), count=9, seed=0)
-    assert len(search.scores) == 2

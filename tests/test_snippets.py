@@ -105,7 +105,7 @@ def test_other_commands_name_targets_files_and_extras_that_exist():
 
 
 def test_the_snippets_are_short():
-    assert set(PYTHON) == {"README.md", "extending.md", "retrieval.md"}, "and each is run below"
+    assert set(PYTHON) == {"README.md", "extending.md", "retrieval.md", "sweeps.md"}, "and each is run below"
     for snippets in PYTHON.values():
         for snippet in snippets:
             assert 3 < sum(bool(line.strip()) for line in snippet.splitlines()) <= MOST_LINES
@@ -115,6 +115,12 @@ def test_the_engine_finds_what_the_page_says(capsys):
     (snippet,) = PYTHON["retrieval.md"]
     exec(snippet, {})
     assert capsys.readouterr().out == "['BM25 ranks passages by their words.', 'Ray runs tasks on a cluster.']\n"
+
+
+def test_a_space_and_a_scheduler_are_ray_tunes():
+    (snippet,), names = PYTHON["sweeps.md"], {}
+    exec(snippet, names)
+    assert names["space"].names == ["k", "stage_one.learning_rate"] and names["space"].lists == {"k": [50, 500]}
 
 
 @pytest.fixture

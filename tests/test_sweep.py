@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from test_jobs import REPOSITORY, arguments, environment
+from tracked import empty_store
 from waiting import wait_for
 
 from tlm_ray import Changes, Cluster, Data, Flow, Place, Space, Trials, best_recipe, open_flow, recipe_for
@@ -19,7 +20,6 @@ from tlm_ray.corpus.tasks import read_task
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
-from tlm_ray.runs.sweeps.searches import Chosen
 from tlm_ray.runs.sweeps.sweeping import Swept
 from tlm_ray.training.schedules import Schedule
 
@@ -70,6 +70,19 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
     assert stage.fingerprint[:12] in [t["fingerprint"] for t in trials if t["dev"] == best["dev"]]
 
 
+@pytest.mark.slow
+def test_two_sweeps_at_once_on_one_root_train_nothing_twice(data, tmp_path):
+    empty_store(tmp_path)
+    command = [sys.executable, str(Path(__file__).with_name("two_sweeps.py")), str(data), str(tmp_path)]
+    kept = {"env": environment(PYTHONPATH=os.environ["PYTHONPATH"]), "text": True}
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kept) for _ in range(2)]
+    said = [each.communicate(timeout=900)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], said
+    scores = {line for text in said for line in text.splitlines() if line.startswith("found")}
+    assert len(scores) == 1, "both have all results"
+    assert (tmp_path / "notes").read_text().count("begun") == 4, "two points, two stages"
+
+
 def flow_of(data: Path, root: Path) -> Flow:
     """Return the flow that the command line of `arguments` comes to."""
     found = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
@@ -97,13 +110,13 @@ def test_a_sweep_trains_the_tasks_that_it_is_told(data, tmp_path):
     flow, space = flow_of(data, tmp_path), Space({"k": [5]})
     for task in ("topics", f"{data}/tasks/topics/"):
         flow = replace(flow, task_root="" if "/" in task else flow.task_root)
-        trial = Trials(space=space, bases={task: TINY_RECIPE}, flow=flow, seeds=2).trial(Chosen({"k": 5}))
+        trial = Trials(space=space, bases={task: TINY_RECIPE}, flow=flow, seeds=2).trial({"k": 5})
         assert [training.seed for training in trial.stages] == [0, 1]
         (read,) = {s.parameters["digests"] for last in trial.lasts for s in last.upstream() if s.name == "task"}
         assert read == read_task("topics", task_root=str(data / "tasks")).digests
     nosuch = Trials(space=space, bases={"nosuch": TINY_RECIPE}, flow=replace(flow, task_root=""))
     with pytest.raises(ValueError, match="task 'nosuch': known names are"):
-        nosuch.trial(Chosen({"k": 5}))
+        nosuch.trial({"k": 5})
 
 
 def test_the_best_recipe_is_python_that_makes_it():

@@ -74,11 +74,11 @@ if TYPE_CHECKING:  # for type checkers; tests/test_door.py checks that both list
     from tlm_ray.runs.stages.stage import Stages as Stages
     from tlm_ray.runs.sweeps.searches import Scheduler as Scheduler
     from tlm_ray.runs.sweeps.searches import Search as Search
-    from tlm_ray.runs.sweeps.sweeping import Limits as Limits
     from tlm_ray.runs.sweeps.sweeping import best_recipe as best_recipe
     from tlm_ray.runs.sweeps.sweeping import show_sweep as show_sweep
     from tlm_ray.runs.sweeps.sweeping import sweep as sweep
     from tlm_ray.runs.sweeps.trials import Trials as Trials
+    from tlm_ray.runs.sweeps.tuning import Limits as Limits
     from tlm_ray.training.inference import predict_texts as predict_texts
 
 _DOOR = {
@@ -127,7 +127,7 @@ _DOOR = {
     "Training": "tlm_ray.runs.flow.training",
     "Stage": "tlm_ray.runs.stages.stage",
     "Stages": "tlm_ray.runs.stages.stage",
-    "Limits": "tlm_ray.runs.sweeps.sweeping",
+    "Limits": "tlm_ray.runs.sweeps.tuning",
     "Scheduler": "tlm_ray.runs.sweeps.searches",
     "Search": "tlm_ray.runs.sweeps.searches",
     "Space": "tlm_ray.runs.recipes.space",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 from rich.markup import escape
 
-from tlm_ray import storage
+from tlm_ray import events, storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.runs.stages.registry import note
@@ -40,6 +40,7 @@ class Follow(tune.Callback):
         assert point is not None, f"{trial.config} is of another space"
         own = self.own[trial.trial_id] = self.trials.trial(point, self.share)
         begin(self.begun, own, self.trials, self.tracker, self.key)
+        events.tell("trial begun", point=own.words)
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Mapping[str, Any], **info: Any) -> None:
         """Send what a running training has noted of its steps."""
@@ -73,6 +74,7 @@ class Follow(tune.Callback):
         own = self.own[trial.trial_id]
         self.ended += 1
         console.print(escape(storage.shown(f"trial {self.ended}: {own.words}: {said}")))
+        events.tell("trial ended", point=own.words, how=said)
         close(own, self.trials.flow.execution.root, self.tracker, status)
 
 

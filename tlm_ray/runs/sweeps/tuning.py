@@ -1,0 +1,210 @@
+"""Run the trials of a sweep with Ray Tune, and read how each ended."""
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from tlm_ray import storage
+from tlm_ray.runs.recipes.space import Point
+from tlm_ray.runs.stages.registry import noted
+from tlm_ray.runs.sweeps.following import Budget, Follow, begin, close
+from tlm_ray.runs.sweeps.searches import (
+    REDUCTION,
+    Distinct,
+    Scheduler,
+    Search,
+    is_number,
+    listed,
+    optuna_search,
+    scheduler_named,
+)
+from tlm_ray.runs.sweeps.trial import DONE, needs, run_trial
+from tlm_ray.runs.sweeps.trials import Trial, Trials
+
+if TYPE_CHECKING:
+    from tlm_ray.runs.tracking.tracker import Tracker
+
+DRAWS = 0  # the seed of points drawn at random
+MOST = 1_000  # maximum points of a grid to look up, or to make data stages for
+RUNGS = (1 / REDUCTION**2, 1 / REDUCTION, 1.0)  # shares of the steps, of successive halving
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of a sweep's cost; when they are reached it ends, and a later run with higher ones continues it."""
+
+    trials: int = 0
+    """points to train; 0 for the whole grid (search grid or asha only)"""
+    hours: float = 0.0
+    """GPU hours of training (CPU hours without GPUs), reused trials included; 0 for no limit"""
+    money: float = 0.0
+    """cost of the sweep, in the currency of the price; 0 for no limit"""
+    price: float = 0.0
+    """price per GPU hour (CPU hour without GPUs)"""
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "hours", "money", "price"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} {getattr(self, name):g}: must be 0, for no limit, or more")
+        if bool(self.money) != bool(self.price):
+            raise ValueError("money and price: give both, the most a sweep may cost and the price per hour")
+
+    @property
+    def worker_hours(self) -> float:
+        """The hours that the sweep may cost, infinite for no limit."""
+        bought = self.money / self.price if self.money else math.inf
+        return min(self.hours or math.inf, bought)
+
+
+@dataclass(kw_only=True)
+class Tuning:
+    """A sweep under way."""
+
+    trials: Trials
+    key: str
+    tracker: "Tracker"
+    limits: Limits
+    scheduler: Scheduler | TrialScheduler
+    callbacks: Sequence[tune.Callback]
+    begun: dict[str, Trial] = field(default_factory=dict)  # by their words
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # of trials that ended, likewise
+    steps: int = 0
+    grid: tune.ResultGrid | None = None
+
+    @property
+    def root(self) -> str:
+        return self.trials.flow.execution.root
+
+    def reuse(self, points: Sequence[Point], share: float = 1.0) -> None:
+        """Count points whose trainings are all recorded as trials of the sweep."""
+        for point in points:
+            trial = self.trials.trial(point, share)
+            begin(self.begun, trial, self.trials, self.tracker, self.key)
+            close(trial, self.root, self.tracker)
+            self.rows[trial.words] = {**trial.labels, **self.trials.score(trial)}
+            self.steps += trial.steps
+
+    def train(self, points: Sequence[Point], share: float = 1.0) -> None:
+        """Train the points of a list; where all of them are recorded, Ray Tune has nothing to do."""
+        trials = [self.trials.trial(point, share) for point in points]
+        if isinstance(self.scheduler, str) and all(trial.is_done(self.root) for trial in trials):
+            self.reuse(points, share)
+            return
+        self.search(listed([dict(trial.labels) for trial in trials]), len(points), share)
+
+    def search(self, searcher: Any, count: int, share: float = 1.0) -> None:
+        """Train what a searcher suggests, and read how each trial ended."""
+        self.grid = self._tuner(searcher, count, share).fit()
+        for result in map(self.grid.__getitem__, range(len(self.grid))):
+            point = self.trials.space.point(result.config or {})
+            assert point is not None, f"{result.config} is of another space"
+            trial = self.trials.trial(point, share)
+            self.rows[trial.words] = _row(trial, result)
+            self.steps += (result.metrics or {}).get("steps", 0)
+
+    def _tuner(self, searcher: Any, count: int, share: float) -> tune.Tuner:
+        run, limit = self.trials.flow.execution, self.limits.worker_hours
+        os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # trials read local files of the driver's folder
+        filesystem, path = storage.open_filesystem(storage.join(self.root, "sweeps"))
+        function = tune.with_parameters(run_trial, trials=self.trials, share=share)
+        return tune.Tuner(
+            tune.with_resources(function, needs(run.compute)),
+            param_space=self.trials.space.as_tune(),
+            tune_config=tune.TuneConfig(
+                metric="dev",
+                mode="max",
+                num_samples=count,
+                search_alg=searcher,
+                scheduler=scheduler_named(self.scheduler, self._evaluations()),
+                max_concurrent_trials=run.side_by_side,
+                reuse_actors=True,  # a further process would take 12 s
+            ),
+            run_config=tune.RunConfig(
+                name=f"{self.tracker.name}-{self.key}",
+                storage_path=path,
+                storage_filesystem=filesystem,
+                verbose=0,
+                stop=None if math.isinf(limit) else Budget(limit),
+                failure_config=tune.FailureConfig(max_failures=run.compute.max_failures),
+                callbacks=[Follow(self.trials, share, self.tracker, self.begun, self.key), *self.callbacks],
+            ),
+        )
+
+    def _evaluations(self) -> int:
+        """Return the most evaluations that a trial has."""
+        points = itertools.islice(self.trials.space.draws(DRAWS), REDUCTION**2)
+        return max(self.trials.trial(point).evaluations for point in points)
+
+    def halve(self, points: Sequence[Point]) -> None:
+        """Train all points for a ninth of the steps, the best third for a third, the best of those to the end."""
+        for share in RUNGS:
+            self.train(points, share)
+            ranked = sorted(points, key=lambda point: -self._dev(point, share))
+            points = ranked[: max(1, len(points) // REDUCTION)]
+
+    def suggest(self, search: Search | Searcher, warm_start: bool) -> None:
+        """Train what a searcher suggests; points that this sweep tried before count as trials, or come first.
+
+        warm_start: points that other jobs trained are told to the searcher too.
+        """
+        tried = _tried(self.trials, self.key)
+        done = [point for point in tried if self.trials.trial(point).is_done(self.root)]
+        others = list(self.trials.distinct(_recorded(self.trials, tried))) if warm_start else []
+        self.reuse([*others, *done])
+        known = [(self._labels(point), self._dev(point)) for point in (*others, *done)]
+        if isinstance(search, str):
+            search = optuna_search(seed=DRAWS, trials=self.limits.trials, known=known)
+        scores = {self.trials.key_of(point): self._dev(point) for point in (*others, *done)}
+        first = [self._labels(point) for point in tried if point not in done]
+        if (left := self.limits.trials - len(done)) > 0:
+            self.search(Distinct(search, self.trials, known=scores, first=first), left)
+
+    def _labels(self, point: Point) -> dict[str, Any]:
+        return dict(self.trials.space.labels(point))
+
+    def _dev(self, point: Point, share: float = 1.0) -> float:
+        dev = self.rows[self.trials.trial(point, share).words]["dev"]
+        return -math.inf if dev is None else dev
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a mapping per point, of its longest training; a training that was stopped early has no dev score."""
+        table: dict[str, dict[str, Any]] = {}
+        for words, row in self.rows.items():
+            trial = self.begun[words]
+            if trial.share < 1 and row["dev"] is not None:
+                row = {**trial.labels, "dev": None, "stopped_step": trial.steps, "stopped_dev": row["dev"]}
+            table[str(trial.labels)] = row | {"fingerprint": trial.key[0][:12]}
+        return list(table.values())
+
+
+def _row(trial: Trial, result: tune.Result) -> dict[str, Any]:
+    """Return a trial's row; dev is None where it failed or was stopped."""
+    found = result.metrics or {}
+    if DONE in found:
+        return {**trial.labels, **{name: found[name] for name in ("dev", "low", "high", *trial.tasks) if name in found}}
+    stopped = {"stopped_step": found["steps"], "stopped_dev": found["dev"]} if is_number(found.get("dev")) else {}
+    return {**trial.labels, "dev": None, **stopped}
+
+
+def _tried(trials: Trials, key: str) -> list[Point]:
+    """Return the points that the same sweep began before."""
+    kept = [labels for one in noted(trials.flow.execution.root) if key in one.uri for labels in one.points]
+    return [point for labels in kept if (point := trials.space.point(labels)) is not None]
+
+
+def _recorded(trials: Trials, own: Sequence[Point]) -> list[Point]:
+    """Return points that other jobs trained: of a grid any sweep or table, of ranges other sweeps."""
+    root, space = trials.flow.execution.root, trials.space
+    if space.is_grid:
+        points = list(itertools.islice(space.points(), MOST))
+    else:
+        kept = [labels for one in noted(root) for labels in one.points]
+        points = [point for labels in kept if (point := space.point(labels)) is not None]
+    return [point for point in points if point not in own and trials.trial(point).is_done(root)]
