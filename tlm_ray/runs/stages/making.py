@@ -13,7 +13,8 @@ from tlm_ray import events, metrics, storage
 from tlm_ray.compute import Compute
 from tlm_ray.console import console
 from tlm_ray.runs.stages.locks import locked
-from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, found
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +64,20 @@ def make(
     watch: Watch | None = None,
     more: More | None = None,
     expected: Mapping[str, float] = NOTHING_EXPECTED,
+    known: Records | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Run stages and all their dependencies; return the records by fingerprint.
 
-    Results cached under `root` (see `tlm_ray.runs.stages.stage.found`) are reused. To recompute a stage and all that
+    Results cached under `root` (see `Records.found`) are reused. To recompute a stage and all that
     depends on it, delete its folder. If a stage fails, all others that do not need it finish;
     then the first error is raised.
 
     overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
     watch: called with each stage and its record. more: called for further stages while fewer than `side_by_side` of its
     earlier ones are unfinished. expected: estimated seconds by fingerprint, stored in the records beside the measured
-    seconds.
+    seconds. known: the records under the root, if some have been read.
     """
-    return _Making(stages, root, side_by_side, overlap, watch, more, expected).run()
+    return _Making(stages, known or Records(root), side_by_side, overlap, watch, more, expected).run()
 
 
 class _Making:
@@ -84,14 +86,15 @@ class _Making:
     def __init__(
         self,
         stages: Sequence[Stage],
-        root: str,
+        known: Records,
         side_by_side: int,
         overlap: bool,
         watch: Watch | None,
         more: More | None,
         expected: Mapping[str, float],
     ):
-        self.root, self.overlap, self.watch, self.more = root, overlap, watch, more
+        self.known, self.root = known, known.root
+        self.overlap, self.watch, self.more = overlap, watch, more
         self.expected = expected
         self.found: dict[str, dict[str, Any]] = {}
         self.waiting: list[Stage] = []
@@ -106,13 +109,14 @@ class _Making:
         """Add stages and their dependencies to those that wait, without those already known."""
         known = {stage.fingerprint for stage in (*self.waiting, *self.running.values())}
         known |= self.records.keys() | self.failed.keys()
-        self.found |= found(stages, self.root)
+        self.found |= self.known.found(stages)
         fresh = [stage for stage in needed(stages, self.found) if stage.fingerprint not in known]
         # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. If all
         # inputs exist, the stage had no record when `found` looked; another job may have written one since.
         for stage in fresh:
             if any(source.fingerprint not in self.found for source in stage.inputs.values()):
                 storage.delete(storage.join(stage.folder(self.root), RECORD))
+                self.known.forget(stage)
         self.waiting += fresh
 
     def _ask(self, at_once: int) -> None:
@@ -159,7 +163,8 @@ class _Making:
             if self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
-                self.running[pool.submit(make_one, stage, self.root, self.expected.get(stage.fingerprint))] = stage
+                expected, record = self.expected.get(stage.fingerprint), self.found.get(stage.fingerprint)
+                self.running[pool.submit(make_one, stage, self.root, expected, record)] = stage
         self._tell(self.waiting, list(self.running.values()))
 
     def _tell(self, waiting: Sequence[Stage], running: Sequence[Stage]) -> None:
@@ -209,13 +214,15 @@ def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
     return list(wanted.values())
 
 
-def make_one(stage: Stage, root: str, expected_s: float | None = None) -> dict[str, Any]:
+def make_one(
+    stage: Stage, root: str, expected_s: float | None = None, record: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return a stage's record; if it is missing, run the stage under its lock. Its inputs must be complete.
 
-    expected_s: estimated seconds.
+    expected_s: estimated seconds. record: its record, if it was read.
     """
     label = f"{stage.name:<10} {stage.fingerprint[:8]}"
-    record = stage.record(root)
+    record = record or stage.record(root)
     if record is not None:
         console.print(f"[green]cached[/] {label}")
         return _found(stage, record)

@@ -27,7 +27,7 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point, words_of
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.registry import note
-from tlm_ray.runs.stages.stage import Stage, found, unique
+from tlm_ray.runs.stages.stage import Stage, unique
 from tlm_ray.runs.sweeps.journals import Journal
 from tlm_ray.runs.sweeps.searches import Chosen, Halving, Listed, Search, Searcher, Suggested
 from tlm_ray.runs.sweeps.trials import Trial, Trials
@@ -122,7 +122,7 @@ class _Feed:
     def _begin(self, trial: Trial) -> None:
         self.begun.append(trial)
         self.going.append(trial)
-        there = found(trial.lasts, self.trials.flow.execution.root)
+        there = self.tracker.records.found(trial.lasts)
         self.fresh |= {stage.fingerprint: stage for stage in trial.trained if stage.fingerprint not in there}
         root = self.trials.flow.execution.root
         note(root, self.tracker.name, [last for one in self.begun for last in one.lasts], key=self.tracker.key)
@@ -215,7 +215,7 @@ def sweep(
         raise
     console.print(_costs(feed, time.monotonic() - started))
     laid_out = {training: stages for trial in feed.begun for training, stages in trial.stages.items()}
-    story = Teller.of(laid_out, flow.execution.root).story(flow.execution.root, flow.execution.compute)
+    story = Teller(stages=laid_out, records=tracker.records).story(flow.execution.compute)
     files = publish_sweep(name, feed.table(), out, parameters=trials.space.names, story=story)
     tracker.attach(files.values())
     found = feed.swept()
@@ -273,6 +273,7 @@ def _made(feed: _Feed, points: Sequence[Point]) -> Exception | None:
             side_by_side=run.side_by_side,
             overlap=run.compute.apart,
             watch=feed.tracker.close,
+            known=feed.tracker.records,
             more=feed.more,
         )
     except Exception as error:
@@ -283,7 +284,7 @@ def _made(feed: _Feed, points: Sequence[Point]) -> Exception | None:
 def _costs(feed: _Feed, wall_s: float) -> str:
     """Return a line about the sweep's time, and how much of it was not training."""
     run = feed.trials.flow.execution
-    records = [record for stage in feed.fresh.values() if (record := stage.record(run.root))]
+    records = [record for stage in feed.fresh.values() if (record := feed.tracker.records.of(stage))]
     trained = sum(record["facts"]["seconds"] for record in records)
     beside = sum(record["seconds"] for record in records) - trained
     count = sum(any(stage.fingerprint in feed.fresh for stage in trial.trained) for trial in feed.begun)

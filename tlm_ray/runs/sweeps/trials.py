@@ -15,6 +15,7 @@ from tlm_ray.runs.planning.estimates import stage_seconds
 from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point, Space, words_of
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.runs.sweeps.searches import Chosen
 
@@ -120,7 +121,7 @@ class Trials:
         outcome = Outcome(
             name=trial.words,
             stages=trial.stages,
-            root=self.flow.execution.root,
+            records=tracker.records,
             tracker=tracker,
             metric=self.flow.metric,
             is_tested=False,
@@ -138,10 +139,12 @@ class Trials:
         """Return the GPU or CPU hours of some trials' trainings, as recorded, else as estimated by the plan."""
         run = self.flow.execution
         seconds: dict[str, float] = {}
+        there = Records(run.root)
         for trial in trials:
-            records = {stage.fingerprint: stage.record(run.root) for stage in trial.trained}
+            records = {stage.fingerprint: there.of(stage) for stage in trial.trained}
             known = {name: record["seconds"] for name, record in records.items() if record}
-            expected = {} if len(known) == len(records) else stage_seconds(list(trial.stages), self.flow)
+            is_known = len(known) == len(records)
+            expected = {} if is_known else stage_seconds(trial.trained, there, run.compute, assumed=True)
             if unknown := records.keys() - known.keys() - expected.keys():
                 raise ValueError(
                     f"trial {trial.words}: the duration of {len(unknown)} of its trainings is unknown; "
