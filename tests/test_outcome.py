@@ -1,5 +1,6 @@
 """What an experiment reads from its stages' records."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from tlm_ray.runs import experiment
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import RECORD, Stage
+from tlm_ray.runs.stages.stage import RECORD, Stage, unique
 from tlm_ray.runs.tracking.tracker import StepLogger
 from tlm_ray.training.starts import Pretrained
 
@@ -235,3 +236,17 @@ def test_rows_of_one_text_are_drawn_together_and_told(two_rows):
     results = two_rows.results(View(against="ours"))
     assert results.notes[0] == "topics: 8 test rows of 7 texts; intervals are over texts, not rows"
     assert two_rows.results(View(against="ours", split="dev")).notes[0].startswith("topics: 8 dev rows of 7 texts")
+
+
+def test_a_finished_experiment_reads_each_record_once(two_rows, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
+    stages, seen, read = unique([own.metrics for own in two_rows.stages.values()]), Counter(), storage.read_record
+    monkeypatch.setattr(storage, "read_record", lambda uri, **own: seen.update([uri]) or read(uri, **own))
+    flow = small_flow(data, tmp_path)
+    found = experiment.run(
+        list(two_rows.stages), flow, name="x", tracking_uri=empty_store(tmp_path), ensembles=["ours"]
+    )
+    found.show(View(against="ours"), str(tmp_path / "out"))
+    wanted = [storage.join(each.folder(two_rows.root), RECORD) for each in stages]
+    assert {uri: count for uri, count in seen.items() if uri.endswith(RECORD)} == dict.fromkeys(wanted, 1)

@@ -68,6 +68,11 @@ def test_the_time_of_trainings_is_unknown_until_one_is_recorded(tmp_path, capsys
     told = said(capsys)
     assert "0 of 15 stages cached, 15 to run: 8.00e+01 tokens, 4.80E11 FLOPs (6 x tokens x parameters)" in told
     assert told.endswith("time: unknown until one training on these resources is recorded under the root")
+    print_once.cache_clear()
+    show(wanted(), Execution(root=str(tmp_path), side_by_side=1), price=3600)
+    told = said(capsys)
+    assert "assuming 6e+10 FLOPs per second" in told and "7 s of data stages and 0.00 CPU hours" in told
+    assert "cost 8.00 not included: 4 stages of unknown duration" in told, "the blocks"
     for each in wanted()[0].stage.upstream():
         record(each, str(tmp_path), 3.0 if each.lane == "train" else 1.0)
     show(wanted(), Execution(root=str(tmp_path), side_by_side=0), price=3600)

@@ -50,13 +50,13 @@ class Line:
     """estimated seconds; 0 if cached, None if unknown"""
 
 
-def plan_lines(wanted: Sequence[Wanted], records: Records, *, compute: Compute) -> list[Line]:
+def plan_lines(wanted: Sequence[Wanted], records: Records, *, compute: Compute, assumed: bool = False) -> list[Line]:
     """List all stages, inputs first.
 
-    compute: resources of one training.
+    compute: resources of one training. assumed: see `stage_seconds`.
     """
     stages = [one.stage for one in wanted]
-    there, seconds = records.found(stages), stage_seconds(stages, records, compute)
+    there, seconds = records.found(stages), stage_seconds(stages, records, compute, assumed=assumed)
     users = _users(wanted)
     return [
         Line(
@@ -90,8 +90,12 @@ def _in_words(users: Sequence[Wanted], wanted: Sequence[Wanted]) -> str:
 
 
 def show(wanted: Sequence[Wanted], execution: Execution, *, price: float | None = None) -> None:
-    """Print the plan of making trainings, and its totals; price: per GPU hour, or CPU hour."""
-    lines = plan_lines(wanted, Records(execution.root), compute=execution.compute)
+    """Print the plan of making trainings, and its totals.
+
+    price: per GPU hour, or CPU hour; before the first recorded training it is that of an assumed speed.
+    """
+    assumed = price is not None
+    lines = plan_lines(wanted, Records(execution.root), compute=execution.compute, assumed=assumed)
     console.print(_table(lines))
     for words in _totals(lines, execution, price):
         console.print(words)
