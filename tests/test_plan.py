@@ -18,12 +18,12 @@ def stage(name, *inputs, lane="data", cost=None, **parameters):
                  make=lambda folder, inputs: {})  # fmt: skip
 
 
-def record(stage, root, seconds=1.0, compute=None):
+def record(stage, root, seconds=1.0, compute=None, facts=None):
     storage.write_record(
         storage.join(stage.folder(root), "record.json"),
         {
             "recipe": stage.recipe,
-            "facts": {"compute": (compute or Compute()).parts} if stage.lane == "train" else {},
+            "facts": (facts or {}) | ({"compute": (compute or Compute()).parts} if stage.lane == "train" else {}),
             "cost": dict(stage.cost),
             "seconds": seconds,
         },
@@ -113,6 +113,9 @@ def test_a_training_takes_its_flops_at_the_rate_of_those_of_the_nearest_size_on_
     assert estimate(stage("stage_one", lane="train", cost=large, other=1), root) == pytest.approx(60.0)
     assert estimate(stage("stage_one", lane="train", cost=twice), root, gpu) == 0.2
     assert estimate(stage("stage_two", lane="train", cost=twice), root) == 6.0, "before a stage two is recorded"
+    resumed = stage("stage_one", lane="train", cost=small, number=9)
+    record(resumed, str(tmp_path / "other"), 1.0, facts={"seconds": 4.0})
+    assert estimate(stage("stage_one", lane="train", cost=twice), str(tmp_path / "other")) == 8.0
     for compute in (Compute(workers=8), Compute(resources={"CPU": 8.0})):
         assert estimate(stage("stage_one", lane="train", cost=twice), root, compute) is None
 

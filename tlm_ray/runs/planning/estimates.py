@@ -49,12 +49,17 @@ def _seconds(cost: Mapping[str, float], earlier: Sequence[Record]) -> float | No
     if unit is None:
         if "tokens" in cost:  # of an encoder that is not opened yet
             return None
-        return statistics.median(each["seconds"] for each in earlier) if earlier else cost.get("seconds")
+        return statistics.median(map(_took, earlier)) if earlier else cost.get("seconds")
     comparable = [each for each in earlier if each["cost"].get(unit)]
     far = [abs(math.log(_size(each["cost"], unit) / _size(cost, unit))) for each in comparable]
-    rates = [each["seconds"] / each["cost"][unit] for each in comparable]
+    rates = [_took(each) / each["cost"][unit] for each in comparable]
     near = [rate for rate, gap in zip(rates, far, strict=True) if gap <= min(far) + 1e-6]
     return cost[unit] * statistics.median(near) if near else None
+
+
+def _took(record: Record) -> float:
+    """Return the seconds that a stage took; a resumed stage's own count includes those before it was killed."""
+    return max(record["seconds"], record["facts"].get("seconds", 0.0))
 
 
 def _size(cost: Mapping[str, float], unit: str) -> float:
