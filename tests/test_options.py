@@ -240,7 +240,7 @@ def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_
     asked = 0.5 * seconds(TINY_RECIPE)
     timed = recipe(tmp_path, budget=Budget(minutes=asked / 60))
     assert 0.9 * asked <= seconds(timed) <= asked
-    assert capsys.readouterr().out.count("assuming 6e+10 FLOPs per second of each CPU worker") == 1
+    assert capsys.readouterr().out.count("assuming 3e+11 FLOPs per second of each CPU worker") == 1
     with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is unknown; give --tokens"):
         recipe(tmp_path, budget=Budget(minutes=1), changes=Changes(architecture="bert-base-uncased"))
 

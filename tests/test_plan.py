@@ -71,8 +71,8 @@ def test_the_time_of_trainings_is_unknown_until_one_is_recorded(tmp_path, capsys
     print_once.cache_clear()
     show(wanted(), Execution(root=str(tmp_path), side_by_side=1), price=3600)
     told = said(capsys)
-    assert "assuming 6e+10 FLOPs per second" in told and "7 s of data stages and 0.00 CPU hours" in told
-    assert "cost 8.00 not included: 4 stages of unknown duration" in told, "the blocks"
+    assert "assuming 3e+11 FLOPs per second" in told and "7 s of data stages and 0.00 CPU hours" in told
+    assert "cost 1.60 not included: 4 stages of unknown duration" in told, "the blocks"
     for each in wanted()[0].stage.upstream():
         record(each, str(tmp_path), 3.0 if each.lane == "train" else 1.0)
     show(wanted(), Execution(root=str(tmp_path), side_by_side=0), price=3600)
@@ -131,11 +131,11 @@ def test_a_stage_that_reads_a_corpus_takes_its_bytes_at_the_recorded_rate(tmp_pa
 def test_a_time_that_an_option_needs_is_assumed_aloud_before_the_first_training(tmp_path, capsys):
     print_once.cache_clear()
     first = stage("stage_one", lane="train", cost={"flops": 1.2e12, "tokens": 10})
-    for compute, seconds in ((Compute(), 20.0), (Compute(workers=2), 10.0)):
+    for compute, seconds in ((Compute(), 4.0), (Compute(workers=2), 2.0)):
         assert stage_seconds([first], Records(str(tmp_path)), compute, assumed=True) == {first.fingerprint: seconds}
     told = said(capsys)
     assert told.count("no training on these resources is recorded under") == 1
-    assert told.endswith("assuming 6e+10 FLOPs per second of each CPU worker")
+    assert told.endswith("assuming 3e+11 FLOPs per second of each CPU worker")
     record(first, str(tmp_path), 5.0)
     again = stage("stage_one", lane="train", cost=first.cost, seed=1)
     assert stage_seconds([again], Records(str(tmp_path)), Compute(), assumed=True)[again.fingerprint] == 5.0
