@@ -29,7 +29,6 @@ from tlm_ray import (
     ray_options,
 )  # fmt: skip
 from tlm_ray.report.paper import TABLE_8, TABLE_A2
-from tlm_ray.runs.planning.sizes import sizes_of
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 
 NAMES = {"plain": "PLM", "mlm": "PLM + MLM", "dapt": "DAPT", "tapt": "TAPT", "dapt+tapt": "DAPT + TAPT"}
@@ -63,7 +62,7 @@ class PretrainedTable(Table):
         recipe = self.recipe(task, flow, self.mixture)
         found = {NAMES[kind]: self._adapted(recipe, kind, task, flow) for kind in self.kinds}
         if self.gururangan:
-            rows = sizes_of(flow, recipe, task).queries
+            rows = flow.train_rows(task)
             found = {row: with_gururangans_settings(own, train_rows=rows) for row, own in found.items()}
         return found | self.vary(recipe)
 

@@ -44,7 +44,6 @@ from tlm_ray.plain import FrozenEncoder
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import plain_trainings
-from tlm_ray.runs.planning.sizes import sizes_of
 from tlm_ray.runs.preflight import fitted
 from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import tuned_passes
@@ -110,12 +109,12 @@ class Rivals:
         """Return the epochs of fine-tuning on a task."""
         if self.passes:
             return (self.passes * len(self.data.tasks))[self.data.tasks.index(task)]
-        return tuned_passes(sizes_of(flow, Scale().recipe(task, flow), task).queries)
+        return tuned_passes(flow.train_rows(task))
 
     def recipe(self, task: str, flow: Flow, *, passes: int, rate: float) -> Recipe:
         """Return the recipe that fine-tunes the encoder on a task."""
         recipe = Scale().recipe(task, flow)
-        rows = sizes_of(flow, recipe, task).queries
+        rows = flow.train_rows(task)
         made = baseline(recipe, self.encoder, train_rows=rows)
         made = with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
         return made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)

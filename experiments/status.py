@@ -16,7 +16,8 @@ from rich.table import Table
 from tlm_ray import Folders, parse, plain_errors
 from tlm_ray.console import console
 from tlm_ray.runs.stages.locks import claimed
-from tlm_ray.runs.stages.registry import Held, Noted, held, noted, records
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.registry import Held, Noted, held, noted
 
 GB = 1e9
 
@@ -37,7 +38,7 @@ def main() -> None:
     if not there:
         raise FileNotFoundError(f"root {options.root!r}: no stages there; give the --root of your experiments")
     complete = [each.folder for each in there if each.complete]
-    seconds = {folder: record["seconds"] for folder, record in records(options.root, complete).items()}
+    seconds = {folder: record["seconds"] for folder, record in Records(options.root).many(complete).items()}
     console.print(_stages(there, seconds, options.price))
     _running(options.root)
     console.print(_experiments(experiments, set(complete)))

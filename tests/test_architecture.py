@@ -11,7 +11,18 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
-LEAVES = {"storage", "compute", "identity", "parallel", "notices", "console", "process", "events", "metrics"}
+LEAVES = {
+    "storage",
+    "compute",
+    "identity",
+    "parallel",
+    "ray_private",
+    "notices",
+    "console",
+    "process",
+    "events",
+    "metrics",
+}
 MAY_IMPORT = {
     "evaluation": LEAVES,
     "corpus": LEAVES | {"evaluation"},
@@ -23,9 +34,8 @@ MAY_IMPORT = {
     "storage": set(),
     "compute": set(),
     "identity": set(),
-    "parallel": {"console", "process", "events", "held", "progress"},
-    "held": {"process"},
-    "progress": {"console", "events", "metrics"},
+    "parallel": {"console", "process", "events", "metrics", "ray_private"},
+    "ray_private": set(),
     "notices": set(),
     "console": set(),
     "events": {"storage"},

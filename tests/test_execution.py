@@ -8,7 +8,8 @@ import pytest
 from tlm_ray import storage
 from tlm_ray.runs.stages.locks import LOCKS, StageLocked, locked
 from tlm_ray.runs.stages.making import Execution, make
-from tlm_ray.runs.stages.stage import Stage, found, unique
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import Stage, unique
 from tlm_ray.storage.listing import list_files
 
 RECORD = "record.json"
@@ -219,9 +220,9 @@ def test_a_stage_that_another_job_makes_is_refused_by_host_and_process(kitchen):
 
 def test_a_record_that_another_job_wrote_after_it_was_looked_for_stays(kitchen, flow, monkeypatch):
     kitchen.make(flow["blocks"])
-    looked = found([flow["blocks"]], kitchen.root)
+    looked = Records(kitchen.root).found([flow["blocks"]])
     looked.pop(flow["blocks"].fingerprint)  # as if it had been written since
-    monkeypatch.setattr("tlm_ray.runs.stages.making.found", lambda stages, root: looked)
+    monkeypatch.setattr(Records, "found", lambda self, stages: looked)
     assert kitchen.make(flow["blocks"]) == []
 
 

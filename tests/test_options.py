@@ -5,15 +5,14 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from test_plan import record
 
 from tlm_ray import Budget, Changes, Cluster, Data, Mixture, Passages, Place, TrainingOptions, open_flow, parse
 from tlm_ray.compute import Compute
-from tlm_ray.runs.cli import recipe_options
-from tlm_ray.runs.planning.paces import PREDICTED, Paces, start_seconds
-from tlm_ray.runs.planning.sizes import EMBEDDED_SIZES
+from tlm_ray.console import print_once
+from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S
 from tlm_ray.runs.recipes.budget import recipe_parameters, recipe_tokens, scaled
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.recipes.paper import recipe_for
@@ -227,56 +226,56 @@ def test_a_recipe_takes_what_the_command_line_changes():
     assert recipe(mixture=Mixture(external_only=True)).rho1 is None
 
 
-@pytest.fixture
-def pace(monkeypatch):
-    """Steps that take as long as they have parameters, instead of measured ones."""
-
-    def a_step(self, load):
-        return load.settings.start.parameters(vocabulary=load.vocabulary) * load.settings.schedule.batch_rows / 2e8
-
-    def seconds(recipe):
-        found = 0.0
-        for one in (recipe.stage_one, recipe.stage_two):
-            steps = one.steps * (1 + PREDICTED * EMBEDDED_SIZES.dev_rows / one.batch_rows / one.evaluate_every)
-            found += start_seconds(Compute()) + one.batch_rows * recipe_parameters(recipe) / 2e8 * steps
-        return found
-
-    monkeypatch.setattr(Paces, "a_step", a_step)
-    return SimpleNamespace(seconds=seconds)
+def seconds(recipe):
+    """At the speed that is assumed before the first training."""
+    return 6 * recipe_tokens(recipe) * recipe_parameters(recipe) / CPU_FLOPS_PER_S
 
 
-def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_path, capsys, pace):
-    recipe_options._print_once.cache_clear()
+def test_a_recipe_is_cut_to_tokens_or_minutes_and_the_changes_are_told_once(tmp_path, capsys):
+    print_once.cache_clear()
     budget = Budget(tokens=2_000_000)
     assert recipe(budget=budget) == scaled(TINY_RECIPE, 2_000_000)[0] == recipe(budget=budget)
     told = [change for change in scaled(TINY_RECIPE, 2_000_000)[1] if "one" in change]
     assert capsys.readouterr().out.count("stage one: ") == len(told)
-    timed = recipe(tmp_path, budget=Budget(minutes=0.75))
-    assert 0.9 * 45 <= pace.seconds(timed) <= 1.05 * 45, "evaluations come at whole steps"
+    asked = 0.5 * seconds(TINY_RECIPE)
+    timed = recipe(tmp_path, budget=Budget(minutes=asked / 60))
+    assert 0.9 * asked <= seconds(timed) <= asked
+    assert capsys.readouterr().out.count("assuming 3e+11 FLOPs per second of each CPU worker") == 1
     with pytest.raises(ValueError, match="--minutes 1: the speed of --architecture is unknown; give --tokens"):
         recipe(tmp_path, budget=Budget(minutes=1), changes=Changes(architecture="bert-base-uncased"))
 
 
+def test_minutes_give_the_same_recipe_again_and_others_the_recorded_speed(tmp_path):
+    half, third = (Budget(minutes=share * seconds(TINY_RECIPE) / 60) for share in (1 / 2, 1 / 3))
+    first = recipe(tmp_path, budget=half)
+    flow = open_flow(Data(), Place(root=str(tmp_path)), Cluster())
+    for stage in flow.stages(first, "docstrings", 0).trained:
+        record(stage, str(tmp_path), 2 * stage.cost["flops"] / CPU_FLOPS_PER_S)  # half as fast as assumed
+    assert recipe(tmp_path, budget=half) == first, "or a killed run would begin anew"
+    slower = recipe(tmp_path, budget=third)
+    assert 0.9 / 6 * seconds(TINY_RECIPE) <= seconds(slower) <= seconds(TINY_RECIPE) / 6
+
+
 @pytest.mark.parametrize("asked", ["mini", "midi"])
-def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, capsys, pace):
-    recipe_options._print_once.cache_clear()
-    whole = pace.seconds(recipe_for("docstrings", "midi")) / 60
+def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, capsys):
+    print_once.cache_clear()
+    whole = seconds(recipe_for("docstrings", "midi")) / 60
     for share, scale in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.1, "mini")):
         found = recipe(tmp_path, budget=Budget(minutes=share * whole), changes=Changes(scale=asked))
         assert (found.scale, found.start) == (scale, recipe_for("docstrings", scale).start)
-        assert pace.seconds(found) <= 1.05 * 60 * share * whole
+        assert seconds(found) <= 1.05 * 60 * share * whole
     other = "mini" if asked == "midi" else "midi"
     assert capsys.readouterr().out.count(f"scale: {other} instead of {asked}") == 1
     assert recipe(tmp_path, budget=Budget(minutes=100 * whole)).scale == "tiny", "which is for the embedded task"
 
 
-def test_too_few_minutes_are_answered_in_minutes(tmp_path, pace):
-    with pytest.raises(ValueError, match=r"--minutes 0\.01: this recipe needs [\d.]+ minutes or more") as error:
-        recipe(tmp_path, budget=Budget(minutes=0.01))
+def test_too_few_minutes_are_answered_in_minutes(tmp_path):
+    with pytest.raises(ValueError, match=r"--minutes 0\.001: this recipe needs [\d.]+ minutes or more") as error:
+        recipe(tmp_path, budget=Budget(minutes=0.001))
     least = float(str(error.value).split("needs ")[1].split(" minutes")[0])
     assert recipe_tokens(recipe(tmp_path, budget=Budget(minutes=least))) > 0
     with pytest.raises(ValueError, match="minutes or more"):
-        recipe(tmp_path, budget=Budget(minutes=0.95 * least))
+        recipe(tmp_path, budget=Budget(minutes=least - 0.01))
 
 
 def test_rows_can_be_made_apart(kinds, tmp_path):

@@ -1,5 +1,6 @@
 """What an experiment reads from its stages' records."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,8 @@ from tlm_ray.report.grids import make_grid
 from tlm_ray.runs import experiment
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
-from tlm_ray.runs.stages.stage import RECORD, Stage
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import RECORD, Stage, unique
 from tlm_ray.runs.tracking.tracker import StepLogger
 from tlm_ray.training.starts import Pretrained
 
@@ -55,7 +57,7 @@ def outcome(data, tmp_path):
     stages[pretrained] = replace(stages[pretrained], stage_two=taught, metrics=metrics)
     for each in stages.values():
         recorded(each.metrics, flow.execution.root)
-    return Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
+    return Outcome(name="x", stages=stages, records=Records(flow.execution.root), tracker=None)  # type: ignore[arg-type]
 
 
 def test_only_a_row_of_weights_trained_elsewhere_is_marked_as_pretrained(outcome):
@@ -128,7 +130,7 @@ def two_rows(data, tmp_path):
     storage.write_record(
         storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts}
     )
-    return Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None, ensembles=("ours",))  # type: ignore[arg-type]
+    return Outcome(name="x", stages=stages, records=Records(flow.execution.root), tracker=None, ensembles=("ours",))  # type: ignore[arg-type]
 
 
 def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings(two_rows):
@@ -136,11 +138,11 @@ def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings
     assert (together.row, plain.row) == ("ours, mean of 2 seeds", "plain")
     assert together.scores == (75.0,) and together.dev_scores == (62.5,), "the surer one decides the last two of eight"
     assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
-    assert [group.predictions().predicted.shape for group in two_rows.groups()] == [(2, 8), (1, 8), (1, 8)]
+    assert [group.predictions().predicted.shape for group in two_rows.groups] == [(2, 8), (1, 8), (1, 8)]
 
 
 def test_a_metric_that_is_the_mean_of_two_is_shown_with_both(two_rows):
-    group = two_rows.groups()[0]
+    group = two_rows.groups[0]
     cell = replace(group, facts=[facts | {"metric": "pearson_spearman"} for facts in group.facts]).cell()
     predicted = [logits.argmax(axis=1) for logits in SAID[:2]]
     expected = [np.mean([100 * kind(GOLD, run).statistic for run in predicted]) for kind in (pearsonr, spearmanr)]
@@ -152,7 +154,7 @@ def test_a_metric_that_is_the_mean_of_two_is_shown_with_both(two_rows):
 
 def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_gives_it(two_rows):
     beside = replace(two_rows, pooled=True)
-    groups = {group.cell().row: group for group in beside.groups()}
+    groups = {group.cell().row: group for group in beside.groups}
     assert list(groups) == [
         "ours",
         "ours, mean of 2 seeds",
@@ -198,7 +200,7 @@ def with_another(two_rows, flow, recipe, dev):
 ])  # fmt: skip
 def test_the_linear_model_that_is_best_on_dev_is_pooled(two_rows, data, tmp_path, recipe, dev, short):
     outcome = with_another(two_rows, small_flow(data, tmp_path), recipe, dev)
-    groups = {group.cell().row: group for group in outcome.groups()}
+    groups = {group.cell().row: group for group in outcome.groups}
     assert groups["ours, mean of 2 seeds with linear model"].beside.short == short
     assert f"Ensembles include the linear model that is best on dev: {short} on topics" in outcome.notes
 
@@ -212,8 +214,8 @@ def test_without_a_linear_model_nothing_is_pooled(two_rows):
 def test_rows_are_compared_by_what_they_predicted(two_rows):
     found = {each.other: each.mean for each in two_rows.results(View(against="ours")).differences if each.row == "ours"}
     assert found == {"plain": 50.0 - 37.5, "ours, mean of 2 seeds": 50.0 - 75.0}
-    assert [group.predictions().is_drawn for group in two_rows.groups()] == [True, True, False]
-    _, together, _ = (group.predictions() for group in two_rows.groups())
+    assert [group.predictions().is_drawn for group in two_rows.groups] == [True, True, False]
+    _, together, _ = (group.predictions() for group in two_rows.groups)
     assert together.members == "ours"
     np.testing.assert_array_equal(together.without, [(GOLD + 1) % 3, GOLD], "each seed left out in turn")
 
@@ -229,8 +231,22 @@ def test_tasks_whose_shared_texts_were_never_counted_are_named(outcome):
 
 
 def test_rows_of_one_text_are_drawn_together_and_told(two_rows):
-    groups = [group.predictions().groups for group in two_rows.groups()]
+    groups = [group.predictions().groups for group in two_rows.groups]
     assert all(own.tolist() == [0, 0, 1, 2, 3, 4, 5, 6] for own in groups)
     results = two_rows.results(View(against="ours"))
     assert results.notes[0] == "topics: 8 test rows of 7 texts; intervals are over texts, not rows"
     assert two_rows.results(View(against="ours", split="dev")).notes[0].startswith("topics: 8 dev rows of 7 texts")
+
+
+def test_a_finished_experiment_reads_each_record_once(two_rows, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
+    stages, seen, read = unique([own.metrics for own in two_rows.stages.values()]), Counter(), storage.read_record
+    monkeypatch.setattr(storage, "read_record", lambda uri, **own: seen.update([uri]) or read(uri, **own))
+    flow = small_flow(data, tmp_path)
+    found = experiment.run(
+        list(two_rows.stages), flow, name="x", tracking_uri=empty_store(tmp_path), ensembles=["ours"]
+    )
+    found.show(View(against="ours"), str(tmp_path / "out"))
+    wanted = [storage.join(each.folder(two_rows.root), RECORD) for each in stages]
+    assert {uri: count for uri, count in seen.items() if uri.endswith(RECORD)} == dict.fromkeys(wanted, 1)

@@ -24,6 +24,7 @@ from tlm_ray.retrieval.methods import Method, Search
 from tlm_ray.retrieval.selection import write_drawn
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.objectives import Mlm, Objective, Targets
 from tlm_ray.training.starts import Scratch
@@ -168,7 +169,7 @@ def test_a_mended_metric_of_a_new_version_is_in_cells_and_differences_alike(data
         trainings = [Training(row=row, task="topics", recipe=recipe) for row, recipe in rows.items()]
         stages = {one: one.stages(flow) for one in trainings}
         make([each.metrics for each in stages.values()], flow.execution.root)
-        outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None, metric=metric)  # type: ignore[arg-type]
+        outcome = Outcome(name="x", stages=stages, records=Records(flow.execution.root), tracker=None, metric=metric)  # type: ignore[arg-type]
         for own in stages.values():
             for stage in own.trained:
                 kept.setdefault(stage.name, []).append(stage.record(flow.execution.root)["facts"]["history"][-1])

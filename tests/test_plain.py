@@ -22,6 +22,7 @@ from tlm_ray.runs.flow.plain import plain_stages
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.telling import Teller
 
 
@@ -76,7 +77,7 @@ def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
     assert [one.recipe for one in trainings] == [TfIdf(), Bm25Neighbours()], "no text marks spans"
     stages = {training: plain_stages(flow, training.recipe, "topics") for training in trainings}
     make([each.metrics for each in stages.values()], flow.execution.root)
-    outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
+    outcome = Outcome(name="x", stages=stages, records=Records(flow.execution.root), tracker=None)  # type: ignore[arg-type]
     for cell in outcome.cells():
         assert cell.flops == cell.flops_counted == 0 and not cell.pretrained and cell.data_bytes > 0
         assert cell.mean > 80, "words of topics give the class away"
@@ -103,14 +104,14 @@ def test_a_table_of_marked_and_other_tasks_has_a_dash_where_no_span_is_marked(da
     assert [(one.row, one.task) for one in trainings if one.recipe == Windows()] == [(Windows.name, "spans")]
     stages = {training: training.stages(flow) for training in trainings}
     make([each.metrics for each in stages.values()], flow.execution.root)
-    outcome = Outcome(name="x", stages=stages, root=flow.execution.root, tracker=None)  # type: ignore[arg-type]
+    outcome = Outcome(name="x", stages=stages, records=Records(flow.execution.root), tracker=None)  # type: ignore[arg-type]
     results = outcome.results(View(against=TfIdf.name))
     lines = {line.name: line.texts for line in make_grid(results).lines}
     assert lines[Windows.name][0] == lines[Windows.name][2] == ABSENT and float(lines[Windows.name][1]) > 80
     assert ABSENT not in lines[TfIdf.name][:3]
     found = dict(results.comparison.lines)[Windows.name]
     assert found[0] is found[2] is None and found[1] is not None
-    assert set(publish("x", results, str(tmp_path / "out"), Teller.of(stages, outcome.root).story(outcome.root, None)))
+    assert set(publish("x", results, str(tmp_path / "out"), Teller(stages=stages, records=outcome.records).story(None)))
 
 
 def test_settings_and_task_identify_a_plain_row(data, tmp_path):

@@ -9,7 +9,8 @@ from test_stages import make_stage
 from tlm_ray import storage
 from tlm_ray.runs.stages.locks import StageLocked, claimed, locked
 from tlm_ray.runs.stages.making import make
-from tlm_ray.runs.stages.registry import delete, held, note, noted, records
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.registry import delete, held, note, noted
 
 
 def write(folder, inputs):
@@ -63,7 +64,7 @@ def test_what_is_held_is_told_by_one_listing(filled):
     assert there.keys() == folders(blocks, one, two, bad) | {f"stage_two/{'0' * 20}"}
     assert {each.folder for each in there.values() if each.complete} == folders(blocks, one, two)
     assert there[bad.folder("")].size == 1 and there[blocks.folder("")].size > 1000
-    found = records(filled, sorted(folders(blocks, one)))
+    found = Records(filled).many(sorted(folders(blocks, one)))
     assert all(record["facts"] == {"rows": 3} for record in found.values())
 
 

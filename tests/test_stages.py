@@ -16,7 +16,8 @@ from tlm_ray import storage
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
-from tlm_ray.runs.stages.stage import Stage, canonical, found, plain, unique
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import Stage, canonical, flatten, plain, unique
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.starts import Scratch
 
@@ -236,8 +237,42 @@ def test_a_stage_is_found_only_with_all_that_it_was_made_from(tmp_path):
     one, other = make_stage("stage_one", inputs={"blocks": blocks}), make_stage("other", inputs={"task": task})
     for stage in (task, blocks, one, other):
         write_record(stage, root)
-    assert set(found([one, other], root)) == {s.fingerprint for s in (task, blocks, one, other)}
+    assert set(Records(root).found([one, other])) == {s.fingerprint for s in (task, blocks, one, other)}
     storage.delete(blocks.folder(root))
-    assert set(found([one, other], root)) == {task.fingerprint, other.fingerprint}
+    assert set(Records(root).found([one, other])) == {task.fingerprint, other.fingerprint}
     storage.delete(task.folder(root))
-    assert found([one, other], root) == {}
+    assert Records(root).found([one, other]) == {}
+
+
+def test_settings_are_told_by_their_paths():
+    made = flatten({"start": TINY_RECIPE.start, "objectives": [{"type": "Mlm", "share": 0.3}], "ks": (1, 2)})
+    told = dict(made)
+    assert told["start"] == "Scratch" and told["start.geometry.layers"] == 2
+    assert (told["objectives[0]"], told["objectives[0].share"], told["ks"]) == ("Mlm", 0.3, (1, 2))
+    assert dict(flatten({"objectives": [{"share": 0.3}]}, lists=False)) == {"objectives": [{"share": 0.3}]}
+
+
+def test_a_record_is_read_once_and_a_missing_one_looked_for_again(tmp_path, monkeypatch):
+    task = make_stage("task")
+    lasts = [make_stage("stage_one", inputs={"task": task}, version=version) for version in range(1, 9)]
+    asked, read = [], storage.read_record
+    monkeypatch.setattr(storage, "read_record", lambda uri: asked.append(uri) or read(uri))
+    records = Records(str(tmp_path))
+    assert records.of(task) is None and records.found(lasts) == {} and len(asked) == 2
+    for stage in (task, *lasts[:7]):
+        write_record(stage, records.root)
+    assert len(records.found(lasts)) == 8 and len(asked) == 11
+    assert records.found(lasts[:7]).keys() == {stage.fingerprint for stage in (task, *lasts[:7])}
+    assert records.facts(task) == {"rows": 3} and records.facts(None) == records.facts(lasts[7]) == {}
+    assert len(records.named("stage_one")) == 7 and len(asked) == 12, "only the missing one"
+    storage.delete(task.folder(records.root))
+    records.forget(task)
+    assert records.of(task) is None
+
+
+def test_a_kinds_records_are_those_of_its_stages_alone(tmp_path):
+    stage, root = make_stage("neighbours"), str(tmp_path)
+    write_record(stage, root)
+    storage.write_record(storage.join(stage.folder(root), "index", "record.json"), {"of": "an index"})
+    assert [record["recipe"] for record in Records(root).named("neighbours")] == [stage.recipe]
+    assert Records(root).named("nosuch") == []

@@ -16,6 +16,7 @@ from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.recipes.space import Space
 from tlm_ray.runs.stages.provenance import describe_run, shown_command
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD
 from tlm_ray.runs.telling import Teller, settings_of
 from tlm_ray.training.starts import Pretrained
@@ -53,7 +54,7 @@ def stages(data, tmp_path):
 
 @pytest.fixture
 def story(stages, tmp_path):
-    return Teller.of(stages, str(tmp_path)).story(str(tmp_path), Compute(workers=2))
+    return Teller(stages=stages, records=Records(str(tmp_path))).story(Compute(workers=2))
 
 
 def test_each_stage_is_told_once_for_the_first_row_that_has_it(story):
@@ -96,7 +97,7 @@ def test_an_outcomes_page_has_its_story(stages, tmp_path, monkeypatch):
         def attach(self, files):
             self.files = list(files)
 
-    outcome = Outcome(name="x", stages=stages, root=str(tmp_path), tracker=Watcher())  # type: ignore[arg-type]
+    outcome = Outcome(name="x", stages=stages, records=Records(str(tmp_path)), tracker=Watcher())  # type: ignore[arg-type]
     monkeypatch.setattr(Outcome, "notes", [])
     results = replace(make_results(outcome), notes=["n"])
     uris = outcome.publish(results, str(tmp_path / "out"))
@@ -109,7 +110,7 @@ def test_an_outcomes_page_has_its_story(stages, tmp_path, monkeypatch):
 def make_results(outcome):
     from tlm_ray.report import Results
 
-    return Results(cells=[replace(group.cell(), x=None) for group in outcome.groups()], view=View())
+    return Results(cells=[replace(group.cell(), x=None) for group in outcome.groups], view=View())
 
 
 def test_a_command_is_told_without_secrets():

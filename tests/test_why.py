@@ -10,6 +10,7 @@ from small import GEOMETRY, STAGE_ONE, STAGE_TWO, small_flow, small_recipe
 from tlm_ray import storage
 from tlm_ray.corpus.manifest import open_corpus
 from tlm_ray.retrieval.methods import Bm25
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD
 from tlm_ray.runs.stages.why import reasons
 from tlm_ray.training.counts import Counts
@@ -78,7 +79,7 @@ WITH_IT = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_setting_that_was_changed_is_named_and_no_other(laid, name):
     stages = laid.stages(small_recipe(**CHANGES[name]), "topics", 0)
-    said = reasons([stages.metrics], laid.execution.root)
+    said = reasons([stages.metrics], Records(laid.execution.root))
     first = said[0]
     stage, setting = name.split(": ")
     assert first.stage.name == stage
@@ -95,7 +96,7 @@ def test_another_seed_or_file_is_named(laid, data, tmp_path):
     root = laid.execution.root
 
     def first(stages):
-        return reasons([stages.metrics], root)[0]
+        return reasons([stages.metrics], Records(root))[0]
 
     seed = first(laid.stages(small_recipe(), "topics", 3))
     assert (seed.stage.name, seed.words) == ("stage_one", "seed 3, nearest result 0")
@@ -120,20 +121,20 @@ def test_another_seed_or_file_is_named(laid, data, tmp_path):
 def test_of_results_that_differ_in_one_number_the_nearest_is_told(laid):
     for seed in range(6, 12):
         write_records(laid.stages(small_recipe(rho2=seed**2), "topics", 0).metrics, laid.execution.root)
-    (reason, *_) = reasons([laid.stages(small_recipe(rho2=99), "topics", 0).metrics], laid.execution.root)
+    (reason, *_) = reasons([laid.stages(small_recipe(rho2=99), "topics", 0).metrics], Records(laid.execution.root))
     assert reason.words == "rho2 99, nearest result 100"
 
 
 def test_nothing_to_make_has_no_reason_and_an_empty_root_is_the_first(laid, tmp_path):
     stages = laid.stages(small_recipe(), "topics", 0)
-    assert reasons([stages.metrics], laid.execution.root) == []
-    assert {reason.words.partition(";")[0] for reason in reasons([stages.metrics], str(tmp_path / "empty"))} == {
-        "the first of its kind"
-    }
+    assert reasons([stages.metrics], Records(laid.execution.root)) == []
+    assert {
+        reason.words.partition(";")[0] for reason in reasons([stages.metrics], Records(str(tmp_path / "empty")))
+    } == {"the first of its kind"}
 
 
 def test_a_record_that_was_deleted_is_told(laid):
     stages = laid.stages(small_recipe(), "topics", 0)
     storage.delete(stages.stage_two.folder(laid.execution.root))
-    first, last = reasons([stages.metrics], laid.execution.root)
+    first, last = reasons([stages.metrics], Records(laid.execution.root))
     assert (first.stage.name, last.words) == ("stage_two", "follows from stage_two")

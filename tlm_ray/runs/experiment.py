@@ -15,10 +15,10 @@ from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.planning.estimates import stage_seconds
-from tlm_ray.runs.planning.paces import Paces
 from tlm_ray.runs.planning.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, check_starts, encoders_of, fitted
 from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.runs.stages.why import reasons
@@ -39,20 +39,19 @@ def show_plan(
 ) -> None:
     """Print the stages that a run would need and their cost; needs no cluster.
 
-    If this machine has the hardware of the trainings, some steps of each kind are timed. price: per GPU or CPU hour.
+    Times are those of recorded stages under the root. price: per GPU or CPU hour.
     """
     _check(trainings)
     wanted = [
         Wanted(row=one.row, task=short_name(one.task), seed=one.seed, stage=last(one.stages(flow))) for one in trainings
     ]
-    seconds, at_once = stage_seconds(trainings, flow), Paces(execution=flow.execution).side_by_side
-    show(wanted, flow.execution, seconds=seconds, at_once=at_once, price=price)
+    show(wanted, flow.execution, price=price)
 
 
 def show_reasons(trainings: Sequence[Training], flow: Flow, *, last: Last = lambda stages: stages.metrics) -> None:
     """Print why stages must run; needs no cluster."""
     _check(trainings)
-    found = reasons([last(one.stages(flow)) for one in trainings], flow.execution.root)
+    found = reasons([last(one.stages(flow)) for one in trainings], Records(flow.execution.root))
     for reason in found:
         console.print(escape(f"{reason.stage.name:<10} {reason.stage.fingerprint[:8]}  {reason.words}"))
     if not found:
@@ -88,17 +87,19 @@ def run(
     for training, own in stages.items():
         words = {"row": training.row, "task": short_name(training.task), "seed": training.seed}
         tracker.label(own.metrics, recipe_words(training.recipe), **words)
-    note(execution.root, name, [own.metrics for own in stages.values()])
+    lasts, records = [own.metrics for own in stages.values()], tracker.records
+    note(execution.root, name, lasts)
     named = [(one.recipe, own) for one, own in stages.items() if encoders_of(one.recipe)]
     try:
-        check_starts([recipe for recipe, own in named if own.metrics.record(execution.root) is None], execution)
+        check_starts([recipe for recipe, own in named if records.of(own.metrics) is None], execution)
         make(
-            [own.metrics for own in stages.values()],
+            lasts,
             execution.root,
             side_by_side=execution.side_by_side,
             overlap=execution.compute.apart,
             watch=tracker.close,
-            expected=stage_seconds(trainings, flow, measures=False),
+            expected=stage_seconds(lasts, records, execution.compute),
+            known=records,
         )
     except BaseException:
         tracker.fail()
@@ -107,7 +108,7 @@ def run(
     outcome = Outcome(
         name=name,
         stages=stages,
-        root=execution.root,
+        records=records,
         tracker=tracker,
         metric=flow.metric,
         ensembles=tuple(ensembles),

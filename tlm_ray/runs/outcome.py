@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -19,7 +20,8 @@ from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.groups import Group, Mean
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.runs.stages.stage import Stage, Stages
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import Stages
 from tlm_ray.runs.telling import Teller
 
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
@@ -36,8 +38,8 @@ class Outcome:
     """name of the experiment and its files"""
     stages: Mapping[Training, Stages | PlainStages]
     """stages of each training"""
-    root: str
-    """location of all results"""
+    records: Records
+    """records of all results"""
     tracker: "Tracker"
     """the experiment's MLflow run"""
     metric: str | Metric = ""
@@ -49,13 +51,18 @@ class Outcome:
     compute: Compute | None = None
     """compute of each training, None if unknown"""
 
+    @property
+    def root(self) -> str:
+        """The location of all results."""
+        return self.records.root
+
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
         A row that trains no encoder has 0 FLOPs.
         """
-        stages, scores = self.stages[training], self._facts(self.stages[training].metrics)
-        trained = [(stage, self._facts(stage)) for stage in stages.trained]
+        stages, scores = self.stages[training], self.records.facts(self.stages[training].metrics)
+        trained = [(stage, self.records.facts(stage)) for stage in stages.trained]
         counted = [facts.get("flops_counted", 0) for _, facts in trained]
         return {
             "dev": scores["dev"],
@@ -63,7 +70,7 @@ class Outcome:
             "metric": scores["metric"],
             "flops": sum(6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
-            "data_bytes": self._facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
+            "data_bytes": self.records.facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
         }
 
@@ -73,14 +80,10 @@ class Outcome:
         own, made = (recipe, stages) if isinstance(recipe, Recipe) and isinstance(stages, Stages) else (None, None)
         while own is not None and made is not None:
             if made.neighbours is not None:
-                size = sum(self._facts(made.neighbours).get("rank_bytes", [])[: own.k])
+                size = sum(self.records.facts(made.neighbours).get("rank_bytes", [])[: own.k])
                 sizes[made.neighbours.fingerprint] = max(size, sizes.get(made.neighbours.fingerprint, 0))
             own, made = own.after, made.before
         return sum(sizes.values())
-
-    def _facts(self, stage: Stage | None) -> dict[str, Any]:
-        """Return a stage's facts, {} if it is not needed or not recorded."""
-        return {} if stage is None else (stage.record(self.root) or {}).get("facts", {})
 
     def model(self, training: Training) -> str:
         """Return the folder of a training's model, which opens as AutoModelForSequenceClassification.
@@ -109,7 +112,7 @@ class Outcome:
             if training.row == row:
                 kept.append(storage.join(folder, f"seed-{training.seed}"))
                 storage.copy_folder(self.model(training), kept[-1])
-        means = [group for group in self.groups() if isinstance(group, Mean) and group.row == row]
+        means = [group for group in self.groups if isinstance(group, Mean) and group.row == row]
         mean = next(each for each in means if each.of_seeds and each.beside)
         beside = next(one for one in self.stages if mean.beside and one.row == mean.beside.row)
         kept.append(storage.join(folder, LINEAR))
@@ -118,7 +121,7 @@ class Outcome:
 
     def results(self, view: View) -> Results:
         """Return the results of the experiment in one view."""
-        groups = self.groups()
+        groups = self.groups
         predictions = [group.predictions(view.split) for group in groups]
         return Results(
             cells=[replace(group.cell(view.split), x=_number(group.recipe, view.varied)) for group in groups],
@@ -145,9 +148,9 @@ class Outcome:
     def notes(self) -> list[str]:
         """Notes for the reader: test rows whose text is in the training set, the cost of ensembles."""
         notes = self.warnings
-        if any(isinstance(group, Mean) and group.of_seeds for group in self.groups()):
+        if any(isinstance(group, Mean) and group.of_seeds for group in self.groups):
             notes.append("A mean of seeds costs as much as all its seeds; a jackknife estimates its spread over seeds")
-        pooled = {group.task: group.beside.short for group in self.groups() if isinstance(group, Mean) and group.beside}
+        pooled = {group.task: group.beside.short for group in self.groups if isinstance(group, Mean) and group.beside}
         if pooled:
             models = ", ".join(f"{short} on {task}" for task, short in pooled.items())
             notes.append(f"Ensembles include the linear model that is best on dev: {models}")
@@ -158,7 +161,7 @@ class Outcome:
     @property
     def warnings(self) -> list[str]:
         """Warnings about the test sets: rows whose text is in the training set."""
-        tasks = {short_name(one.task): self._facts(stages.task) for one, stages in self.stages.items()}
+        tasks = {short_name(one.task): self.records.facts(stages.task) for one, stages in self.stages.items()}
         notes = [
             f"{name}: the text of {facts['test_in_train']} of {facts['test_rows']} test rows is also in the training "
             "set (ignoring case, spaces and punctuation)"
@@ -172,15 +175,16 @@ class Outcome:
 
     def publish(self, results: Results, out: str) -> dict[str, str]:
         """Write the results under `out`, named after the experiment, track the files, and return their locations."""
-        story = Teller.of(self.stages, self.root).story(self.root, self.compute)
+        story = Teller(stages=self.stages, records=self.records).story(self.compute)
         files = publish(self.name, results, out, story)
         self.tracker.attach(files.values())
         return files
 
     def cells(self, split: str = "test") -> list[Cell]:
         """Return the table's cells, one per row and task, in the order of the trainings."""
-        return [group.cell(split) for group in self.groups()]
+        return [group.cell(split) for group in self.groups]
 
+    @cached_property
     def groups(self) -> list[Group]:
         """Return the trainings by row and task, in order; each row of `ensembles` is followed by its ensembles."""
         trainings: dict[tuple[str, str], list[Training]] = {}

@@ -1,41 +1,37 @@
 """Read the story behind an experiment's scores from the records of its stages."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tlm_ray.compute import Compute
 from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.task_files import SPLITS
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report.story import AFTER, Learned, Made, Selected, Settings, Story, TaskData
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.provenance import describe_run
-from tlm_ray.runs.stages.stage import Stage, Stages, found, unique
+from tlm_ray.runs.stages.records import Record, Records
+from tlm_ray.runs.stages.stage import Stage, Stages, flatten, unique
 from tlm_ray.storage import shown
-
-SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Teller:
-    """Reads the records of all stages, each once."""
+    """Tells the story of some trainings."""
 
     stages: Mapping[Training, Stages | PlainStages]
     """stages of each training"""
-    records: Mapping[str, Mapping[str, Any]]
-    """records by fingerprint"""
+    records: Records
+    """their records"""
 
-    @classmethod
-    def of(cls, stages: Mapping[Training, Stages | PlainStages], root: str) -> "Teller":
-        """Read the records under a root."""
-        return cls(stages=stages, records=found([own.metrics for own in stages.values()], root))
-
-    def story(self, root: str, compute: Compute | None) -> Story:
+    def story(self, compute: Compute | None) -> Story:
         """Return the whole story; compute: resources of each training, None if unknown."""
-        stages = unique([own.metrics for own in self.stages.values()])
-        made = [self._made(stage) for stage in stages if stage.fingerprint in self.records]
+        lasts = [own.metrics for own in self.stages.values()]
+        found = self.records.found(lasts)
+        made = [_made(stage, found[stage.fingerprint]) for stage in unique(lasts) if stage.fingerprint in found]
         return Story(
             learned=list(self._learned()),
             settings=list(self._settings()),
@@ -43,11 +39,8 @@ class Teller:
             tasks=self._tasks(),
             made=made,
             hours=_hours(sum(each.seconds for each in made if each.flops), compute) if compute else {},
-            provenance=describe_run(root),
+            provenance=describe_run(self.records.root),
         )
-
-    def _facts(self, stage: Stage) -> Mapping[str, Any]:
-        return self.records.get(stage.fingerprint, {}).get("facts", {})
 
     def _learned(self) -> Iterator[Learned]:
         """Yield each training stage once, with the first row that uses it."""
@@ -63,7 +56,7 @@ class Teller:
                     task=short_name(one.task),
                     seed=one.seed,
                     stage=stage.name.replace("_", " ") + again,
-                    history=self._facts(stage).get("history", ()),
+                    history=self.records.facts(stage).get("history", ()),
                 )
 
     def _settings(self) -> Iterator[Settings]:
@@ -73,13 +66,13 @@ class Teller:
             if (one.row, one.task) not in seen:
                 seen.add((one.row, one.task))
                 values = settings_of(one.recipe) | ({"teachers": len(one.teachers)} if one.teachers else {})
-                values |= self._chosen(own.metrics)
+                values |= self._chosen(own.metrics) if isinstance(own, PlainStages) else {}
                 kind = type(one.recipe).__name__
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
 
     def _chosen(self, metrics: Stage) -> dict[str, Any]:
-        """Return the settings that a plain classifier chose on dev, and its seconds; {} for a training."""
-        facts = self._facts(metrics)
+        """Return the settings that a plain classifier chose on dev, and its seconds."""
+        facts = self.records.facts(metrics)
         chosen = {f"chosen on dev: {name}": value for name, value in facts.get("chosen", {}).items()}
         return chosen | ({"seconds": facts["seconds"]} if chosen else {})
 
@@ -91,7 +84,7 @@ class Teller:
                 continue
             seen.add((one.row, one.task))
             for recipe, neighbours in _sources(one.recipe, own):
-                yield self._selection(one, recipe, self._facts(neighbours))
+                yield self._selection(one, recipe, self.records.facts(neighbours))
 
     def _selection(self, one: Training, recipe: Recipe, facts: Mapping[str, Any]) -> Selected:
         ranks = facts.get("rank_bytes", [])
@@ -106,7 +99,7 @@ class Teller:
         )
 
     def _tasks(self) -> list[TaskData]:
-        facts = {short_name(one.task): self._facts(own.task) for one, own in self.stages.items()}
+        facts = {short_name(one.task): self.records.facts(own.task) for one, own in self.stages.items()}
         return [
             TaskData(
                 task=task,
@@ -117,16 +110,17 @@ class Teller:
             for task, own in facts.items()
         ]
 
-    def _made(self, stage: Stage) -> Made:
-        facts, record = self._facts(stage), self.records[stage.fingerprint]
-        return Made(
-            name=stage.name,
-            fingerprint=stage.fingerprint,
-            seconds=record.get("seconds", 0.0),
-            estimated_s=record.get("expected_s"),
-            flops=6.0 * stage.cost["tokens"] * facts["parameters"] if _is_training(stage, facts) else 0.0,
-            flops_counted=facts.get("flops_counted", 0.0),
-        )
+
+def _made(stage: Stage, record: Record) -> Made:
+    facts = record["facts"]
+    return Made(
+        name=stage.name,
+        fingerprint=stage.fingerprint,
+        seconds=record.get("seconds", 0.0),
+        estimated_s=record.get("expected_s"),
+        flops=6.0 * stage.cost["tokens"] * facts["parameters"] if _is_training(stage, facts) else 0.0,
+        flops_counted=facts.get("flops_counted", 0.0),
+    )
 
 
 def _sources(
@@ -152,7 +146,7 @@ def _hours(seconds: float, compute: Compute) -> dict[str, float]:
 
 def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
     """Return a recipe's settings, and those of the recipe before it that differ."""
-    values, prefix = dict(flat(recipe)), f"{AFTER}."
+    values, prefix = {name: _told(value) for name, value in flatten(recipe) if name}, f"{AFTER}."
     return {
         name: value
         for name, value in values.items()
@@ -160,18 +154,7 @@ def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
     }
 
 
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a recipe's numbers and strings by dotted names; a nested dataclass also yields its class name."""
-    if is_dataclass(value) and not isinstance(value, type):
-        yield from [(name, type(value).__name__)] if name else []
-        for each in fields(value):
-            yield from flat(getattr(value, each.name), f"{name}.{each.name}" if name else each.name)
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flat(inner, f"{name}.{key}")
-    elif isinstance(value, Sequence) and not isinstance(value, str) and any(map(is_dataclass, value)):
-        for place, inner in enumerate(value):
-            yield from flat(inner, f"{name}[{place}]")
-    else:
-        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        yield name, shown(told) if isinstance(told, str) else told
+def _told(value: Any) -> Any:
+    """Return a setting for a page: lists as text, locations without credentials."""
+    told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return shown(told) if isinstance(told, str) else told

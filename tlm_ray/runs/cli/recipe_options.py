@@ -2,18 +2,15 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 from tlm_ray import storage
-from tlm_ray.console import console
+from tlm_ray.console import print_once
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
-from tlm_ray.runs.planning.estimates import training_seconds
-from tlm_ray.runs.planning.paces import start_seconds
-from tlm_ray.runs.planning.sizes import sizes_of
+from tlm_ray.runs.planning.estimates import tokens_in
 from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_tokens, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
@@ -58,7 +55,7 @@ class Changes(Scale):
         recipe = super().recipe(task, flow)
         start = Architecture(self.architecture) if self.architecture else None
         if start is not None and recipe.counts is not None:  # the width is unknown before the encoder is opened
-            _print_once(f"--architecture {self.architecture}: embeddings start random instead of from token counts")
+            print_once(f"--architecture {self.architecture}: embeddings start random instead of from token counts")
             recipe = replace(recipe, counts=None)
         asked: dict[str, Any] = {"precision": self.precision, "start": start}
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
@@ -140,7 +137,7 @@ class Budget:
     tokens: int | None = None
     """maximum tokens per training, over both stages; reduces steps, then rows per step"""
     minutes: float | None = None
-    """maximum minutes per training, by the estimate of --dry-run; chooses mini or midi and reduces steps"""
+    """maximum minutes per training, by the speed of recorded ones; chooses mini or midi and reduces steps"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
@@ -158,34 +155,34 @@ class Budget:
         for scale, share in WORTH.items():
             found = replace(changes, scale=scale)
             recipe = found.recipe(task, flow)
-            if _tokens_in(self.minutes, recipe, task, flow) >= share * recipe_tokens(recipe):
+            if tokens_in(self.minutes, recipe, flow.execution) >= share * recipe_tokens(recipe):
                 break
         if scale != given:
-            _print_once(f"scale: {scale} instead of {given}")
+            print_once(f"scale: {scale} instead of {given}")
         return found
 
     def cut(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
         """Return a recipe that fits the budget, and print what changed."""
-        tokens = self.tokens if self.minutes is None else self._tokens(self.minutes, recipe, task, flow)
+        tokens = self.tokens if self.minutes is None else self._fitting(self.minutes, recipe, flow)
         if tokens is None:
             return recipe
         recipe, changes = scaled(recipe, tokens)
         for change in changes:
-            _print_once(change)
+            print_once(change)
         return recipe
 
-    def _tokens(self, minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
+    def _fitting(self, minutes: float, recipe: Recipe, flow: Flow) -> int:
+        """Return the tokens of some minutes; ValueError if they are too few for the recipe."""
         if recipe_parameters(recipe) is None:
             raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is unknown; give --tokens instead")
-        tokens = _tokens_in(minutes, recipe, task, flow)
+        tokens = tokens_in(minutes, recipe, flow.execution)
         if tokens < least_tokens(recipe):
-            whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
-            least = (fixed + (whole - fixed) * least_tokens(recipe) / recipe_tokens(recipe)) / 60
+            least = math.ceil(100 * minutes * least_tokens(recipe) / tokens) / 100
             raise ValueError(
-                f"--minutes {minutes:g}: this recipe needs {math.ceil(100 * least) / 100:g} minutes or more "
-                f"({fixed:.0f} s of them start its processes); raise --minutes, or lower rho1 or the row lengths"
+                f"--minutes {minutes:g}: this recipe needs {least:g} minutes or more; raise --minutes, or lower rho1 "
+                "or the row lengths"
             )
-        return tokens
+        return int(tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +222,7 @@ class TrainingOptions:
             raise ValueError(
                 f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is unknown; give --tokens"
             )
-        made = baseline(recipe, start, kind, train_rows=sizes_of(flow, recipe, task).queries)
+        made = baseline(recipe, start, kind, train_rows=flow.train_rows(task))
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.budget.cut(made, task, flow)
@@ -236,17 +233,6 @@ def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
     return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
 
 
-def _tokens_in(minutes: float, recipe: Recipe, task: str, flow: Flow) -> int:
-    """Return the tokens, by the paper's rule, that a recipe trains on in `minutes` on this hardware."""
-    whole, fixed = training_seconds(recipe, task, flow), _fixed_seconds(recipe, flow)
-    return int((60 * minutes - fixed) / (whole - fixed) * recipe_tokens(recipe))
-
-
-def _fixed_seconds(recipe: Recipe, flow: Flow) -> float:
-    """Return the start-up seconds of a training's stages, which do not grow with its tokens."""
-    return start_seconds(flow.execution.compute) * ((recipe.stage_one is not None) + (not recipe.one_stage))
-
-
 def _size(task: str, flow: Flow) -> dict[str, int]:
     """Return the size of a task's training set, for recipes that depend on it."""
     if flow.is_embedded(task):
@@ -254,8 +240,3 @@ def _size(task: str, flow: Flow) -> dict[str, int]:
     texts = flow.read(task).train_texts
     words = sorted(len(text.split()) for text in texts)
     return {"train_rows": len(words), "row_words": words[3 * len(words) // 4]}
-
-
-@cache
-def _print_once(line: str) -> None:
-    console.print(line)  # rows, tasks and trials mostly share a schedule, so each line would repeat

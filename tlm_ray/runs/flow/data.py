@@ -21,6 +21,7 @@ from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.stage import Stage
 
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
+EMBEDDED_ROWS = 504  # training rows of the embedded task, for recipes that depend on them
 # since these versions, the stages' files and all results made from them carry a sha256
 DOCUMENTS_VERSION, TASK_VERSION = 3, 2
 
@@ -79,7 +80,7 @@ class DataFlow:
             parts={"corpus": {file.name: file.digest for file in corpus.files}},
             make=lambda folder, _: cut_passages(folder, corpus, **options),
             scratch=WORK,
-            cost={"bytes": corpus.size, "seconds": 10.0},
+            cost={"bytes": share * corpus.size},
         )
 
     @property
@@ -123,6 +124,10 @@ class DataFlow:
             cost={"seconds": 1.0},
             label=short_name(name),
         )
+
+    def train_rows(self, task: str) -> int:
+        """Return the number of a task's training rows."""
+        return EMBEDDED_ROWS if self.is_embedded(task) else len(self.read(task).splits["train"])
 
     @property
     def scoring(self) -> dict[str, Any]:

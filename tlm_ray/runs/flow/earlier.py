@@ -2,8 +2,8 @@
 
 from tlm_ray import storage
 from tlm_ray.corpus.passages import RANGES
-from tlm_ray.runs.stages.stage import DIGITS, Stage
-from tlm_ray.runs.stages.why import records
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of
 
 OF_CORPUS = {"passages", "statistics"}  # inputs that depend on the corpus
 
@@ -14,8 +14,8 @@ def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
     Each has its `folder`, and the folders of its inputs by the names of the stage's inputs.
     """
     found = []
-    for record in records(root, stage.name):
-        recipe = record.recipe
+    for record in Records(root).named(stage.name):
+        recipe = record["recipe"]
         same = all(recipe[name] == stage.recipe[name] for name in ("version", "parameters"))
         if not same or _apart(recipe["inputs"]) != _apart(stage.recipe["inputs"]):
             continue
@@ -23,7 +23,7 @@ def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
             name: storage.join(root, stage.inputs[name].name, made[:DIGITS]) for name, made in recipe["inputs"].items()
         }
         if storage.exists(storage.join(inputs["passages"], RANGES)):  # passages may have been deleted since
-            found.append({"folder": storage.join(root, stage.name, record.fingerprint[:DIGITS]), **inputs})
+            found.append({"folder": storage.join(root, stage.name, fingerprint_of(recipe)[:DIGITS]), **inputs})
     return found
 
 

@@ -87,7 +87,7 @@ class Flow(DataFlow):
             inputs={"passages": passages},
             make=make,
             scratch=WORK,
-            cost={"seconds": 20.0},
+            cost=_reading(passages, seconds=20.0),
         )
         return stage
 
@@ -262,9 +262,14 @@ class _Sources:
             inputs=method.inputs(self),
             make=make,
             scratch=WORK,
-            cost={"seconds": 60.0},
+            cost=_reading(self.passages, seconds=60.0),
         )
         return stage
+
+
+def _reading(passages: Stage, *, seconds: float) -> Mapping[str, float]:
+    """Return the cost of a stage that reads the corpus: its bytes, or for the embedded one the given seconds."""
+    return {"bytes": passages.cost["bytes"]} if "bytes" in passages.cost else {"seconds": seconds}
 
 
 def _present(**inputs: Stage | None) -> dict[str, Stage]:

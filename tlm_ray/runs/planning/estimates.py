@@ -1,81 +1,120 @@
-"""Estimate a run's time per stage: trainings from their pace on this hardware, data stages from their input size."""
+"""Estimate the time of stages from the records of earlier ones under the same root."""
 
-from collections.abc import Iterator, Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 
-from tlm_ray.runs.flow.flow import Flow
-from tlm_ray.runs.flow.plain import PlainStages
-from tlm_ray.runs.flow.training import Training
-from tlm_ray.runs.planning.paces import Paces, machine_cpus, start_seconds, trainings_of
-from tlm_ray.runs.planning.plan import training_rate
-from tlm_ray.runs.planning.sizes import Sizes, sizes_of
-from tlm_ray.runs.recipes.budget import recipe_parameters, recipe_tokens
+from tlm_ray import storage
+from tlm_ray.compute import Compute
+from tlm_ray.console import print_once
+from tlm_ray.runs.recipes.budget import recipe_parameters, recipe_tokens, stage_tokens
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.runs.stages.stage import Stage, Stages, found
-from tlm_ray.training.settings import StageSettings
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.records import Record, Records
+from tlm_ray.runs.stages.stage import Stage, fingerprint_of, plain, unique
+from tlm_ray.training.cost import training_flops
 
-# Measured on two cores of an AMD EPYC: seconds to start, and core-seconds per megabyte of text
-PER_MB = {"passages": 0.055, "statistics": 0.017, "neighbours": 0.017, "blocks": 0.9}
-START_S = {"documents": 12.0, "passages": 1.5, "statistics": 2.0, "neighbours": 4.0, "blocks": 2.0}
-DOCUMENTS_S = 50.0  # core-seconds to read the docstrings
-SCORED_S = 4.5e-11  # seconds per query word and passage
-TOKENIZER_S, TOKENIZER_MB_S = 1.5, 0.35
-COUNTS_S, COUNTED_MB_S = 1.8, 0.12
-SCORES_S, SCORED_TOKEN_S = 0.6, 6e-6  # seconds for the metrics of a training
-MB = 1e6
+# FLOPs per second of one worker, as the paper counts (padding included), for options that need a time before the first
+# record. On one core with AVX-512, 48 recorded stages of tiny and mini had medians of 3.1e11 to 6.4e11; an H100 or H200
+# reaches about 40 % of its bf16 peak.
+CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 3e11, 3e14
+TRAINED = ("stage_one", "stage_two")
+UNITS = ("flops", "bytes")  # of work; other stages take as long as the recorded ones of their kind
+MOST_READ = 50  # records per kind of stage
+BUDGETS = "minutes.json"  # under the root, so that a budget in minutes gives the same recipe again
 
 
-def stage_seconds(trainings: Sequence[Training], flow: Flow, *, measures: bool = True) -> dict[str, float]:
-    """Estimate the seconds of stages to run, by fingerprint, without those that are unknown.
+def stage_seconds(
+    stages: Sequence[Stage], records: Records, compute: Compute, *, assumed: bool = False
+) -> dict[str, float]:
+    """Estimate the seconds of stages and their dependencies, by fingerprint, without those that are unknown.
 
-    measures: whether to measure unknown paces, which takes some seconds per kind of training.
+    Cached stages take 0. compute: of each training. assumed: before the first recorded training, assume a speed and
+    print it.
     """
-    laid_out = [(one, one.stages(flow)) for one in trainings]
-    there = found([stages.metrics for _, stages in laid_out], flow.execution.root)
-    paces, seconds = Paces(execution=flow.execution, measures=measures), dict.fromkeys(there, 0.0)
-    for one, stages in laid_out:
-        if isinstance(one.recipe, Recipe) and isinstance(stages, Stages):
-            recipe = one.recipe.settled(gpu=flow.execution.compute.gpu)
-            sizes = sizes_of(flow, recipe, one.task)
-            for stage, needs in _data_stages(recipe, stages, sizes, flow.execution.workers or machine_cpus()):
-                seconds.setdefault(stage.fingerprint, needs)
-            for own, stage, settings in trainings_of(recipe, stages, one.seed):
-                if stage.fingerprint not in seconds and paces.knows(own, settings, sizes):
-                    steps = stage.parameters["schedule"].steps
-                    seconds[stage.fingerprint] = paces.seconds(own, settings, sizes, steps)
-        elif isinstance(stages, PlainStages):
-            seconds.setdefault(stages.metrics.fingerprint, 5.0)
+    there = records.found(stages)
+    wanted = [stage for stage in unique(stages) if stage.fingerprint not in there]
+    earlier = {name: _earlier(name, records, compute) for name in {stage.name for stage in wanted}}
+    seconds = dict.fromkeys(there, 0.0)
+    for stage in wanted:
+        found = _seconds(stage.cost, earlier[stage.name])
+        if found is None and assumed and "flops" in stage.cost:
+            found = stage.cost["flops"] / _assumed_rate(records.root, compute)
+        seconds |= {} if found is None else {stage.fingerprint: found}
     return seconds
 
 
-def _data_stages(recipe: Recipe, stages: Stages, sizes: Sizes, workers: int) -> Iterator[tuple[Stage, float]]:
-    """Yield the data stages with their seconds."""
-    corpus, selected = sizes.text_bytes / MB, sizes.selected_bytes(recipe.depth) / MB * recipe.uses_general
-    words = sizes.queries * sum(sizes.task_tokens) / len(sizes.task_tokens)
-    read = {"passages": corpus, "statistics": corpus, "neighbours": corpus, "blocks": selected, "documents": 0.0}
-    for stage in stages.metrics.upstream():
-        if stage.name in START_S:
-            own = PER_MB.get(stage.name, 0.0) * read[stage.name]
-            own += DOCUMENTS_S * (stage.name == "documents")
-            own += SCORED_S * words * sizes.passages * ("statistics" in stage.inputs)
-            yield stage, START_S[stage.name] + own / workers
-    yield stages.tokenizer, TOKENIZER_S + TOKENIZER_MB_S * selected * (recipe.tokenizer == "trained")
-    if stages.counts is not None:
-        yield stages.counts, COUNTS_S + COUNTED_MB_S * selected
-    tokens = (sizes.dev_rows + sizes.test_rows) * words / max(1, sizes.queries)
-    yield stages.metrics, SCORES_S + SCORED_TOKEN_S * tokens
+def _seconds(cost: Mapping[str, float], earlier: Sequence[Record]) -> float | None:
+    """Return the seconds of a stage of some cost: at the median rate of those of the nearest size, None if unknown."""
+    unit = next((unit for unit in UNITS if cost.get(unit)), None)
+    if unit is None:
+        if "tokens" in cost:  # of an encoder that is not opened yet
+            return None
+        return statistics.median(map(_took, earlier)) if earlier else cost.get("seconds")
+    comparable = [each for each in earlier if each["cost"].get(unit)]
+    far = [abs(math.log(_size(each["cost"], unit) / _size(cost, unit))) for each in comparable]
+    rates = [_took(each) / each["cost"][unit] for each in comparable]
+    near = [rate for rate, gap in zip(rates, far, strict=True) if gap <= min(far) + 1e-6]
+    return cost[unit] * statistics.median(near) if near else None
 
 
-def training_seconds(recipe: Recipe, task: str, flow: Flow) -> float:
-    """Estimate the seconds of both training stages; ValueError if the pace is unknown."""
-    recipe = recipe.settled(gpu=flow.execution.compute.gpu)
-    paces, compute = Paces(execution=flow.execution), flow.execution.compute
-    if paces.can_measure:
-        sizes = sizes_of(flow, recipe, task)
-        settings: list[StageSettings] = [] if recipe.stage_one is None else [recipe.settings_one(0)]
-        settings += [] if recipe.one_stage else [recipe.settings_two(0, recipe.start)]
-        return sum(paces.seconds(recipe, each, sizes, each.schedule.steps) for each in settings)
+def _took(record: Record) -> float:
+    """Return the seconds that a stage took; a resumed stage's own count includes those before it was killed."""
+    return max(record["seconds"], record["facts"].get("seconds", 0.0))
+
+
+def _size(cost: Mapping[str, float], unit: str) -> float:
+    """Return what rates depend on: of a training its model's size, else the amount of data."""
+    return cost["flops"] / cost["tokens"] if unit == "flops" else cost[unit]
+
+
+def _earlier(name: str, records: Records, compute: Compute) -> list[Record]:
+    """Return records of stages of a kind; of trainings those on the same resources, if need be of the other stage."""
+    kinds = sorted(TRAINED, key=lambda kind: kind != name) if name in TRAINED else [name]
+    for kind in kinds:
+        read = [each for each in records.named(kind, most=MOST_READ) if each.get("seconds") and "cost" in each]
+        own = [each for each in read if name not in TRAINED or each["facts"].get("compute") == compute.parts]
+        if own:
+            return own
+    return []
+
+
+def _assumed_rate(root: str, compute: Compute) -> float:
+    """Return the FLOPs per second of a training before the first is recorded, and print it once."""
+    rate = GPU_FLOPS_PER_S if compute.gpu else CPU_FLOPS_PER_S
+    print_once(
+        f"no training on these resources is recorded under {storage.shown(root)}: assuming {rate:.0e} FLOPs per second "
+        f"of each {'GPU' if compute.gpu else 'CPU'} worker"
+    )
+    return rate * compute.workers
+
+
+def training_seconds(recipe: Recipe, records: Records, compute: Compute) -> float:
+    """Estimate the seconds of both training stages, before the first recorded training at an assumed speed.
+
+    ValueError if the encoder's size is unknown.
+    """
     parameters = recipe_parameters(recipe)
     if parameters is None:
         raise ValueError("--minutes: the speed of an encoder is unknown before it is opened; give --tokens instead")
-    rate = training_rate("stage_one", flow.execution.root, compute)
-    return 2 * start_seconds(compute) + 6 * recipe_tokens(recipe) * parameters / rate
+    seconds = 0.0
+    for name, tokens in stage_tokens(recipe).items():
+        flops = training_flops(tokens=tokens, parameters=parameters)
+        found = _seconds({"tokens": tokens, "flops": flops}, _earlier(name, records, compute)) if tokens else 0.0
+        seconds += flops / _assumed_rate(records.root, compute) if found is None else found
+    return seconds
+
+
+def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
+    """Return the tokens, by the paper's rule, that a recipe trains on in `minutes`.
+
+    The answer is stored under the root, because every training that is recorded later changes the estimate.
+    """
+    uri, compute = storage.join(execution.root, BUDGETS), execution.compute
+    known = storage.read_record(uri, fix="delete this file") if storage.exists(uri) else {}
+    key = fingerprint_of({"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts})
+    if key not in known:
+        seconds = training_seconds(recipe, Records(execution.root), compute)
+        known[key] = 60 * minutes / seconds * recipe_tokens(recipe)
+        storage.write_record(uri, known)
+    return known[key]

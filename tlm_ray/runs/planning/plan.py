@@ -1,10 +1,9 @@
 """Plan a run before it starts: each stage (cached or to run), the trainings that need it, and its cost."""
 
 import heapq
-import statistics
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from rich.table import Table
 from rich.text import Text
@@ -13,17 +12,14 @@ from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.console import console
 from tlm_ray.report import human
+from tlm_ray.runs.planning.estimates import stage_seconds
 from tlm_ray.runs.stages.making import Execution
-from tlm_ray.runs.stages.stage import RECORD, Stage, found, unique
-from tlm_ray.storage.listing import list_files
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import Stage, unique
 
-# FLOPs per second of one worker, as the paper counts, if no training is recorded under the root. Measured on
-# one core with AVX-512; an H100 or H200 reaches about 40 % of its bf16 peak.
-CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 6e10, 3e14
 LANES = ("data", "train")
-NOTHING_KNOWN: Mapping[str, float] = MappingProxyType({})
 MOST_NAMES = 2  # maximum number of names in a line of a plan
-MOST_READ = 50  # records of trainings to read, to estimate their speed
+CPU_SHARE = "/sys/fs/cgroup/cpu.max"  # "max 100000", or microseconds of each period of as many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,25 +50,20 @@ class Line:
     """estimated seconds; 0 if cached, None if unknown"""
 
 
-def plan_lines(
-    wanted: Sequence[Wanted], root: str, *, compute: Compute, seconds: Mapping[str, float] = NOTHING_KNOWN
-) -> list[Line]:
+def plan_lines(wanted: Sequence[Wanted], records: Records, *, compute: Compute, assumed: bool = False) -> list[Line]:
     """List all stages, inputs first.
 
-    compute: resources of one training. seconds: of stages, by fingerprint, if better known than from the records under
-    `root` or the stages' own costs.
+    compute: resources of one training. assumed: see `stage_seconds`.
     """
     stages = [one.stage for one in wanted]
-    there = found(stages, root)
+    there, seconds = records.found(stages), stage_seconds(stages, records, compute, assumed=assumed)
     users = _users(wanted)
     return [
         Line(
             stage=stage,
             needed_by=_in_words(users[stage.fingerprint], wanted),
             found=stage.fingerprint in there,
-            seconds=0.0
-            if stage.fingerprint in there
-            else seconds.get(stage.fingerprint) or _estimate(stage, root, compute),
+            seconds=seconds.get(stage.fingerprint),
         )
         for stage in unique(stages)
     ]
@@ -98,52 +89,31 @@ def _in_words(users: Sequence[Wanted], wanted: Sequence[Wanted]) -> str:
     return "; ".join(words) or "all"
 
 
-def _estimate(stage: Stage, root: str, compute: Compute) -> float | None:
-    """Return the seconds of a training, from its FLOPs, or of another stage, from its own estimate."""
-    flops = stage.cost.get("flops")
-    if flops is None:  # or a training whose encoder is not opened yet
-        return stage.cost.get("seconds")
-    return flops / training_rate(stage.name, root, compute)
-
-
-def training_rate(name: str, root: str, compute: Compute) -> float:
-    """Return the FLOPs per second of a training stage, as the paper counts them, from the records under the root."""
-    usual = GPU_FLOPS_PER_S if compute.gpu else CPU_FLOPS_PER_S
-    return _measured(name, root, compute) or usual * compute.workers
-
-
-def _measured(name: str, root: str, compute: Compute) -> float | None:
-    """Return the median FLOPs per second of recorded trainings on the same resources; None if there are none."""
-    folder = storage.join(root, name)
-    if not storage.exists(folder):
-        return None
-    records = [storage.read_record(f.uri) for f in list_files(folder, RECORD, missing_ok=True)[:MOST_READ]]
-    rates = [
-        r["cost"]["flops"] / r["facts"]["seconds"]
-        for r in records
-        if "flops" in r["cost"] and r["facts"].get("seconds") and r["facts"].get("compute") == compute.parts
-    ]
-    return statistics.median(rates) if rates else None
-
-
-def show(
-    wanted: Sequence[Wanted],
-    execution: Execution,
-    *,
-    seconds: Mapping[str, float] = NOTHING_KNOWN,
-    at_once: int = 0,
-    price: float | None = None,
-) -> None:
+def show(wanted: Sequence[Wanted], execution: Execution, *, price: float | None = None) -> None:
     """Print the plan of making trainings, and its totals.
 
-    seconds: of stages, see `plan_lines`. at_once: parallel trainings, 0 for the execution's own number. price: per GPU
-    hour, or CPU hour.
+    price: per GPU hour, or CPU hour; before the first recorded training it is that of an assumed speed.
     """
-    compute = execution.compute
-    lines = plan_lines(wanted, execution.root, compute=compute, seconds=seconds)
+    assumed = price is not None
+    lines = plan_lines(wanted, Records(execution.root), compute=execution.compute, assumed=assumed)
     console.print(_table(lines))
-    for words in _totals(lines, execution, at_once or execution.side_by_side or 1, price):
+    for words in _totals(lines, execution, price):
         console.print(words)
+
+
+def side_by_side(execution: Execution) -> int:
+    """Return the number of parallel trainings: as requested, or as many as this machine's CPUs allow."""
+    compute = execution.compute
+    if execution.side_by_side or compute.gpu or os.environ.get("RAY_ADDRESS"):
+        return execution.side_by_side or 1
+    return max(1, int(machine_cpus() // ((compute.resources.get("CPU", 1) or 1) * compute.workers)))
+
+
+def machine_cpus() -> int:
+    """Return the number of CPUs that this process may use, by its affinity and its container's limit."""
+    allowed = len(os.sched_getaffinity(0))
+    share = storage.read_bytes(CPU_SHARE).split() if storage.exists(CPU_SHARE) else [b"max"]
+    return allowed if share[0] == b"max" else max(1, min(allowed, int(share[0]) // int(share[1])))
 
 
 def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float:
@@ -197,24 +167,32 @@ def _table(lines: Sequence[Line]) -> Table:
     return table
 
 
-def _totals(lines: Sequence[Line], execution: Execution, at_once: int, price: float | None) -> list[str]:
+def _totals(lines: Sequence[Line], execution: Execution, price: float | None) -> list[str]:
     """Return lines with the total cost of the stages to run, and what these sums omit."""
     todo = [line for line in lines if not line.found]
-    data, trainings = (sum(line.seconds or 0.0 for line in todo if line.stage.lane == lane) for lane in LANES)
     tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
-    compute = execution.compute
-    kind = "GPU" if compute.gpu else "CPU"
-    hours = worker_hours(trainings, compute)
     words = [
         f"{len(lines) - len(todo)} of {len(lines)} stages cached, {len(todo)} to run: {tokens:.2e} tokens, "
-        f"{human(flops)} FLOPs (6 x tokens x parameters)",
+        f"{human(flops)} FLOPs (6 x tokens x parameters)"
+    ]
+    if any(line.seconds is None and "flops" in line.stage.cost for line in todo):
+        return [*words, "time: unknown until one training on these resources is recorded under the root"]
+    unknown = sum(line.seconds is None for line in todo)
+    omitted = [f"not included: {unknown} stages of unknown duration"] if unknown else []
+    return [*words, _time(lines, execution, price), *omitted]
+
+
+def _time(lines: Sequence[Line], execution: Execution, price: float | None) -> str:
+    """Return a line with the time of the stages to run, and its price."""
+    compute, at_once = execution.compute, side_by_side(execution)
+    data, trainings = (sum(line.seconds or 0.0 for line in lines if line.stage.lane == lane) for lane in LANES)
+    hours, kind = worker_hours(trainings, compute), "GPU" if compute.gpu else "CPU"
+    return (
         f"about {_clock(wall_seconds(lines, at_once=at_once, overlap=compute.apart))} with {at_once} "
         f"training{'s' * (at_once > 1)} at a time"
         f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(data)} of data stages and "
-        f"{hours:.2f} {kind} hours of training{'' if price is None else f', cost {hours * price:.2f}'}",
-    ]
-    unknown = sum(line.seconds is None for line in todo)
-    return words + ([f"not included: {unknown} stages of unknown duration"] if unknown else [])
+        f"{hours:.2f} {kind} hours of training{'' if price is None else f', cost {hours * price:.2f}'}"
+    )
 
 
 def worker_hours(seconds: float, compute: Compute) -> float:

@@ -43,8 +43,15 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
 
 def recipe_tokens(recipe: Recipe) -> int:
     """Return the tokens of both stages, as the paper counts them."""
-    one = 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(recipe.stage_one)
-    return one + (0 if recipe.one_stage else _stage_two_tokens(recipe)(recipe.stage_two))
+    return sum(stage_tokens(recipe).values())
+
+
+def stage_tokens(recipe: Recipe) -> dict[str, int]:
+    """Return the tokens of each training stage, 0 for one that the recipe lacks."""
+    return {
+        "stage_one": 0 if recipe.stage_one is None else _stage_one_tokens(recipe)(recipe.stage_one),
+        "stage_two": 0 if recipe.one_stage else _stage_two_tokens(recipe)(recipe.stage_two),
+    }
 
 
 def least_tokens(recipe: Recipe) -> int:

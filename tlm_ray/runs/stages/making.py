@@ -13,7 +13,8 @@ from tlm_ray import events, metrics, storage
 from tlm_ray.compute import Compute
 from tlm_ray.console import console
 from tlm_ray.runs.stages.locks import locked
-from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, found
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +62,20 @@ def make(
     watch: Watch | None = None,
     expected: Mapping[str, float] = NOTHING_EXPECTED,
     wait_for_locks: bool = False,
+    known: Records | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Run stages and all their dependencies; return the records by fingerprint.
 
-    Results cached under `root` (see `tlm_ray.runs.stages.stage.found`) are reused. To recompute a stage and all that
+    Results cached under `root` (see `Records.found`) are reused. To recompute a stage and all that
     depends on it, delete its folder. If a stage fails, all others that do not need it finish;
     then the first error is raised.
 
     overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
     watch: called with each stage and its record. expected: estimated seconds by fingerprint, stored in the records
     beside the measured seconds. wait_for_locks: wait for a stage that another job is making, and reuse its result.
+    known: the records under the root, if some have been read.
     """
-    return _Making(stages, root, side_by_side, overlap, watch, expected, wait_for_locks).run()
+    return _Making(stages, known or Records(root), side_by_side, overlap, watch, expected, wait_for_locks).run()
 
 
 class _Making:
@@ -81,16 +84,16 @@ class _Making:
     def __init__(
         self,
         stages: Sequence[Stage],
-        root: str,
+        known: Records,
         side_by_side: int,
         overlap: bool,
         watch: Watch | None,
         expected: Mapping[str, float],
         wait_for_locks: bool,
     ):
-        self.root, self.overlap, self.watch = root, overlap, watch
+        self.root, self.overlap, self.watch = known.root, overlap, watch
         self.expected, self.wait_for_locks = expected, wait_for_locks
-        self.found = found(stages, root)
+        self.found = known.found(stages)
         self.waiting = needed(stages, self.found)
         self.records: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, BaseException] = {}
@@ -100,7 +103,8 @@ class _Making:
         # inputs exist, the stage had no record when `found` looked; another job may have written one since.
         for stage in self.waiting:
             if any(source.fingerprint not in self.found for source in stage.inputs.values()):
-                storage.delete(storage.join(stage.folder(root), RECORD))
+                storage.delete(storage.join(stage.folder(self.root), RECORD))
+                known.forget(stage)
 
     def run(self) -> dict[str, dict[str, Any]]:
         pool = ThreadPoolExecutor(sum(self.room.values()))
@@ -131,9 +135,12 @@ class _Making:
             if self._ready(stage) and self.room[stage.lane] and not self._after_data(stage):
                 self.waiting.remove(stage)
                 self.room[stage.lane] -= 1
-                expected_s = self.expected.get(stage.fingerprint)
-                self.running[pool.submit(make_one, stage, self.root, expected_s, self.wait_for_locks)] = stage
+                self.running[pool.submit(self._make, stage)] = stage
         self._tell(self.waiting, list(self.running.values()))
+
+    def _make(self, stage: Stage) -> dict[str, Any]:
+        record, expected_s = self.found.get(stage.fingerprint), self.expected.get(stage.fingerprint)
+        return make_one(stage, self.root, expected_s=expected_s, wait_for_lock=self.wait_for_locks, record=record)
 
     def _tell(self, waiting: Sequence[Stage], running: Sequence[Stage]) -> None:
         for lane in self.room:
@@ -182,13 +189,20 @@ def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:
     return list(wanted.values())
 
 
-def make_one(stage: Stage, root: str, expected_s: float | None = None, wait_for_lock: bool = False) -> dict[str, Any]:
+def make_one(
+    stage: Stage,
+    root: str,
+    *,
+    expected_s: float | None = None,
+    wait_for_lock: bool = False,
+    record: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return a stage's record; if it is missing, run the stage under its lock. Its inputs must be complete.
 
-    expected_s: estimated seconds.
+    expected_s: estimated seconds. record: its record, if it was read.
     """
     label = f"{stage.name:<10} {stage.fingerprint[:8]}"
-    record = stage.record(root)
+    record = record or stage.record(root)
     if record is not None:
         console.print(f"[green]cached[/] {label}")
         return _found(stage, record)

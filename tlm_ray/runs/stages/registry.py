@@ -9,11 +9,11 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.runs.stages.locks import locked
 from tlm_ray.runs.stages.provenance import shown_command
+from tlm_ray.runs.stages.records import READERS
 from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, fingerprint_of, unique
 from tlm_ray.storage.listing import base_of, list_files, name_below
 
 FOLDER = "experiments"  # below the root
-READERS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +92,6 @@ def held(root: str) -> list[Held]:
             files.setdefault(f"{stage}/{fingerprint}", {})[name] = file.size
     found = sorted(files.items())
     return [Held(folder=folder, size=sum(own.values()), complete=RECORD in own) for folder, own in found]
-
-
-def records(root: str, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Read the records of complete stages, by their folders."""
-    with ThreadPoolExecutor(READERS) as readers:
-        read = readers.map(lambda folder: storage.read_record(storage.join(root, folder, RECORD)), folders)
-        return dict(zip(folders, read, strict=True))
 
 
 def delete(root: str, folder: str) -> None:

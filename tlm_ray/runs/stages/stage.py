@@ -65,17 +65,7 @@ class Stage:
 
     def record(self, root: str) -> dict[str, Any] | None:
         """Return the stage's record if it is complete, else None; ValueError if the record is of another recipe."""
-        uri = storage.join(self.folder(root), RECORD)
-        if not storage.exists(uri):
-            return None
-        record = storage.read_record(uri)
-        if not all(isinstance(record.get(name), dict) for name in ("recipe", "facts")):
-            raise ValueError(f"record {uri!r} is invalid: it has no recipe or no facts; {storage.MAKE_ANEW}")
-        if record["recipe"] != self.recipe:
-            raise ValueError(
-                f"record {uri!r} is of another recipe than its folder's name; delete the folder {self.folder(root)!r}"
-            )
-        return record
+        return read_record(root, self.folder(""))
 
     @cached_property
     def task(self) -> str:
@@ -132,18 +122,19 @@ def unique(stages: Sequence[Stage]) -> list[Stage]:
     return list({stage.fingerprint: stage for last in stages for stage in last.upstream()}.values())
 
 
-def found(stages: Sequence[Stage], root: str) -> dict[str, dict[str, Any]]:
-    """Return the records of cached stages, by fingerprint, among these and all their dependencies.
-
-    A stage counts as cached if its record exists and all its inputs are cached. So if someone deletes a result,
-    everything made from it is made again.
-    """
-    records: dict[str, dict[str, Any]] = {}
-    for stage in unique(stages):
-        if all(source.fingerprint in records for source in stage.inputs.values()):
-            record = stage.record(root)
-            records |= {stage.fingerprint: record} if record is not None else {}
-    return records
+def read_record(root: str, folder: str) -> dict[str, Any] | None:
+    """Return the record in a stage's folder below the root, None if there is none; ValueError if it is invalid."""
+    uri = storage.join(root, folder, RECORD)
+    try:
+        record = storage.read_record(uri)
+    except FileNotFoundError:
+        return None
+    if not all(isinstance(record.get(name), dict) for name in ("recipe", "facts")):
+        raise ValueError(f"record {uri!r} is invalid: it has no recipe or no facts; {storage.MAKE_ANEW}")
+    if fingerprint_of(record["recipe"])[:DIGITS] != folder.rpartition("/")[2]:
+        where = storage.join(root, folder)
+        raise ValueError(f"record {uri!r} is of another recipe than its folder's name; delete the folder {where!r}")
+    return record
 
 
 def canonical(value: Any) -> bytes:
@@ -176,3 +167,26 @@ def plain(value: Any, name: str) -> Any:
         f"parameter {name} is a {type(value).__name__}: only numbers, strings, lists, mappings and dataclasses of them "
         "identify a result; give its name or its settings instead"
     )
+
+
+def flatten(value: Any, name: str = "", *, lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers and words within dataclasses, mappings and lists of them, by dotted path.
+
+    An object also yields its type, by its own path. lists: descend into lists of objects, by [0], [1], ...
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        own = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        value = {"type": type(value).__name__} | own
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            path = f"{name}.{key}" if name else str(key)
+            yield from flatten(inner, name if key == "type" else path, lists=lists)
+    elif lists and isinstance(value, list | tuple) and any(map(_is_object, value)):
+        for place, inner in enumerate(value):
+            yield from flatten(inner, f"{name}[{place}]")
+    else:
+        yield name, value
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping) or dataclasses.is_dataclass(value)

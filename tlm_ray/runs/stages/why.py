@@ -1,16 +1,13 @@
 """Explain why stages must run: compare each with the nearest cached result, setting by setting."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tlm_ray import storage
-from tlm_ray.runs.stages.stage import RECORD, Stage, fingerprint_of, found, unique
-from tlm_ray.storage.listing import list_files
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import Stage, fingerprint_of, flatten, unique
 
-READERS = 8  # records read at once
 OF_INPUT = 1_000  # weight of an input of another lineage, in settings
 NOTHING = "nothing"
 FILE = "file "  # prefix of a file's name among the parts of a hash
@@ -39,18 +36,18 @@ class Reason:
         return "; ".join([*said, *(f"follows from {name}" for name in self.follows)])
 
 
-def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
+def reasons(stages: Sequence[Stage], records: Records) -> list[Reason]:
     """Return a reason for each stage that must run, inputs first."""
-    there = found(stages, root)
+    there = records.found(stages)
     wanted = [stage for stage in unique(stages) if stage.fingerprint not in there]
-    made = {name: records(root, name) for name in {stage.name for stage in wanted}}
+    made = {name: [Finished.of(each) for each in records.named(name)] for name in {stage.name for stage in wanted}}
     stand_ins = {
         fingerprint: fingerprint for fingerprint in there
     }  # fingerprint of a stage -> its own if cached, else that of the nearest result
     found_reasons = []
     for stage in wanted:
         expected = {name: stand_ins.get(source.fingerprint, "") for name, source in stage.inputs.items()}
-        own = dict(_flat({"version": stage.version, **stage.recipe["parameters"]}))
+        own = dict(flatten({"version": stage.version, **stage.recipe["parameters"]}))
         distances = [each.distance(own, expected) for each in made[stage.name]]
         least = min(distances, default=0)
         level = [each for each, far in zip(made[stage.name], distances, strict=True) if far == least]
@@ -68,11 +65,15 @@ def reasons(stages: Sequence[Stage], root: str) -> list[Reason]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """The record of a finished stage."""
+class Finished:
+    """A finished stage."""
 
     recipe: Mapping[str, Any]
     parts: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Finished":
+        return cls(recipe=record["recipe"], parts=record.get("parts", {}))
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +85,7 @@ class Record:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        return dict(_flat({"version": self.recipe["version"], **self.recipe["parameters"]}))
+        return dict(flatten({"version": self.recipe["version"], **self.recipe["parameters"]}))
 
     def distance(self, own: Mapping[str, Any], expected: Mapping[str, str]) -> int:
         """Count the settings that differ from the wanted ones; inputs of another lineage count OF_INPUT each."""
@@ -117,30 +118,6 @@ class Record:
             pair = (self.inputs.get(name, NOTHING), source.fingerprint if source else NOTHING)
             if self.inputs.get(name, NOTHING) != expected.get(name, NOTHING):
                 yield name, *pair
-
-
-def records(root: str, name: str) -> list[Record]:
-    """Read the records of all finished stages of a name under the root."""
-    folder = storage.join(root, name)
-    if not storage.exists(folder):
-        return []
-    with ThreadPoolExecutor(READERS) as readers:
-        read = list(
-            readers.map(storage.read_record, [file.uri for file in list_files(folder, RECORD, missing_ok=True)])
-        )
-    return [Record(recipe=record["recipe"], parts=record.get("parts", {})) for record in read]
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the numbers and words within a nested value, by path."""
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and value:
-        for place, inner in enumerate(value):
-            yield from _flat(inner, f"{name}[{place}]")
-    else:
-        yield name, value
 
 
 def _said(name: str, there: Any, wanted: Any) -> str:

@@ -10,7 +10,7 @@ from tlm_ray import events, storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.runs.stages.registry import note
-from tlm_ray.runs.stages.stage import RECORD, Stage
+from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.runs.sweeps.searches import is_number
 from tlm_ray.runs.sweeps.trial import DONE
 from tlm_ray.runs.sweeps.trials import Trial, Trials
@@ -75,7 +75,7 @@ class Follow(tune.Callback):
         self.ended += 1
         console.print(escape(storage.shown(f"trial {self.ended}: {own.words}: {said}")))
         events.tell("trial ended", point=own.words, how=said)
-        close(own, self.trials.flow.execution.root, self.tracker, status)
+        close(own, self.tracker, status)
 
 
 def begin(begun: dict[str, Trial], trial: Trial, trials: Trials, tracker: "Tracker", key: str) -> None:
@@ -90,11 +90,11 @@ def begin(begun: dict[str, Trial], trial: Trial, trials: Trials, tracker: "Track
         tracker.label(stages.last, recipe_words(training.recipe), **words)
 
 
-def close(trial: Trial, root: str, tracker: "Tracker", status: str = "") -> None:
+def close(trial: Trial, tracker: "Tracker", status: str = "") -> None:
     """Complete the MLflow runs of a trial's trainings; status: how those that are not recorded ended."""
     for last in trial.lasts:
-        if storage.exists(storage.join(last.folder(root), RECORD)):
-            tracker.close(last, last.record(root) or {})
+        if (record := tracker.records.of(last)) is not None:
+            tracker.close(last, record)
         else:
             tracker.end(last, status)
 

@@ -27,7 +27,7 @@ from tlm_ray.runs.recipes.paper import recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.making import make
-from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of, found, unique
+from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of, unique
 from tlm_ray.runs.sweeps.searches import Scheduler, Search
 from tlm_ray.runs.sweeps.trials import Trials
 from tlm_ray.runs.sweeps.tuning import DRAWS, MOST, RUNGS, Limits, Tuning
@@ -86,10 +86,10 @@ def sweep(
         scheduler=scheduler,
         callbacks=callbacks,
     )
-    there = _there(own.trials, points)
+    there = set(tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained]))
     try:
         check_starts(trials.bases.values(), flow.execution)
-        _make_data(own.trials, points)
+        _make_data(own, points)
         if scheduler == "halving":
             own.halve(points)
         elif search in ("grid", "random"):
@@ -103,7 +103,7 @@ def sweep(
         raise
     console.print(_costs(own, there, time.monotonic() - started))
     laid_out = {training: stages for trial in own.begun.values() for training, stages in trial.stages.items()}
-    story = Teller.of(laid_out, flow.execution.root).story(flow.execution.root, flow.execution.compute)
+    story = Teller(stages=laid_out, records=tracker.records).story(flow.execution.compute)
     files = publish_sweep(name, own.table(), out, parameters=trials.space.names, story=story)
     tracker.attach(files.values())
     result = _swept(own)
@@ -130,14 +130,14 @@ def points_of(trials: Trials, search: Search | Searcher, limits: Limits) -> list
     drawn = search != "grid"
     if drawn and not limits.trials:
         raise ValueError(f"--search {search} needs --trials N")
-    points = trials.distinct(trials.space.draws(DRAWS) if drawn or limits.trials else trials.space.points())
+    points = trials.distinct(trials.space.draws(DRAWS) if drawn else trials.space.points())
     return list(itertools.islice(points, limits.trials or None))
 
 
-def _make_data(trials: Trials, points: Sequence[Point]) -> None:
+def _make_data(own: Tuning, points: Sequence[Point]) -> None:
     """Make the data stages of all trials with the whole cluster; one that fails spoils only the trials that need it."""
     with contextlib.suppress(Exception):  # which `make` has printed, and which the trials meet and report
-        make(_shared(trials, points), trials.flow.execution.root)
+        make(_shared(own.trials, points), own.root, known=own.tracker.records)
 
 
 def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:
@@ -153,17 +153,11 @@ def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:
     return list({name: stage for stages in of_each for name, stage in stages.items() if name in wanted}.values())
 
 
-def _there(trials: Trials, points: Sequence[Point]) -> set[str]:
-    """Return the fingerprints of the trainings that are recorded before a sweep."""
-    stages = [stage for point in points for stage in trials.trial(point).trained]
-    return set(found(stages, trials.flow.execution.root))
-
-
 def _costs(own: Tuning, there: set[str], wall_s: float) -> str:
     """Return a line about the sweep's time, and how much of it was not training."""
     run = own.trials.flow.execution
     fresh = {s.fingerprint: s for trial in own.begun.values() for s in trial.trained if s.fingerprint not in there}
-    records = [record for stage in fresh.values() if (record := stage.record(run.root))]
+    records = [record for stage in fresh.values() if (record := own.tracker.records.of(stage))]
     trained = sum(record["facts"]["seconds"] for record in records)
     beside = sum(record["seconds"] for record in records) - trained
     count = sum(any(stage.fingerprint in fresh for stage in trial.trained) for trial in own.begun.values())

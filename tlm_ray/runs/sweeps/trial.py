@@ -15,6 +15,7 @@ from tlm_ray.compute import Compute
 from tlm_ray.process import tune_torch
 from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.runs.sweeps.searches import EVALUATION
 from tlm_ray.runs.sweeps.trials import Trial, Trials
@@ -41,7 +42,7 @@ def run_trial(config: Mapping[str, Any], *, trials: Trials, share: float = 1.0) 
     tune_torch()
     run = trials.flow.execution
     is_here = run.compute.workers == 1
-    reports = _Reports(run.compute)
+    reports, records = _Reports(run.compute), Records(run.root)
     execution = replace(run, workers=1, compute=replace(run.compute, here=is_here))
     flow = replace(trials.flow, execution=execution, followers=reports.followers)
     point = trials.space.point(dict(config))
@@ -51,18 +52,18 @@ def run_trial(config: Mapping[str, Any], *, trials: Trials, share: float = 1.0) 
     local = parallel.in_this_process if is_here and not run.compute.apart else contextlib.nullcontext
     try:
         with local():
-            _make(trial, run.root, reports)
+            _make(trial, records, reports)
     except (ValueError, TrainingStopped) as error:
         tune.report(reports.last() | {"dev": math.nan, "error": str(error)})
         return
-    tune.report(reports.last() | trials.score(trial) | {DONE: 1})
+    tune.report(reports.last() | trials.score(trial, records) | {DONE: 1})
 
 
-def _make(trial: Trial, root: str, reports: "_Reports") -> None:
+def _make(trial: Trial, records: Records, reports: "_Reports") -> None:
     """Make the trial's trainings one after another."""
     for stages in trial.stages.values():
         for stage in stages.trained:
-            record = make([stage], root, wait_for_locks=True)[stage.fingerprint]
+            record = make([stage], records.root, wait_for_locks=True, known=records)[stage.fingerprint]
             reports.ended(stage, record)
 
 

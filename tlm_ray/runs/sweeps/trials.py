@@ -12,6 +12,7 @@ from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point, Space, words_of
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import DIGITS, Stage, Stages, fingerprint_of, plain
 
 REPEATED = 1_000  # consecutive duplicate draws after which a space counts as exhausted
@@ -66,9 +67,9 @@ class Trial:
         """The short names of its tasks."""
         return list(dict.fromkeys(short_name(training.task) for training in self.stages))
 
-    def is_done(self, root: str) -> bool:
+    def is_done(self, records: Records) -> bool:
         """Return whether all its trainings are complete."""
-        return all(stage.record(root) is not None for stage in self.lasts)
+        return all(records.of(stage) is not None for stage in self.lasts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +134,11 @@ class Trials:
         recipes = {task: plain(recipe, "recipe") for task, recipe in self.bases.items()}
         return fingerprint_of({"values": values, "recipes": recipes, "seeds": self.seeds})[:DIGITS]
 
-    def score(self, trial: Trial) -> dict[str, Any]:
+    def score(self, trial: Trial, records: Records) -> dict[str, Any]:
         """Return a finished trial's dev, its 95 % interval over seeds, and the mean per task."""
         scores: dict[str, list[float]] = {task: [] for task in self.bases}
         for training, stages in trial.stages.items():
-            facts = (stages.last.record(self.flow.execution.root) or {})["facts"]
+            facts = records.facts(stages.last)
             scores[training.task].append(facts.get("dev", facts["history"][-1].get("dev")))
         over_seeds = [fmean(each) for each in zip(*scores.values(), strict=True)]
         interval = interval_of(over_seeds)

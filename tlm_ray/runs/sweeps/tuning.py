@@ -13,6 +13,7 @@ from ray.tune.search import Searcher
 
 from tlm_ray import storage
 from tlm_ray.runs.recipes.space import Point
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.sweeps.following import Budget, Follow, begin, close
 from tlm_ray.runs.sweeps.searches import (
@@ -87,14 +88,14 @@ class Tuning:
         for point in points:
             trial = self.trials.trial(point, share)
             begin(self.begun, trial, self.trials, self.tracker, self.key)
-            close(trial, self.root, self.tracker)
-            self.rows[trial.words] = {**trial.labels, **self.trials.score(trial)}
+            close(trial, self.tracker)
+            self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
             self.steps += trial.steps
 
     def train(self, points: Sequence[Point], share: float = 1.0) -> None:
         """Train the points of a list; where all of them are recorded, Ray Tune has nothing to do."""
         trials = [self.trials.trial(point, share) for point in points]
-        if isinstance(self.scheduler, str) and all(trial.is_done(self.root) for trial in trials):
+        if isinstance(self.scheduler, str) and all(trial.is_done(self.tracker.records) for trial in trials):
             self.reuse(points, share)
             return
         self.search(listed([dict(trial.labels) for trial in trials]), len(points), share)
@@ -155,8 +156,8 @@ class Tuning:
         warm_start: points that other jobs trained are told to the searcher too.
         """
         tried = _tried(self.trials, self.key)
-        done = [point for point in tried if self.trials.trial(point).is_done(self.root)]
-        others = list(self.trials.distinct(_recorded(self.trials, tried))) if warm_start else []
+        done = [point for point in tried if self.trials.trial(point).is_done(self.tracker.records)]
+        others = list(self.trials.distinct(_recorded(self.trials, tried, self.tracker.records))) if warm_start else []
         self.reuse([*others, *done])
         known = [(self._labels(point), self._dev(point)) for point in (*others, *done)]
         if isinstance(search, str):
@@ -199,12 +200,12 @@ def _tried(trials: Trials, key: str) -> list[Point]:
     return [point for labels in kept if (point := trials.space.point(labels)) is not None]
 
 
-def _recorded(trials: Trials, own: Sequence[Point]) -> list[Point]:
+def _recorded(trials: Trials, own: Sequence[Point], records: Records) -> list[Point]:
     """Return points that other jobs trained: of a grid any sweep or table, of ranges other sweeps."""
-    root, space = trials.flow.execution.root, trials.space
+    space = trials.space
     if space.is_grid:
         points = list(itertools.islice(space.points(), MOST))
     else:
-        kept = [labels for one in noted(root) for labels in one.points]
+        kept = [labels for one in noted(records.root) for labels in one.points]
         points = [point for labels in kept if (point := space.point(labels)) is not None]
-    return [point for point in points if point not in own and trials.trial(point).is_done(root)]
+    return [point for point in points if point not in own and trials.trial(point).is_done(records)]

@@ -21,6 +21,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from tlm_ray import storage
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.tracking import tracked
 from tlm_ray.runs.tracking.tracked import Source
 
@@ -120,10 +121,10 @@ class Store:
                 points += _metrics(values, step=int(entry["step"]))
             self.client.log_batch(run, metrics=points)
 
-    def log_sources(self, run: str, sources: Sequence[Source], root: str) -> None:
+    def log_sources(self, run: str, sources: Sequence[Source], records: Records) -> None:
         """Log a run's data as a reference to its stage's folder."""
         if sources:
-            self.client.log_inputs(run, [_dataset(source, root) for source in sources])
+            self.client.log_inputs(run, [_dataset(source, records) for source in sources])
 
     def log_file(self, run: str, uri: str) -> None:
         """Log a file as an artifact; a Markdown file also becomes the run's description."""
@@ -214,12 +215,12 @@ def _name(text: str) -> str:
     return " ".join(re.sub(r"[^\w\-. /]", " ", text).split())
 
 
-def _dataset(source: Source, root: str) -> DatasetInput:
+def _dataset(source: Source, records: Records) -> DatasetInput:
     dataset = Dataset(
         name=source.name,
         digest=source.digest[: LONGEST["digest"]],
-        source_type="local" if storage.is_local(root) else "uri",
-        source=json.dumps({"uri": storage.shown(storage.join(root, source.folder))}),
-        profile=json.dumps(tracked.amounts(source, root)),
+        source_type="local" if storage.is_local(records.root) else "uri",
+        source=json.dumps({"uri": storage.shown(storage.join(records.root, source.folder))}),
+        profile=json.dumps(tracked.amounts(source, records)),
     )
     return DatasetInput(dataset, tags=[InputTag("mlflow.data.context", source.context)])

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlm_ray import storage
+from tlm_ray.corpus.task_files import SPLITS
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, fingerprint_of, plain
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of, flatten, plain
 
 BEGINS = ("stage_two", "stage_one", "after")  # inputs that are the stage whose model a training starts from
-SPLITS = ("train", "dev", "test")
 NAMED = ("row", "task", "seed")
 
 
@@ -77,9 +78,14 @@ class Tracked:
 
 def recipe_words(recipe: Recipe | PlainClassifier) -> dict[str, Any]:
     """Return a recipe as flat names and values: stage_one.steps, start.geometry.layers, method, method.k1, ..."""
-    words = dict(_flat(plain(recipe, "recipe")))
     own = {"method": recipe.method.name} if isinstance(recipe, Recipe) else {}
-    return {name: value for name, value in words.items() if name} | own
+    words = flatten(plain(recipe, "recipe"), lists=False)  # MLflow refuses names with brackets
+    return {name: value for name, value in words if name and not _repeats(name, value)} | own
+
+
+def _repeats(name: str, value: Any) -> bool:
+    """Return whether a value is only the type that its name says, such as start.geometry: Geometry."""
+    return isinstance(value, str) and value.lower() == name.rpartition(".")[2]
 
 
 def shared_parameters(trainings: Sequence[Tracked]) -> dict[str, str]:
@@ -92,41 +98,40 @@ def shared_parameters(trainings: Sequence[Tracked]) -> dict[str, str]:
     }
 
 
-def history(training: Tracked, root: str) -> dict[str, Sequence[Mapping[str, float]]]:
+def history(training: Tracked, records: Records) -> dict[str, Sequence[Mapping[str, float]]]:
     """Return the history of each complete training stage, by prefix of its metrics."""
-    facts = {prefix: _facts(folder, root) for prefix, folder in training.trained.items()}
+    facts = {prefix: _facts(folder, records) for prefix, folder in training.trained.items()}
     return {prefix: found["history"] for prefix, found in facts.items() if found.get("history")}
 
 
-def totals(training: Tracked, root: str) -> dict[str, float]:
+def totals(training: Tracked, records: Records) -> dict[str, float]:
     """Return a complete training's scores and costs: dev, test, seconds, and each stage's facts without its curves."""
     found: dict[str, float] = {}
-    costs = {prefix: _numbers(_facts(folder, root)) for prefix, folder in training.trained.items()}
+    costs = {prefix: _numbers(_facts(folder, records)) for prefix, folder in training.trained.items()}
     for prefix, numbers in costs.items():  # a stage's dev score is in its history
         found |= {f"{prefix}_cost/{name}": value for name, value in numbers.items() if name != "dev"}
     if costs:
         found["seconds"] = sum(numbers.get("seconds", 0.0) for numbers in costs.values())
-    last = _numbers(_facts(training.folder, root))
+    last = _numbers(_facts(training.folder, records))
     scores = ("dev", "test") if training.last in training.prefixes else tuple(last)
     return found | {name: last[name] for name in scores if name in last}
 
 
-def amounts(source: Source, root: str) -> dict[str, Any]:
+def amounts(source: Source, records: Records) -> dict[str, Any]:
     """Return the amounts of data in its record."""
-    facts = _facts(source.folder, root)
+    facts = _facts(source.folder, records)
     if source.context == "corpus":
         return {name: facts[name] for name in ("documents", "passages", "text_bytes") if name in facts}
     return {"num_rows": facts[f"{source.context}_rows"]} if f"{source.context}_rows" in facts else {}
 
 
-def is_complete(training: Tracked, root: str) -> bool:
+def is_complete(training: Tracked, records: Records) -> bool:
     """Return whether a training's last record exists."""
-    return storage.exists(storage.join(root, training.folder, RECORD))
+    return records.at(training.folder) is not None
 
 
-def _facts(folder: str, root: str) -> dict[str, Any]:
-    uri = storage.join(root, folder, RECORD)
-    return storage.read_record(uri)["facts"] if storage.exists(uri) else {}
+def _facts(folder: str, records: Records) -> dict[str, Any]:
+    return (records.at(folder) or {}).get("facts", {})
 
 
 def _numbers(facts: Mapping[str, Any]) -> dict[str, float]:
@@ -183,15 +188,3 @@ def _sources(stages: Mapping[str, Stage], task_name: str) -> Iterator[Source]:
         name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         digest = str(passages.parameters.get("corpus") or passages.fingerprint)
         yield Source(name=name, context="corpus", digest=digest, folder=_folder(passages))
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each leaf by its path; an object also yields its type, unless that repeats its name."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key != "type":
-                yield from _flat(inner, f"{name}.{key}" if name else str(key))
-            elif inner.lower() != name.rpartition(".")[2]:
-                yield name, inner
-    else:
-        yield name, value

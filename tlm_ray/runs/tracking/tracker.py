@@ -17,6 +17,7 @@ from rich.markup import escape
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.runs.stages.provenance import git, shown_command
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stage, fingerprint_of
 from tlm_ray.runs.tracking.mlflow_store import AWAY, FINISHED, Run, Store, SystemMetricsMonitor
 from tlm_ray.runs.tracking.tracked import Tracked, history, is_complete, shared_parameters, totals
@@ -41,6 +42,7 @@ class Tracker:
 
     def __init__(self, name: str, uri: str, root: str, key: str = ""):
         self.name, self.uri, self.root, self.key = name, _absolute(uri), root, key
+        self.records = Records(root)
         self.parent, self.alive = "", True
         self.trainings: dict[str, Tracked] = {}
         self.complete: set[str] = set()  # keys of trainings whose numbers are all in the store
@@ -165,10 +167,10 @@ class Tracker:
         if one.key in self.complete:
             return
         run = self.followed.get(one.key) or self._open(one)
-        for prefix, entries in history(one, self.root).items():
+        for prefix, entries in history(one, self.records).items():
             self.store.log_history(run, prefix, entries, after=self.store.last_step(run, prefix))
-        self.store.log_numbers(run, totals(one, self.root))
-        self.store.log_sources(run, one.sources, self.root)
+        self.store.log_numbers(run, totals(one, self.records))
+        self.store.log_sources(run, one.sources, self.records)
         self.store.end(run, FINISHED)
         self.complete.add(one.key)
         self.followed.pop(one.key, None)
@@ -197,11 +199,11 @@ class Tracker:
         self._begin()
         self._learn()
         for one in self.trainings.values():
-            if is_complete(one, self.root):
+            if is_complete(one, self.records):
                 self._complete(one)
         self._describe(self.store.client.get_run(self.parent))
         sources = dict.fromkeys(source for one in self.trainings.values() for source in one.sources)
-        self.store.log_sources(self.parent, list(sources), self.root)
+        self.store.log_sources(self.parent, list(sources), self.records)
         self.store.log_numbers(self.parent, metrics)
         self.store.end(self.parent, FINISHED)
 
