@@ -9,7 +9,20 @@ from tlm_ray.retrieval.methods.method import Method, Search, Sources
 from tlm_ray.retrieval.methods.rake import Rake
 from tlm_ray.retrieval.methods.random import Random
 
-__all__ = ["METHODS", "Bm25", "Bm25s", "Dense", "Dsir", "Given", "Method", "Rake", "Random", "Search", "Sources", "method_named"]
+__all__ = [
+    "METHODS",
+    "Bm25",
+    "Bm25s",
+    "Dense",
+    "Dsir",
+    "Given",
+    "Method",
+    "Rake",
+    "Random",
+    "Search",
+    "Sources",
+    "method_named",
+]
 
 # "given" is missing here because it needs a location, which names it on the command line.
 METHODS: dict[str, type[Method]] = {method.name: method for method in (Bm25, Bm25s, Rake, Dense, Dsir, Random)}
