@@ -1,7 +1,9 @@
 """Ray Datasets in and out: a corpus that is a Dataset gives what its texts as files give, and results are Datasets."""
 
 import itertools
+import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -9,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from alone import in_this_process
 from small import SELECTED, laid_out, small_flow
+from test_inference import make_model
+from test_pages import ROOT
 from waiting import wait_for
 
 from tlm_ray.corpus import dataset as module
@@ -183,6 +187,24 @@ def test_passages_and_selection_are_datasets(data, tmp_path, monkeypatch):
     damaged.write_bytes(damaged.read_bytes().replace(b"tide", b"tidy"))
     with pytest.raises(ValueError, match=r"file '.*selection-00001\.arrow' is corrupt"):
         whole(selection.dataset())
+
+
+def test_the_page_searches_a_dataset_and_predicts_another(data, texts, tmp_path):
+    (tmp_path / "texts").mkdir()
+    pq.write_table(pa.table({"body": texts}), tmp_path / "texts" / "part.parquet")
+    (tmp_path / "data" / "tasks").mkdir(parents=True)
+    (tmp_path / "data" / "tasks" / "reviews").symlink_to(data / "tasks" / "topics")
+    make_model(tmp_path / "reviews-model")
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "your_data.md").read_text(), re.S)
+    here: dict[str, Any] = {}
+    for name in ("texts", ".tlm", "data/tasks", "reviews-model", "predicted"):  # Ray's processes have another folder
+        assert f'"{name}"' in snippet
+        snippet = snippet.replace(f'"{name}"', f'"{tmp_path}/{name}"')
+    exec(snippet, here)
+    found = here["selection"].count()
+    written = pq.read_table(tmp_path / "predicted")
+    assert found == len(written) > 100 and set(written["predicted"].to_pylist()) <= {"sea", "sky", "kitchen"}
+    assert written.column_names[-2:] == ["predicted", "probabilities"]
 
 
 def whole(dataset) -> pa.Table:

@@ -92,6 +92,5 @@ def _digest(texts: pa.ChunkedArray) -> str:
     """Return a sha256 of texts, which distinguishes null from empty and does not depend on how they are chunked."""
     sizes = pc.fill_null(pc.binary_length(texts), -1)
     found = hashlib.sha256(sizes.to_numpy().astype(np.int64).tobytes())
-    for text in texts.to_pylist():
-        found.update((text or "").encode())
+    found.update("".join(text or "" for text in texts.to_pylist()).encode())
     return found.hexdigest()
