@@ -11,7 +11,8 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from tlm_ray.training.evaluation import open_classifier
-from tlm_ray.training.inference import Classifier, predict_texts
+from tlm_ray.training.inference import predict_texts
+from tlm_ray.training.predictor import Classifier
 from tlm_ray.training.tokenizer import train_wordpiece
 
 LABELS = ("sea", "sky")

@@ -22,7 +22,7 @@ from tlm_ray.corpus.tasks import read_task
 from tlm_ray.retrieval.methods.embedding import Encoder
 from tlm_ray.storage import files
 from tlm_ray.training.evaluation import open_classifier
-from tlm_ray.training.inference import Classifier
+from tlm_ray.training.predictor import Classifier
 from tlm_ray.training.starts import Architecture, Pretrained
 from tlm_ray.training.tokenizer import load_tokenizer
 

@@ -17,8 +17,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 from tlm_ray import storage
 from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import shares
-from tlm_ray.training import inference
+from tlm_ray.training import inference, predictor
 from tlm_ray.training.inference import predict_texts
+from tlm_ray.training.predictor import Predictor
 from tlm_ray.training.tokenizer import train_wordpiece
 
 TEXTS = [f"row {i} speaks of {'tide ' * (i % 9)}and comet {i % 13}" for i in range(200)]
@@ -118,7 +119,7 @@ def test_chunks_are_cut_from_a_large_file(model, tmp_path, monkeypatch):
     monkeypatch.setattr("tlm_ray.corpus.documents.BATCH_ROWS", 8)
     (file,) = Path(texts).iterdir()
     (tmp_path / "out").mkdir()
-    worker = inference.Predictor([model], str(tmp_path / "out"), ["text"])
+    worker = inference.FilePredictor([model], str(tmp_path / "out"), ["text"])
     assert worker({"file": str(file), "number": 0}) == {"rows": 30}
     assert len(list((tmp_path / "out").glob("part-00000-*.parquet"))) == 4
     assert read(tmp_path / "out")["text"].to_pylist() == TEXTS[:3] * 10
@@ -129,7 +130,7 @@ def test_columns_of_jsonl_may_have_other_types_from_batch_to_batch_or_be_absent(
     rows = [{"n": 1, "text": TEXTS[0]}, {"n": None, "text": TEXTS[1]}, {"text": TEXTS[2], "n": 2.5}, {"text": TEXTS[3]}]
     file = tmp_path / "in.jsonl"
     (tmp_path / "out").mkdir()
-    worker = inference.Predictor([model], str(tmp_path / "out"), ["text"])
+    worker = inference.FilePredictor([model], str(tmp_path / "out"), ["text"])
     file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": TEXTS[4]}]))
     worker({"file": str(file), "number": 0})
     found = read(tmp_path / "out")
@@ -143,7 +144,7 @@ def test_a_model_of_one_label_predicts_numbers(tmp_path):
     one = make_model(tmp_path / "model", id2label={0: "score"}, label2id={"score": 0})
     texts = write(tmp_path / "in", "parquet", pa.table({"text": TEXTS[:9]}))
     (tmp_path / "out").mkdir()
-    inference.Predictor([one], str(tmp_path / "out"), ["text"])({"file": f"{texts}/part-0.parquet", "number": 0})
+    inference.FilePredictor([one], str(tmp_path / "out"), ["text"])({"file": f"{texts}/part-0.parquet", "number": 0})
     numbers = read(tmp_path / "out")["predicted"].to_numpy()
     assert len(set(numbers)) == 9 and "probabilities" not in read(tmp_path / "out").column_names
 
@@ -192,7 +193,7 @@ def logits_of_transformers(model: str, texts: list[str], dtype: torch.dtype) -> 
 )
 def test_a_model_predicts_in_the_precision_of_its_training_or_the_one_asked(tmp_path, trained, asked, dtype):
     model, texts = make_model(tmp_path / "model", **trained), TEXTS[:40]
-    found = inference.Classifier.open(model, "cpu", asked).logits([texts])
+    found = predictor.Classifier.open(model, "cpu", asked).logits([texts])
     other = torch.float32 if dtype == torch.bfloat16 else torch.bfloat16
     assert np.array_equal(found, logits_of_transformers(model, texts, dtype))
     assert not np.allclose(found, logits_of_transformers(model, texts, other), rtol=0, atol=1e-4)
@@ -216,6 +217,35 @@ def test_predictions_of_another_precision_are_not_gone_on_with(model, tmp_path, 
         predict_texts(model, texts, out, columns=["text"], workers=1)
     with pytest.raises(ValueError, match="of another model, other texts or another precision; give another folder"):
         predict_texts(model, texts, out, columns=["text"], workers=1, precision="bf16")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_dataset_gets_the_predictions_of_its_texts_as_files(model, tmp_path):
+    import ray.data
+
+    table, out = pa.table({"number": range(len(TEXTS)), "text": [None, *TEXTS[1:]]}), str(tmp_path / "out")
+    predict_texts([model], write(tmp_path / "in", "parquet", table), out, columns=["text"], workers=2)
+    expected = read(tmp_path / "out")
+    of_files = inference.Predictions(out).dataset().iter_batches(batch_format="pyarrow", batch_size=None)
+    assert pa.concat_tables(of_files).equals(expected)
+    dataset = ray.data.from_arrow([table.slice(0, 30), table.slice(30)])
+    for how in ({"fn": Predictor(model)}, {"fn": Predictor, "fn_constructor_args": [model], "concurrency": 1}):
+        made = dataset.map_batches(**how, batch_format="pyarrow", batch_size=None)
+        found = pa.Table.from_pylist(sorted(made.take_all(), key=lambda row: row["number"]))
+        assert found.drop("probabilities").equals(expected.drop("probabilities"))
+        for one, other in zip(found["probabilities"].to_pylist(), expected["probabilities"].to_pylist(), strict=True):
+            assert (one is None) == (other is None) and (one is None or np.allclose(one, other, rtol=1e-4, atol=1e-6))
+
+
+def test_a_predictor_names_what_is_wrong(model, tmp_path):
+    with pytest.raises(ValueError, match=r"model '.*/mistyped': transformers cannot open it .*; give a trained"):
+        Predictor(f"{tmp_path}/mistyped")
+    predictor = Predictor(model, column="body")
+    with pytest.raises(ValueError, match="the Dataset has no column 'body'; its columns are text; choose one of them"):
+        predictor(pa.table({"text": TEXTS}))
+    with pytest.raises(ValueError, match='batch: is a dict; give map_batches batch_format="pyarrow"'):
+        predictor({"body": np.array(TEXTS)})
 
 
 @pytest.mark.usefixtures("alone")
@@ -256,7 +286,7 @@ def test_texts_that_are_all_null_get_nothing_from_a_linear_model(tmp_path):
 
 def test_classes_are_named_by_their_numbers_whatever_their_order_in_the_file():
     names = {10: "k", 2: "c", 0: "a", 1: "b"}
-    assert inference._names(BertConfig(id2label=names, label2id={})) == ["a", "b", "c", "k"]
+    assert predictor._names(BertConfig(id2label=names, label2id={})) == ["a", "b", "c", "k"]
 
 
 def test_models_of_other_labels_do_not_predict_together(model, tmp_path):

@@ -127,7 +127,7 @@ def test_name_and_settings_of_a_method_identify_its_selection(data, tmp_path):
 def test_a_method_may_be_named_if_it_is_the_packages():
     assert [method_named(name).name for name in METHODS] == list(METHODS)
     assert method_named(Shared(letters=4)) == Shared(letters=4)
-    with pytest.raises(ValueError, match="method 'shared': allowed are bm25, rake, dense, dsir, random"):
+    with pytest.raises(ValueError, match="method 'shared': allowed are bm25, bm25s, rake, dense, dsir, random"):
         method_named("shared")
 
 

@@ -105,7 +105,9 @@ def test_other_commands_name_targets_files_and_extras_that_exist():
 
 
 def test_the_snippets_are_short():
-    assert set(PYTHON) == {"README.md", "extending.md", "retrieval.md", "sweeps.md"}, "and each is run below"
+    run_elsewhere = {"your_data.md"}  # in test_dataset.py
+    here = {"README.md", "extending.md", "retrieval.md", "sweeps.md"}
+    assert set(PYTHON) - run_elsewhere == here, "and each is run below"
     for snippets in PYTHON.values():
         for snippet in snippets:
             assert 3 < sum(bool(line.strip()) for line in snippet.splitlines()) <= MOST_LINES

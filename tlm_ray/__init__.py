@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers; tests/test_door.py checks that both lists are equal
     from tlm_ray.corpus.hub import short_name as short_name
     from tlm_ray.corpus.manifest import open_corpus as open_corpus
+    from tlm_ray.corpus.passages import PassageStore as PassageStore
     from tlm_ray.corpus.tasks import read_task as read_task
     from tlm_ray.plain import PLAIN as PLAIN
     from tlm_ray.plain import TfIdf as TfIdf
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # for type checkers; tests/test_door.py checks that both list
     from tlm_ray.report import View as View
     from tlm_ray.report import print_table as print_table
     from tlm_ray.report import publish as publish
+    from tlm_ray.retrieval.selection import SelectionStore as SelectionStore
     from tlm_ray.runs.cli.connection import ray_options as ray_options
     from tlm_ray.runs.cli.errors import plain_errors as plain_errors
     from tlm_ray.runs.cli.options import Cluster as Cluster
@@ -79,11 +81,14 @@ if TYPE_CHECKING:  # for type checkers; tests/test_door.py checks that both list
     from tlm_ray.runs.sweeps.sweeping import sweep as sweep
     from tlm_ray.runs.sweeps.trials import Trials as Trials
     from tlm_ray.runs.sweeps.tuning import Limits as Limits
+    from tlm_ray.training.inference import Predictions as Predictions
     from tlm_ray.training.inference import predict_texts as predict_texts
+    from tlm_ray.training.predictor import Predictor as Predictor
 
 _DOOR = {
     "short_name": "tlm_ray.corpus.hub",
     "open_corpus": "tlm_ray.corpus.manifest",
+    "PassageStore": "tlm_ray.corpus.passages",
     "read_task": "tlm_ray.corpus.tasks",
     "PLAIN": "tlm_ray.plain",
     "TfIdf": "tlm_ray.plain",
@@ -93,6 +98,7 @@ _DOOR = {
     "View": "tlm_ray.report",
     "print_table": "tlm_ray.report",
     "publish": "tlm_ray.report",
+    "SelectionStore": "tlm_ray.retrieval.selection",
     "Table": "tlm_ray.runs.cli.table",
     "present": "tlm_ray.runs.cli.table",
     "ray_options": "tlm_ray.runs.cli.connection",
@@ -136,7 +142,9 @@ _DOOR = {
     "read_values": "tlm_ray.runs.recipes.space",
     "show_sweep": "tlm_ray.runs.sweeps.sweeping",
     "sweep": "tlm_ray.runs.sweeps.sweeping",
+    "Predictions": "tlm_ray.training.inference",
     "predict_texts": "tlm_ray.training.inference",
+    "Predictor": "tlm_ray.training.predictor",
 }
 __all__ = list(_DOOR)
 __version__ = "0.1.0"

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ from tlm_ray.corpus.manifest import Corpus, CorpusFile, check_unchanged
 from tlm_ray.corpus.portions import KEY_BYTES, Range, key_of, portions_of
 from tlm_ray.corpus.splitting import split_document
 from tlm_ray.storage.listing import base_of, list_files, name_below
+
+if TYPE_CHECKING:
+    import ray.data
 
 PASSAGES_VERSION = 5  # parts have keys since version 5
 PARTS = "parts.json"
@@ -206,6 +210,16 @@ class PassageStore:
                 tables.append(self._read_part(part, low, high, list(columns)))
             first += part["passages"]
         return pa.concat_tables(tables)
+
+    def dataset(self) -> "ray.data.Dataset":
+        """Return all passages, in order, as a Ray Dataset of passage (the id), text and source."""
+        ends = np.cumsum([0, *(part["passages"] for part in self.parts)]).tolist()
+        ranges = [{"start": start, "stop": stop} for start, stop in pairwise(ends)]
+        return parallel.dataset_of(self._with_ids, ranges, name="passages")
+
+    def _with_ids(self, start: int, stop: int) -> pa.Table:
+        ids = pa.array(np.arange(start, stop))
+        return self.read(start, stop, SCHEMA.names).add_column(0, "passage", ids)
 
     def _read_part(self, part: dict[str, Any], low: int, high: int, columns: list[str]) -> pa.Table:
         """Read rows [low, high) of a part, from the row groups that hold them."""

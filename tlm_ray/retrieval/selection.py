@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from tlm_ray.retrieval.engine.topk import Selection
 from tlm_ray.retrieval.methods.method import Search
 from tlm_ray.retrieval.shards import SHARD_PASSAGES, Shards
 from tlm_ray.retrieval.union_job import chosen_file, cut, ranges_of
+
+if TYPE_CHECKING:
+    import ray.data
 
 PARTS = "selection.json"
 DROPPED = "dropped.arrow"
@@ -55,6 +58,10 @@ class SelectionStore:
     def read(self) -> pa.Table:
         """Return all passages; memory-mapped if local, else in memory."""
         return pa.concat_tables(map(storage.read_table, self.files))
+
+    def dataset(self) -> "ray.data.Dataset":
+        """Return all passages, in the same order, as a Ray Dataset."""
+        return parallel.dataset_of(storage.read_table, [{"uri": uri} for uri in self.files], name="selection")
 
 
 def write_chosen(

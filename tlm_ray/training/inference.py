@@ -4,33 +4,24 @@ Each chunk's predictions are one Parquet file, so an interrupted run resumes wit
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
-from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import ray
-import torch
-from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.documents import as_strings, read_columns
-from tlm_ray.evaluation.pooling import pooled
-from tlm_ray.evaluation.predictions import check_finite, shares
-from tlm_ray.plain.linear_model import LinearModel, is_linear
+from tlm_ray.corpus.documents import read_columns
 from tlm_ray.storage.listing import list_files
-from tlm_ray.storage.opening import open_settings, open_trained_classifier
-from tlm_ray.training.packing import first_position
-from tlm_ray.training.starts import opened
+from tlm_ray.training.predictor import Models, check_columns, check_models
+
+if TYPE_CHECKING:
+    import ray.data
 
 CHUNK_BATCHES = 8  # batches of 8,192 rows per chunk, the unit of memory and of resuming
-ROWS = 64  # rows per batch of the model
 RECORD = "predictions.json"
-PREDICTED, PROBABILITIES = "predicted", "probabilities"  # names of the added columns
-PRECISIONS = ("auto", "fp32", "bf16")
-NUMBER = "number"  # label of a model without classes
 
 
 def predict_texts(
@@ -62,7 +53,7 @@ def predict_texts(
     started, files = time.monotonic(), list_files(texts)
     models = [model] if isinstance(model, str) else list(model)
     _check_columns(files[0].uri, columns)
-    precision = _precision_of(models, precision)
+    precision = check_models(models, precision)
     files_of = [_identity(each) for each in models]
     made_of = {
         "model": files_of if len(models) > 1 else files_of[0],
@@ -74,19 +65,35 @@ def predict_texts(
     items = [{"file": file.uri, "number": number, "bytes": file.size} for number, file in enumerate(files)]
     options: dict[str, Any] = {"workers": workers or _room(gpus), "gpus": gpus, "title": "predict", "size": "bytes"}
     arguments = (models, out, list(columns), "cuda" if gpus else "cpu", precision)
-    rows = sum(row["rows"] for row in parallel.each(items, Predictor, arguments=arguments, **options))
+    rows = sum(row["rows"] for row in parallel.each(items, FilePredictor, arguments=arguments, **options))
     return {"rows": rows, "seconds": time.monotonic() - started}
 
 
-class Predictor:
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions that `predict_texts` wrote to a folder, in the order of its input."""
+
+    folder: str
+
+    @property
+    def files(self) -> list[str]:
+        """The locations of its Parquet files."""
+        return [file.uri for file in list_files(self.folder, ".parquet")]
+
+    def dataset(self) -> "ray.data.Dataset":
+        """Return all rows as a Ray Dataset, one block per file."""
+        return parallel.dataset_of(_read_whole, [{"uri": uri} for uri in self.files], name="predictions")
+
+
+def _read_whole(uri: str) -> pa.Table:
+    return _together(list(read_columns(uri)), uri)
+
+
+class FilePredictor:
     """Predicts the rows of one file after another."""
 
     def __init__(self, models: list[str], out: str, columns: list[str], device: str = "cpu", precision: str = "auto"):
-        self.out, self.columns = out, columns
-        self.linear = [LinearModel.open(model) for model in models if is_linear(model)]
-        self.classifiers = [Classifier.open(model, device, precision) for model in models if not is_linear(model)]
-        self.share = fmean(model.encoders_share or 0.0 for model in self.linear) if self.linear else 1.0
-        self.labels = _classes(self.linear[0]) if self.linear else _names(self.classifiers[0].model.config)
+        self.out, self.columns, self.models = out, columns, Models(models, device, precision)
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Write a file's predictions, chunk by chunk."""
@@ -95,65 +102,9 @@ class Predictor:
             table = _together(some, item["file"])
             uri = storage.join(self.out, f"part-{item['number']:05d}-{chunk:05d}.parquet")
             if not storage.exists(uri):
-                storage.write_parquet(uri, self._with_predictions(table, item["file"]))
+                storage.write_parquet(uri, self.models.with_predictions(table, self.columns, item["file"]))
             rows += len(table)
         return {"rows": rows}
-
-    def _with_predictions(self, table: pa.Table, file: str) -> pa.Table:
-        texts = [as_strings(table[column], column, file).to_pylist() for column in self.columns]
-        known = np.array([all(text is not None for text in row) for row in zip(*texts, strict=True)], np.bool_)
-        found = np.zeros((len(table), len(self.labels)), np.float32)
-        rows = np.flatnonzero(known)
-        if len(rows):
-            found[rows] = self._said([[column[row] for row in rows] for column in texts])
-        if len(self.labels) == 1:  # in transformers a single label means a regression
-            return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
-        labels = [self.labels[best] for best in found.argmax(axis=1)]
-        lists = pa.array([row if there else None for row, there in zip(found, known, strict=True)])
-        label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
-        return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
-
-    def _said(self, texts: list[list[str]]) -> np.ndarray:
-        """Return probabilities, (rows, classes), or numbers, (rows, 1): means per kind of model, then their pool."""
-        joined = [" ".join(row).rstrip() for row in zip(*texts, strict=True)]
-        encoders = [shares(classifier.logits(texts)) for classifier in self.classifiers]
-        linear = [shares(model.logits(joined)) for model in self.linear]
-        if not (encoders and linear):
-            return np.mean(encoders or linear, axis=0)
-        return pooled(np.mean(encoders, axis=0), np.mean(linear, axis=0), self.share)
-
-
-class Classifier:
-    """A trained classifier with its tokenizer."""
-
-    def __init__(self, source: str, device: str, precision: str, name: str = ""):
-        self.device, self.name = device, name or source
-        self.tokenizer = open_settings(AutoTokenizer, source)
-        self.model = open_trained_classifier(source, name=self.name).to(device).eval()
-        positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
-        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
-        self.precision = _precision(self.model.config, precision)
-
-    @classmethod
-    def open(cls, model: str, device: str, precision: str) -> "Classifier":
-        """Open a folder, URI or hub name."""
-        with opened(model) as source:
-            return cls(source, device, precision, name=model)
-
-    @torch.inference_mode()
-    def logits(self, texts: list[list[str]]) -> np.ndarray:
-        """Return logits, float32 (rows, classes), for one column of texts, or two for pairs."""
-        found = np.zeros((len(texts[0]), self.model.config.num_labels), np.float32)
-        order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
-        options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
-        device = torch.device(self.device)
-        for rows in _slices(order, ROWS):
-            columns = [[column[row] for row in rows] for column in texts]
-            inputs = self.tokenizer(*columns, **options).to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):  # as the metrics stage
-                found[rows] = self.model(**inputs).logits.float().cpu().numpy()
-        check_finite(found, self.name)
-        return found
 
 
 def _together(batches: list[pa.RecordBatch], file: str) -> pa.Table:
@@ -164,90 +115,9 @@ def _together(batches: list[pa.RecordBatch], file: str) -> pa.Table:
         raise ValueError(f"file {file!r}: {error}; make each column's values of one type") from error
 
 
-def _slices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
-
-
 def _check_columns(uri: str, columns: Sequence[str]) -> None:
     first = next(read_columns(uri), None)
-    names = first.schema.names if first is not None else list(columns)
-    for column in columns:
-        if column not in names:
-            own = ", ".join(names)
-            raise ValueError(f"file {uri!r} has no column {column!r}; its columns are {own}; choose one of them")
-    for column in (PREDICTED, PROBABILITIES):
-        if column in names:
-            raise ValueError(f"file {uri!r} has a column {column!r} already; rename it, or predict on the original")
-
-
-def _precision_of(models: Sequence[str], asked: str) -> str:
-    """Return the common precision of an ensemble; all models are opened once, before workers start."""
-    encoders = [model for model in models if not is_linear(model)]
-    configs = {model: _check_model(model) for model in encoders}
-    precisions = [_precision(configs[model], asked) for model in encoders]
-    labels = [_names(configs[model]) if model in configs else _classes(LinearModel.open(model)) for model in models]
-    for model, own in zip(models, labels, strict=True):
-        if own != labels[0]:
-            raise ValueError(
-                f"model {model!r}: has the labels {own}, but {models[0]!r} has {labels[0]}; only models of one task "
-                "predict together"
-            )
-    for model in models:
-        if encoders and is_linear(model) and LinearModel.open(model).encoders_share is None:
-            raise ValueError(
-                f"model {model!r}: knows no share beside encoders; take the one that experiments/train.py --ensemble "
-                "hands over, or predict without it"
-            )
-    for model, precision in zip(encoders, precisions, strict=True):
-        if precision != precisions[0]:
-            raise ValueError(
-                f"model {model!r}: was trained in {precision}, but {encoders[0]!r} in {precisions[0]}; give precision "
-                f"{' or '.join(PRECISIONS[1:])}"
-            )
-    return precisions[0] if precisions else "fp32"
-
-
-def _classes(model: LinearModel) -> list[str]:
-    return list(model.labels) or [NUMBER]
-
-
-def _names(config: PretrainedConfig) -> list[str]:
-    names = [name for _, name in sorted((config.id2label or {}).items())]  # a config.json may have "10" before "2"
-    return names if len(names) > 1 else [NUMBER]
-
-
-def _check_model(model: str) -> PretrainedConfig:
-    """Return a model's configuration; the model is opened once, before workers start."""
-    with opened(model) as source:
-        try:
-            config = open_settings(AutoConfig, source)
-            open_settings(AutoTokenizer, source)
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"model {model!r}: transformers cannot open it ({str(error).splitlines()[0]}); give a trained model's "
-                "folder, its URI or a hub name"
-            ) from error
-        if config.problem_type == "multi_label_classification":
-            raise ValueError(
-                f"model {model!r}: gives a text any number of labels; only models of one label can be used"
-            )
-        open_trained_classifier(source, name=model)
-    return config
-
-
-def _precision(config: PretrainedConfig, asked: str) -> str:
-    """Return fp32 or bf16, as asked; "auto" means the precision in the configuration, or fp32 without one."""
-    if asked not in PRECISIONS:
-        raise ValueError(f"precision {asked!r}: allowed are {', '.join(PRECISIONS)}")
-    if asked != "auto":
-        return asked
-    trained = getattr(config, "trained_precision", "fp32")
-    if trained not in PRECISIONS[1:]:
-        raise ValueError(
-            f"model: its config.json says trained_precision {trained!r}; give precision {' or '.join(PRECISIONS[1:])}"
-        )
-    return trained
+    check_columns(first.schema.names if first is not None else list(columns), columns, f"file {uri!r}")
 
 
 def _room(gpus: float) -> int:

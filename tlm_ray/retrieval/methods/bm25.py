@@ -3,9 +3,9 @@
 Cost: two passes over the corpus, to count and to index, and one search per distinct query.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from tlm_ray.retrieval.engine.statistics import Statistics
 from tlm_ray.retrieval.engine.topk import TopK
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
 
+if TYPE_CHECKING:
+    from tlm_ray.retrieval.search_job import Searcher
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bm25(Method):
@@ -34,6 +37,7 @@ class Bm25(Method):
     """saturation of repeated words, 0 or more; 0 counts only presence"""
     b: float = field(default=B, metadata=LATER)
     """strength of length normalisation, 0 (none) to 1"""
+    grows: ClassVar[bool] = True  # whether the selection of an earlier, smaller corpus is reused
 
     def __post_init__(self) -> None:
         if not (self.k1 >= 0 and 0 <= self.b <= 1):
@@ -63,9 +67,14 @@ class Bm25(Method):
             read = Queries.read(queries, self.analyzer)
             return rises(read, read_statistics(earlier["statistics"]), statistics)
 
-        options: dict[str, Any] = {"searcher": Bm25Searcher, "arguments": arguments, "rise": rise}
-        facts = search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)
+        options: dict[str, Any] = {"arguments": arguments, "rise": rise if self.grows else None}
+        common = folder, inputs["passages"], task, run
+        facts = search_corpus(*common, queries=queries, rows=rows, searcher=self.searcher(), **options)
         return {"without_query": len(wordless), **facts}
+
+    def searcher(self) -> "Callable[..., Searcher]":
+        """Return what searches a shard, made with the queries, the analyzer, the statistics, k1 and b."""
+        return Bm25Searcher
 
 
 def _tell_of(wordless: np.ndarray, texts: Sequence[str]) -> None:

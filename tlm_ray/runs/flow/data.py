@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus import packages
+from tlm_ray.corpus.dataset import corpus_from
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.manifest import Corpus, open_corpus
 from tlm_ray.corpus.passages import PASSAGES_VERSION, WORK, cut_passages
@@ -20,6 +21,9 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.stage import Stage
 
+if TYPE_CHECKING:
+    import ray.data
+
 EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 EMBEDDED_ROWS = 504  # training rows of the embedded task, for recipes that depend on them
 # since these versions, the stages' files and all results made from them carry a sha256
@@ -31,16 +35,26 @@ class DataFlow:
     """The sources of data, and the stages that read them."""
 
     execution: Execution
-    corpus: Corpus | None = None
-    """the general corpus; None for the embedded one"""
-    corpora: Mapping[str, Corpus] = field(default_factory=dict)
+    corpus: "Corpus | ray.data.Dataset | None" = None
+    """the general corpus: None for the embedded one, or a Ray Dataset, whose texts are written below the root once"""
+    corpora: "Mapping[str, Corpus | ray.data.Dataset]" = field(default_factory=dict)
     """further corpora by name, for recipes that name one"""
+    column: str = "text"
+    """name of the text column of Datasets"""
     task_root: str = ""
     """folder of named tasks; "" for the hub"""
     metric: str | Metric = ""
     """metric instead of the tasks' own: a name, or a Metric of your own; "" for the tasks' own"""
     columns: Columns = UNNAMED
     """columns of text and label in the tasks' files; unnamed ones are found by name"""
+
+    def __post_init__(self) -> None:
+        """Write what is a Dataset, so that all corpora are files."""
+        options = {"root": self.execution.root, "column": self.column}
+        if self.corpus is not None:
+            object.__setattr__(self, "corpus", corpus_from(self.corpus, **options))
+        corpora = {name: corpus_from(given, **options) for name, given in self.corpora.items()}
+        object.__setattr__(self, "corpora", corpora)
 
     @cached_property
     def documents(self) -> Stage:
@@ -86,15 +100,15 @@ class DataFlow:
     @property
     def all_corpora(self) -> list[Corpus]:
         """The general corpora, without the embedded one."""
-        return [*([] if self.corpus is None else [self.corpus]), *self.corpora.values()]
+        return cast("list[Corpus]", [*([] if self.corpus is None else [self.corpus]), *self.corpora.values()])
 
     def corpus_of(self, recipe: Recipe) -> Corpus | None:
         """Return the general corpus of a recipe; None for the embedded one."""
         if not recipe.corpus:
-            return self.corpus
+            return cast("Corpus | None", self.corpus)
         if recipe.corpus not in self.corpora:
             raise ValueError(f"corpus {recipe.corpus!r}: the flow's corpora are {', '.join(self.corpora) or 'none'}")
-        return self.corpora[recipe.corpus]
+        return cast("Corpus", self.corpora[recipe.corpus])
 
     def is_embedded(self, task: str) -> bool:
         """Return whether a task is the embedded one."""
