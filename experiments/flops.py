@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Flow, Recipe, Table, parse, plain_errors, present, ray_options
+from tlm_ray import Flow, Recipe, Table, main
 from tlm_ray.runs.recipes.budget import recipe_tokens, scaled
 
 
@@ -65,5 +65,4 @@ class Flops(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(Flops, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(Flops, __doc__, ray.init)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import ray
 
-from tlm_ray import Data, Flow, Recipe, Table, TfIdf, parse, plain_errors, present, ray_options
+from tlm_ray import Data, Flow, Recipe, Table, TfIdf, main
 from tlm_ray.report.paper import TABLE_10
 
 TLM = "TLM"
@@ -50,5 +50,4 @@ class Glue(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(Glue, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(Glue, __doc__, ray.init)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Recipe, Table, parse, plain_errors, present, ray_options
+from tlm_ray import Recipe, Table, main
 from tlm_ray.report.paper import TABLE_4
 
 NONE = "task data only"
@@ -49,5 +49,4 @@ class K(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(K, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(K, __doc__, ray.init)

@@ -17,10 +17,7 @@ from tlm_ray import (
     Recipe,
     Table,
     Training,
-    parse,
-    plain_errors,
-    present,
-    ray_options,
+    main,
 )  # fmt: skip
 
 ROWS = {
@@ -105,5 +102,4 @@ class MainTable(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(MainTable, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(MainTable, __doc__, ray.init)

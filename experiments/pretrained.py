@@ -22,11 +22,8 @@ from tlm_ray import (
     Training,
     View,
     baseline,
-    parse,
-    plain_errors,
-    present,
+    main,
     pretraining,
-    ray_options,
 )  # fmt: skip
 from tlm_ray.report.paper import TABLE_8, TABLE_A2
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
@@ -88,5 +85,4 @@ class PretrainedTable(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(PretrainedTable, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(PretrainedTable, __doc__, ray.init)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Corpora, Flow, Methods, Recipe, Table, open_flow, parse, plain_errors, present, ray_options
+from tlm_ray import Corpora, Flow, Methods, Recipe, Table, main, open_flow
 from tlm_ray.report.paper import TABLE_3
 from tlm_ray.retrieval.methods import Given
 
@@ -63,5 +63,4 @@ class Retrieval(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(Retrieval, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(Retrieval, __doc__, ray.init)

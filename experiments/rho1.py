@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Recipe, Table, parse, plain_errors, present, ray_options
+from tlm_ray import Recipe, Table, main
 from tlm_ray.report.paper import TABLE_5
 
 ALONE = "general text only"
@@ -38,5 +38,4 @@ class Rho1(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(Rho1, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(Rho1, __doc__, ray.init)

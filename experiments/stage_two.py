@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import ray
 
-from tlm_ray import Recipe, Table, parse, plain_errors, present, ray_options
+from tlm_ray import Recipe, Table, main
 from tlm_ray.report.paper import TABLE_7
 
 
@@ -32,5 +32,4 @@ class StageTwo(Table):
 
 
 if __name__ == "__main__":
-    with plain_errors():
-        present(parse(StageTwo, __doc__), connect=lambda: ray.init(**ray_options()))
+    main(StageTwo, __doc__, ray.init)

@@ -32,6 +32,7 @@ from tracked import empty_store
 import tlm_ray
 from tlm_ray.plain import PLAIN
 from tlm_ray.runs import experiment
+from tlm_ray.runs.cli import table
 
 MOST_LINES = 30
 PAGES = {page.name: page.read_text() for page in (README, *DOCS)}
@@ -62,13 +63,14 @@ def stopped(monkeypatch):
     def run(call: str):
         script, *words = shlex.split(call)
         source = (ROOT / script).read_text()
-        place, name = (tyro, "cli") if "tyro.cli(" in source else (tlm_ray, "parse")
-        read = getattr(place, name)
+        name = "cli" if "tyro.cli(" in source else "parse"
+        read = getattr(tyro if name == "cli" else tlm_ray, name)
 
         def stop(kind, *arguments, **options):
             raise Read(read(kind, *arguments, **options))
 
-        monkeypatch.setattr(place, name, stop)
+        for place in (tyro,) if name == "cli" else (tlm_ray, table):
+            monkeypatch.setattr(place, name, stop)
         monkeypatch.setattr(sys, "argv", [script, *words])
         monkeypatch.syspath_prepend((ROOT / script).parent)
         with pytest.raises(Read):

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tlm_ray.report import TABLE_2, PaperTable, Results, View
-from tlm_ray.runs.cli.options import open_flow
+from tlm_ray.runs.cli.connection import ray_options
+from tlm_ray.runs.cli.errors import plain_errors
+from tlm_ray.runs.cli.options import open_flow, parse
 from tlm_ray.runs.cli.recipe_options import Mixture, TrainingOptions
 from tlm_ray.runs.experiment import run, show_plan, show_reasons
 from tlm_ray.runs.flow.flow import Flow
@@ -88,10 +90,20 @@ class Table(TrainingOptions, ABC):
         )
 
 
+def main(kind: type[Table], doc: str | None, connect: Callable[..., Any]) -> None:
+    """Run a table as a script: parse its options, connect to Ray, show the results.
+
+    doc: its `__doc__`, for --help. connect: `ray.init`, called with `ray_options()`. An error that a user can fix ends
+    the script with one message.
+    """
+    with plain_errors():
+        present(parse(kind, doc), connect=lambda: connect(**ray_options()))
+
+
 def present(table: Table, connect: Callable[[], Any]) -> Results | None:
     """Run the experiment and print its results, or its plan with --dry-run or --why.
 
-    connect: connects the script to Ray, `lambda: ray.init(**ray_options())`.
+    connect: connects the script to Ray.
     """
     flow = table.flow()
     trainings = table.trainings(flow)

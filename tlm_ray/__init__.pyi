@@ -1,0 +1,65 @@
+"""The names of `tlm_ray` and where they are defined; `__init__.py` imports each when it is first used."""
+
+from tlm_ray.corpus.hub import short_name as short_name
+from tlm_ray.corpus.manifest import open_corpus as open_corpus
+from tlm_ray.corpus.passages import PassageStore as PassageStore
+from tlm_ray.corpus.tasks import read_task as read_task
+from tlm_ray.plain import PLAIN as PLAIN
+from tlm_ray.plain import TfIdf as TfIdf
+from tlm_ray.plain import Windows as Windows
+from tlm_ray.report import Cell as Cell
+from tlm_ray.report import Results as Results
+from tlm_ray.report import View as View
+from tlm_ray.report import print_table as print_table
+from tlm_ray.report import publish as publish
+from tlm_ray.retrieval.selection import SelectionStore as SelectionStore
+from tlm_ray.runs.cli.connection import ray_options as ray_options
+from tlm_ray.runs.cli.errors import plain_errors as plain_errors
+from tlm_ray.runs.cli.options import Cluster as Cluster
+from tlm_ray.runs.cli.options import Corpora as Corpora
+from tlm_ray.runs.cli.options import Data as Data
+from tlm_ray.runs.cli.options import Folders as Folders
+from tlm_ray.runs.cli.options import OneTask as OneTask
+from tlm_ray.runs.cli.options import Place as Place
+from tlm_ray.runs.cli.options import Workers as Workers
+from tlm_ray.runs.cli.options import open_flow as open_flow
+from tlm_ray.runs.cli.options import parse as parse
+from tlm_ray.runs.cli.recipe_options import Budget as Budget
+from tlm_ray.runs.cli.recipe_options import Changes as Changes
+from tlm_ray.runs.cli.recipe_options import Methods as Methods
+from tlm_ray.runs.cli.recipe_options import Mixture as Mixture
+from tlm_ray.runs.cli.recipe_options import Passages as Passages
+from tlm_ray.runs.cli.recipe_options import Scale as Scale
+from tlm_ray.runs.cli.recipe_options import TrainingOptions as TrainingOptions
+from tlm_ray.runs.cli.table import Table as Table
+from tlm_ray.runs.cli.table import main as main
+from tlm_ray.runs.cli.table import present as present
+from tlm_ray.runs.experiment import run as run
+from tlm_ray.runs.experiment import show_plan as show_plan
+from tlm_ray.runs.experiment import show_reasons as show_reasons
+from tlm_ray.runs.flow.flow import Flow as Flow
+from tlm_ray.runs.flow.training import Training as Training
+from tlm_ray.runs.outcome import Outcome as Outcome
+from tlm_ray.runs.recipes.paper import baseline as baseline
+from tlm_ray.runs.recipes.paper import pretraining as pretraining
+from tlm_ray.runs.recipes.paper import recipe_for as recipe_for
+from tlm_ray.runs.recipes.recipe import Recipe as Recipe
+from tlm_ray.runs.recipes.space import Space as Space
+from tlm_ray.runs.recipes.space import read_values as read_values
+from tlm_ray.runs.stages.making import Execution as Execution
+from tlm_ray.runs.stages.making import make as make
+from tlm_ray.runs.stages.stage import Stage as Stage
+from tlm_ray.runs.stages.stage import Stages as Stages
+from tlm_ray.runs.sweeps.searches import Scheduler as Scheduler
+from tlm_ray.runs.sweeps.searches import Search as Search
+from tlm_ray.runs.sweeps.sweeping import best_recipe as best_recipe
+from tlm_ray.runs.sweeps.sweeping import show_sweep as show_sweep
+from tlm_ray.runs.sweeps.sweeping import sweep as sweep
+from tlm_ray.runs.sweeps.trials import Trials as Trials
+from tlm_ray.runs.sweeps.tuning import Limits as Limits
+from tlm_ray.training.inference import Predictions as Predictions
+from tlm_ray.training.inference import predict_texts as predict_texts
+from tlm_ray.training.predictor import Predictor as Predictor
+
+__all__: list[str]
+__version__: str
