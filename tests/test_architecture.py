@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
-LEAVES = {"storage", "compute", "identity", "parallel", "notices", "console", "process", "events", "metrics"}
+LEAVES = {
+    "storage", "compute", "identity", "parallel", "notices", "ray_private", "console", "process", "events", "metrics",
+}  # fmt: skip
 MAY_IMPORT = {
     "evaluation": LEAVES,
     "corpus": LEAVES | {"evaluation"},
@@ -23,10 +25,9 @@ MAY_IMPORT = {
     "storage": set(),
     "compute": set(),
     "identity": set(),
-    "parallel": {"console", "process", "events", "held", "progress"},
-    "held": {"process"},
-    "progress": {"console", "events", "metrics"},
-    "notices": set(),
+    "parallel": {"console", "process", "events", "metrics", "ray_private"},
+    "notices": {"ray_private"},
+    "ray_private": set(),
     "console": set(),
     "events": {"storage"},
     "metrics": set(),

@@ -23,7 +23,7 @@ from ray._private.state import available_resources_per_node
 from ray.cluster_utils import Cluster
 from waiting import wait_for
 
-from tlm_ray import notices
+from tlm_ray import ray_private
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
 atexit.register(lambda: (ray.shutdown(), cluster.shutdown()))  # or its address stays behind, for other tests
@@ -95,7 +95,7 @@ for row in parallel.each([{"number": n} for n in range(300)], Place, arguments=(
     if len(rows) == 20:
         drained = row["node"]
         drain(drained)
-        wait_for(lambda: drained in notices.draining() or drained not in alive())
+        wait_for(lambda: drained in ray_private.draining_nodes() or drained not in alive())
 late = sum(row["node"] == drained for row in rows[20:])
 print("found", json.dumps({"numbers": sorted(row["number"] for row in rows), "late": late}))
 """
