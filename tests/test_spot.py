@@ -28,7 +28,7 @@ from tlm_ray import ray_private
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
 atexit.register(lambda: (ray.shutdown(), cluster.shutdown()))  # or its address stays behind, for other tests
 for _ in range(2):
-    cluster.add_node(num_cpus=2)
+    cluster.add_node(num_cpus=CPUS)
 ray.init(address=cluster.address, log_to_driver=False)
 
 def drain(node):
@@ -79,7 +79,7 @@ for workers in (1, 2):
         noticed.result()
     print("found", json.dumps({"workers": workers, "steps": taken.stat().st_size}))
     taken.unlink()
-    cluster.add_node(num_cpus=2)
+    cluster.add_node(num_cpus=CPUS)
 """
 
 ITEMS = """
@@ -101,10 +101,10 @@ print("found", json.dumps({"numbers": sorted(row["number"] for row in rows), "la
 """
 
 
-def run(script: str, *arguments: str) -> str:
-    """Run a script after the setting; return what it printed."""
+def run(script: str, *arguments: str, cpus: int = 2) -> str:
+    """Run a script after the setting, with two nodes of so many CPUs; return what it printed."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", SETTING + script, *arguments]
+    command = [sys.executable, "-c", f"CPUS = {cpus}\n{SETTING}{script}", *arguments]
     done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
