@@ -31,16 +31,16 @@ class Waiting(AdamW):
 
     def wait(self, world, steps):
         if world == 2 and steps == 30:
-            wait_for(gone.exists)
+            wait_for(gone.exists, timeout_s=250)
         if world == 1 and steps == 30:
-            wait_for(lambda: False, timeout_s=200)  # until it is ended, to go on with two
+            wait_for(lambda: False, timeout_s=250)  # until it is ended, to go on with two
 
 def change_nodes():
-    wait_for(lambda: sizes.exists() and sizes.read_text() == "2 2 ", timeout_s=100)
-    wait_for(lambda: list(root.glob("elastic/stage_one/*/checkpoints/*/state.json")), timeout_s=100)
+    wait_for(lambda: sizes.exists() and sizes.read_text() == "2 2 ", timeout_s=250)
+    wait_for(lambda: list(root.glob("elastic/stage_one/*/checkpoints/*/state.json")), timeout_s=250)
     cluster.remove_node(next(iter(cluster.worker_nodes)))
     gone.touch()
-    wait_for(lambda: sizes.read_text() == "2 2 1 ", timeout_s=200)
+    wait_for(lambda: sizes.read_text() == "2 2 1 ", timeout_s=250)
     cluster.add_node(num_cpus=CPUS)
 
 def train(name, **options):
@@ -54,9 +54,9 @@ def train(name, **options):
 
 one = train("one")
 with ThreadPoolExecutor() as threads:
-    changed = threads.submit(change_nodes)
-    elastic = train("elastic", workers=2, least_workers=1)
-    changed.result()
+    trained = threads.submit(train, "elastic", workers=2, least_workers=1)
+    change_nodes()  # a node starts in the main thread alone
+    elastic = trained.result()
 print("found", json.dumps({"one": one, "elastic": elastic, "sizes": sizes.read_text().split()}))
 """
 

@@ -105,7 +105,7 @@ def run(script: str, *arguments: str, cpus: int = 2) -> str:
     """Run a script after the setting, with two nodes of so many CPUs; return what it printed."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", f"CPUS = {cpus}\n{SETTING}{script}", *arguments]
-    done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
