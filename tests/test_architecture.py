@@ -12,17 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
 LEAVES = {
-    "storage",
-    "compute",
-    "identity",
-    "parallel",
-    "ray_private",
-    "notices",
-    "console",
-    "process",
-    "events",
-    "metrics",
-}
+    "storage", "compute", "identity", "parallel", "notices", "ray_private", "console", "process", "events", "metrics",
+}  # fmt: skip
 MAY_IMPORT = {
     "evaluation": LEAVES,
     "corpus": LEAVES | {"evaluation"},
@@ -35,8 +26,8 @@ MAY_IMPORT = {
     "compute": set(),
     "identity": set(),
     "parallel": {"console", "process", "events", "metrics", "ray_private"},
+    "notices": {"ray_private"},
     "ray_private": set(),
-    "notices": set(),
     "console": set(),
     "events": {"storage"},
     "metrics": set(),

@@ -199,9 +199,10 @@ def test_resources_that_no_worker_can_have_are_refused(resources, message):
 
 
 def test_what_a_training_runs_on_is_passed_on():
-    cluster = Cluster(micro_rows=4, train_workers=2, packed=True, sharded=True, side_by_side=3, workers=5, shards=7)
+    training = {"micro_rows": 4, "packed": True, "sharded": True}
+    cluster = Cluster(**training, train_workers=2, least_train_workers=1, side_by_side=3, workers=5, shards=7)
     execution = cluster.execution(Place(root="root", shared_root=True))
-    assert execution.compute == Compute(micro_rows=4, workers=2, packed=True, sharded=True)
+    assert execution.compute == Compute(**training, workers=2, least_workers=1)
     assert (execution.side_by_side, execution.workers, execution.shards, execution.shared_root) == (3, 5, 7, True)
     with pytest.raises(ValueError, match="autoscaling: give workers too"):
         Cluster(autoscaling=True).execution(Place())

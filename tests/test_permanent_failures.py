@@ -12,18 +12,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from ray.exceptions import ActorDiedError
-from ray.train import FailureConfig
-from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
-from ray.train.v2._internal.execution.failure_handling import FailureDecision
-from ray.train.v2.api.exceptions import WorkerGroupError
+from ray.train import ControllerError, WorkerGroupError
 from small import small_flow, small_recipe
 
 from tlm_ray.compute import Compute
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training import driver
+from tlm_ray.training import launch
 from tlm_ray.training.errors import TrainingStopped, WorkerFailed
-from tlm_ray.training.failures import OnlyLostWorkers
+from tlm_ray.training.failures import may_pass as passes
 from tlm_ray.training.objectives import Mlm
+from tlm_ray.training.settings import Job
 
 
 @dataclass(frozen=True)
@@ -95,25 +93,60 @@ def test_a_part_of_a_module_that_workers_have_not_is_named(data, tmp_path, worke
     assert "No module named 'only_here'" in said
 
 
-LOST = WorkerHealthCheckFailedError("its process is gone", ActorDiedError())
-STOPPED, OF_THE_GROUP = TrainingStopped("IndexError"), WorkerFailed("RuntimeError: gloo: connection closed by peer")
+LOST, STOPPED = ActorDiedError(), TrainingStopped("IndexError")
+OF_THE_GROUP = WorkerFailed("RuntimeError: gloo: connection closed by peer")
+
+
+class Failing:
+    """A trainer that fails each time in the next of some ways, and then returns facts."""
+
+    def __init__(self, *errors: Exception):
+        self.errors, self.return_value = list(errors), {"steps": 12}
+
+    def fit(self) -> Any:
+        if self.errors:
+            raise self.errors.pop(0)
+        return self
+
+
+def together(monkeypatch, errors: list[Exception], *, max_failures: int) -> tuple[Any, int]:
+    """Train on two workers that fail; return the facts or the error, and the number of errors that were not met."""
+    trainer = Failing(*errors)
+    monkeypatch.setattr(launch, "_trainer", lambda job: trainer)
+    monkeypatch.setattr(launch.ray_private, "free_orphans", lambda within_s: None)
+    compute = Compute(workers=2, max_failures=max_failures)
+    job = Job(folder="root/stage_one/0", blocks="", settings=small_recipe().settings_one(0), compute=compute)
+    try:
+        return launch._together(job), len(trainer.errors)
+    except TrainingStopped as stopped:
+        return str(stopped), len(trainer.errors)
 
 
 @pytest.mark.parametrize(
-    ("failures", "decision"),
+    ("failures", "another"),
     [
-        ([STOPPED], FailureDecision.RAISE),
-        ([OF_THE_GROUP, STOPPED], FailureDecision.RAISE),
-        ([OF_THE_GROUP], FailureDecision.RETRY),
-        ([LOST, OF_THE_GROUP], FailureDecision.RETRY),
-        ([STOPPED, LOST], FailureDecision.RETRY),  # what stopped may be for want of the lost one
+        ([STOPPED], False),
+        ([OF_THE_GROUP, STOPPED], False),
+        ([OF_THE_GROUP], True),
+        ([LOST, OF_THE_GROUP], True),
+        ([STOPPED, LOST], True),  # what stopped may be for want of the lost one
     ],
 )
-def test_of_several_workers_only_lost_ones_are_worth_another_attempt(failures, decision):
-    policy = OnlyLostWorkers(FailureConfig(max_failures=1))
+def test_of_several_workers_only_lost_ones_are_worth_another_attempt(monkeypatch, failures, another):
     error = WorkerGroupError("workers failed", dict(enumerate(failures)))
-    assert policy.make_decision(error) == decision
-    assert policy.make_decision(error) == FailureDecision.RAISE, "one retry was given"
+    found, left = together(monkeypatch, [error], max_failures=1)
+    assert (found, left) == ({"steps": 12} if another else "IndexError", 0)
+    found, left = together(monkeypatch, [error] * 3, max_failures=1)
+    assert left == (1 if another else 2), "one retry was given"
+
+
+def test_a_lost_controller_is_worth_another_attempt_and_one_that_failed_is_not(monkeypatch):
+    assert together(monkeypatch, [LOST], max_failures=1) == ({"steps": 12}, 0)
+    said, left = together(monkeypatch, [LOST, LOST, LOST], max_failures=1)
+    assert left == 1 and "training failed (its controller was lost: ActorDiedError)" in said
+    broken = ControllerError(ModuleNotFoundError("No module named 'mine'"))
+    said, left = together(monkeypatch, [broken] * 2, max_failures=1)
+    assert left == 1 and "could not open its parts (No module named 'mine'); install their module" in said
 
 
 RUNTIME_ERRORS = {"index 9 is out of bounds": False, "[gloo/tcp/pair.cc:534] Connection closed by peer": True}
@@ -134,4 +167,4 @@ RUNTIME_ERRORS = {"index 9 is out of bounds": False, "[gloo/tcp/pair.cc:534] Con
     ],
 )
 def test_faults_of_a_node_or_its_network_may_pass_and_mistakes_of_code_do_not(error, may_pass):
-    assert driver._may_pass(error) == may_pass
+    assert passes(error) == may_pass

@@ -45,3 +45,21 @@ def test_a_local_root_or_corpus_of_several_nodes_is_refused(cluster, tmp_path):
         preflight.check_cluster(Execution(root=str(tmp_path), workers=4, autoscaling=True))
     with pytest.raises(ValueError, match=r"train_workers 1 with 64 GPU each.*room for 0"):
         preflight.check_cluster(Execution(root=str(tmp_path), compute=Compute(resources={"GPU": 64.0})))
+
+
+def test_an_elastic_training_needs_room_for_its_least_workers_alone(cluster, tmp_path):
+    cluster(NODE)
+    resources = {"CPU": 4.0}
+    elastic = Compute(workers=8, least_workers=2, resources=resources)
+    preflight.check_cluster(Execution(root=str(tmp_path), compute=elastic))
+    few = Compute(workers=8, least_workers=3, resources=resources)
+    with pytest.raises(ValueError, match=r"train_workers 3 with 4 CPU each.*room for 2"):
+        preflight.check_cluster(Execution(root=str(tmp_path), compute=few))
+
+
+def test_an_elastic_training_refuses_numbers_that_are_no_range():
+    for least in (-1, 3):
+        with pytest.raises(ValueError, match=rf"least_workers {least}: must be from 1 to workers \(2\), or 0 for"):
+            Compute(workers=2, least_workers=least)
+    with pytest.raises(ValueError, match="workers 2: with `here` a training has 1"):
+        Compute(workers=2, here=True)

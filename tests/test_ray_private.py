@@ -10,6 +10,8 @@ import pytest
 import ray
 import ray.cloudpickle
 import ray.data
+from ray.util.placement_group import placement_group, placement_group_table
+from waiting import wait_for
 
 from tlm_ray import ray_private
 
@@ -33,6 +35,37 @@ def tries(file: str) -> int:
 
 def test_a_task_knows_how_often_it_was_lost(tmp_path):
     assert ray.get(tries.remote("")) == 2
+
+
+@ray.remote(num_cpus=0)
+class Creator:
+    """An actor that reserves a CPU."""
+
+    def create(self) -> str:
+        self.group = placement_group([{"CPU": 1}])
+        ray.get(self.group.ready())
+        return self.group.id.hex()
+
+
+def kept(group: str) -> bool:
+    return placement_group_table()[group]["state"] == "CREATED"
+
+
+def test_a_place_is_free_again_when_the_actor_that_reserved_it_is_dead_and_no_other():
+    dead, alive = Creator.remote(), Creator.remote()
+    groups = ray.get([dead.create.remote(), alive.create.remote()])
+    ray_private.free_orphans()
+    assert [kept(group) for group in groups] == [True, True]
+    ray.kill(dead)
+    ray_private.free_orphans(within_s=60.0)
+    wait_for(lambda: not kept(groups[0]))
+    assert kept(groups[1])
+    ray.kill(alive)
+    ray_private.free_orphans(within_s=60.0)
+
+
+def test_no_node_is_about_to_go():
+    assert ray_private.draining_nodes() == set()  # one that is: tests/test_spot.py
 
 
 def test_a_dataset_submits_as_many_tasks_as_its_strategy_allows():

@@ -23,12 +23,12 @@ from ray._private.state import available_resources_per_node
 from ray.cluster_utils import Cluster
 from waiting import wait_for
 
-from tlm_ray import notices
+from tlm_ray import ray_private
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
 atexit.register(lambda: (ray.shutdown(), cluster.shutdown()))  # or its address stays behind, for other tests
 for _ in range(2):
-    cluster.add_node(num_cpus=2)
+    cluster.add_node(num_cpus=CPUS)
 ray.init(address=cluster.address, log_to_driver=False)
 
 def drain(node):
@@ -79,7 +79,7 @@ for workers in (1, 2):
         noticed.result()
     print("found", json.dumps({"workers": workers, "steps": taken.stat().st_size}))
     taken.unlink()
-    cluster.add_node(num_cpus=2)
+    cluster.add_node(num_cpus=CPUS)
 """
 
 ITEMS = """
@@ -97,7 +97,7 @@ for row in parallel.each([{"number": n} for n in range(300)], Place, arguments=(
     if len(rows) == 20:
         drained = row["node"]
         drain(drained)
-        wait_for(lambda: drained in notices.draining() or drained not in alive())
+        wait_for(lambda: drained in ray_private.draining_nodes() or drained not in alive())
         seen = time.time()
 late = sum(row["node"] == drained and row["begun"] > seen for row in rows)
 after = sum(row["begun"] > seen for row in rows)
@@ -105,11 +105,11 @@ print("found", json.dumps({"numbers": sorted(row["number"] for row in rows), "la
 """
 
 
-def run(script: str, *arguments: str) -> str:
-    """Run a script after the setting; return what it printed."""
+def run(script: str, *arguments: str, cpus: int = 2) -> str:
+    """Run a script after the setting, with two nodes of so many CPUs; return what it printed."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", SETTING + script, *arguments]
-    done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", f"CPUS = {cpus}\n{SETTING}{script}", *arguments]
+    done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

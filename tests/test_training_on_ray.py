@@ -24,7 +24,8 @@ from tlm_ray.compute import Compute
 from tlm_ray.runs.stages.locks import LOCKS
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.tracking.tracker import Tracker
-from tlm_ray.training.driver import TrainingStopped, _trainer
+from tlm_ray.training.errors import TrainingStopped
+from tlm_ray.training.launch import _trainer
 from tlm_ray.training.settings import Job
 from tlm_ray.training.starts import Architecture
 from tlm_ray.training.tokenizer import train_wordpiece

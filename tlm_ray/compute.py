@@ -10,10 +10,10 @@ class Compute:
 
     workers: int = 1
     """number of processes, at most one per row of a step"""
+    least_workers: int = 0
+    """train with as many workers as the cluster has room for, from this number to `workers`; 0: always `workers`"""
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     """Ray resources per worker; with GPU: 1 it uses one"""
-    here: bool = False
-    """whether the one worker is the process that makes the stage, such as a trial of Ray Tune"""
     max_failures: int = 3
     """maximum number of retries after lost workers"""
     micro_rows: int = 0
@@ -22,17 +22,30 @@ class Compute:
     """whether rows are packed instead of padded"""
     sharded: bool = False
     """whether weights, gradients and optimizer state are sharded (FSDP2) instead of replicated (DDP)"""
+    here: bool = False
+    """train in the process that makes the stage, such as a trial of Ray Tune's"""
 
     def __post_init__(self) -> None:
         if self.micro_rows < 0:
             raise ValueError(f"micro_rows {self.micro_rows}: must be 0 (all rows of a step at once) or more")
         if self.workers < 1:
             raise ValueError(f"workers {self.workers}: a training needs 1 or more")
+        if not 0 <= self.least_workers <= self.workers:
+            raise ValueError(
+                f"least_workers {self.least_workers}: must be from 1 to workers ({self.workers}), or 0 for just as many"
+            )
+        if self.here and self.workers > 1:
+            raise ValueError(f"workers {self.workers}: with `here` a training has 1, the process that makes the stage")
 
     @property
     def parts(self) -> dict[str, float]:
         """The number of workers and the resources of each; speeds are comparable if these are equal."""
         return {"workers": self.workers, **self.resources}
+
+    @property
+    def needed(self) -> int:
+        """The number of workers that a training needs to start."""
+        return self.least_workers or self.workers
 
     @property
     def threads(self) -> int:

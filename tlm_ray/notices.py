@@ -9,14 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import ray
-from ray._private.state import state
+
+from tlm_ray import ray_private
 
 LOOK_EVERY_S = 1.0
-
-
-def draining() -> set[str]:
-    """Return the ids of the draining nodes."""
-    return set(state.get_draining_nodes())
 
 
 @contextlib.contextmanager
@@ -34,6 +30,6 @@ def own_notice() -> Iterator[Callable[[], bool]]:
 
 def _watch(node: str, given: threading.Event, done: threading.Event) -> None:
     while not done.is_set() and not given.is_set():
-        if node in draining():
+        if node in ray_private.draining_nodes():
             given.set()
         done.wait(LOOK_EVERY_S)

@@ -1,6 +1,7 @@
 """All that tlm_ray uses of Ray beyond its public API; tests/test_ray_private.py names each at an upgrade of Ray."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,45 @@ if TYPE_CHECKING:
     import ray.data
 
 WAIT_S = 0.02
+LOOK_EVERY_S = 0.1
+
+
+def draining_nodes() -> set[str]:
+    """Return the ids of the nodes that are about to be removed, in 0.3 ms; the State API needs the dashboard."""
+    from ray._private.state import state
+
+    return set(state.get_draining_nodes())
+
+
+def free_orphans(*, within_s: float = 0.0) -> None:
+    """Remove this job's placement groups whose creator is a dead actor, with all their processes.
+
+    Ray Train's controller reserves its workers' resources as a placement group. Ray keeps a dead controller's group
+    until the whole job ends, so tasks that need its CPUs and GPUs wait forever. Ray Train's own remedy asks the State
+    API, a part of the dashboard, which `ray_options` leaves out. Groups of live controllers, of other jobs and of
+    drivers are kept. within_s: how long to look for one, because a death is known later.
+    """
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    until = time.monotonic() + within_s
+    while not (orphans := _orphans()) and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+    for orphan in orphans:
+        remove_placement_group(PlacementGroup(ray.PlacementGroupID(orphan)))
+
+
+def _orphans() -> list[bytes]:
+    from ray._private.state import state
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
+
+    job, nobody = ray.get_runtime_context().get_job_id(), (b"", ray.ActorID.nil().binary())
+    rows = state._connect_and_get_accessor().get_placement_group_table()
+    return [
+        group.placement_group_id
+        for group in map(PlacementGroupTableData.FromString, rows)
+        if group.creator_actor_dead and group.creator_actor_id not in nobody
+        if group.creator_job_id.hex() == job and group.state != PlacementGroupTableData.REMOVED
+    ]
 
 
 def attempt() -> int:

@@ -91,11 +91,11 @@ def _check_request(execution: Execution, nodes: list[dict]) -> None:
     """Raise ValueError unless each worker fits on a node and all workers of one training on the cluster."""
     compute = execution.compute
     room = places(compute.resources, nodes)
-    if room < compute.workers:
+    if room < compute.needed:
         asked = ", ".join(f"{amount:g} {name}" for name, amount in compute.resources.items())
         has = {name: sum(node["Resources"].get(name, 0.0) for node in nodes) for name in compute.resources}
         raise ValueError(
-            f"train_workers {compute.workers} with {asked} each: the cluster has "
+            f"train_workers {compute.needed} with {asked} each: the cluster has "
             f"{', '.join(f'{amount:g} {name}' for name, amount in has.items())}, room for {room}; lower "
             "--train-workers or --train-resources, or add --autoscaling if the cluster adds nodes on demand"
         )

@@ -1,27 +1,70 @@
-"""Decide which failures of several workers to retry; Ray Train's controller imports this, without torch."""
+"""Decide which failures of workers to retry, and what to say of those that end a training."""
 
-from ray.train.v2._internal.execution.failure_handling import DefaultFailurePolicy, FailureDecision
-from ray.train.v2.api.exceptions import TrainingFailedError
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import ray
 
 from tlm_ray.training.errors import TrainingStopped, WorkerFailed
 
+if TYPE_CHECKING:
+    from tlm_ray.training.settings import Job
 
-class OnlyLostWorkers(DefaultFailurePolicy):
-    """Ray Train's policy, which retries after any failure, except for errors that every attempt would meet."""
-
-    def make_decision(self, training_failed_error: TrainingFailedError) -> FailureDecision:
-        """Return RAISE if a worker raised TrainingStopped and no worker was lost; else apply Ray Train's policy.
-
-        Live workers raise TrainingStopped or WorkerFailed; Ray Train reports lost workers with other errors.
-        """
-        found = failures_of(training_failed_error)
-        stopped = any(isinstance(error, TrainingStopped) for error in found)
-        if stopped and all(isinstance(error, TrainingStopped | WorkerFailed) for error in found):
-            return FailureDecision.RAISE
-        return super().make_decision(training_failed_error)
+# OSErrors that every worker would meet, so a retry is useless
+SAME_EVERYWHERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+OF_A_GROUP = re.compile("gloo|nccl|process group", re.IGNORECASE)  # in errors of workers whose group lost a member
 
 
-def failures_of(error: TrainingFailedError) -> list[BaseException]:
-    """Return the workers' errors, or the controller's if there are none."""
-    found = getattr(error, "worker_failures", {}).values()
-    return list(found) or [getattr(error, "controller_failure", error)]
+def may_pass(error: Exception) -> bool:
+    """Return whether the next attempt may succeed despite a worker's error."""
+    import torch
+
+    if isinstance(error, SAME_EVERYWHERE):
+        return False
+    faults = (OSError, MemoryError, torch.AcceleratorError, torch.distributed.DistError)
+    of_ray = type(error).__module__.partition(".")[0] == "ray"
+    of_a_group = isinstance(error, RuntimeError) and OF_A_GROUP.search(str(error)) is not None
+    return isinstance(error, faults) or of_ray or of_a_group
+
+
+def failures_of(error: Exception) -> list[BaseException]:
+    """Return the errors of Ray Train's workers, or the controller's if there are none."""
+    if isinstance(error, ray.exceptions.RayActorError):
+        return [WorkerFailed(f"its controller was lost: {type(error).__name__}")]
+    return list(_of_workers(error)) or [getattr(error, "controller_failure", error)]
+
+
+def is_worth_another(error: Exception) -> bool:
+    """Return whether the next attempt may succeed after an error of Ray Train or the loss of its controller.
+
+    Live workers raise TrainingStopped or WorkerFailed; Ray Train reports lost workers with other errors. What stopped
+    one worker may be the loss of another. What stopped the controller, such as parts that no worker can open, would be
+    met again.
+    """
+    if isinstance(error, ray.exceptions.RayActorError):
+        return True
+    found = _of_workers(error)
+    stopped = any(isinstance(each, TrainingStopped) for each in found)
+    lost = any(not isinstance(each, TrainingStopped | WorkerFailed) for each in found)
+    return bool(found) and (lost or not stopped)
+
+
+def _of_workers(error: Exception) -> Collection[BaseException]:
+    return getattr(error, "worker_failures", {}).values()
+
+
+def ended(job: "Job", failures: Sequence[BaseException]) -> TrainingStopped:
+    """Return the error that ends a training, given the failures of its workers."""
+    for error in failures:
+        if isinstance(error, TrainingStopped):
+            return TrainingStopped(str(error))
+    cause = (str(failures[0]).strip() or type(failures[0]).__name__).splitlines()[-1]
+    if isinstance(failures[0], ray.exceptions.RayError | ImportError | AttributeError):
+        return TrainingStopped(
+            f"{job.folder}: a worker could not open its parts ({cause}); install their module on every node"
+        )
+    return TrainingStopped(
+        f"{job.folder}: training failed ({cause}); lost workers are replaced up to {job.compute.max_failures} times. "
+        "Run again to continue at its last checkpoint"
+    )

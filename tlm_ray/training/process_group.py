@@ -5,8 +5,8 @@ from typing import Any
 
 import psutil
 import ray
+from ray.train.backend import Backend
 from ray.train.torch import TorchConfig
-from ray.train.torch.config import _TorchBackend
 
 
 class Gloo(TorchConfig):
@@ -19,15 +19,26 @@ class Gloo(TorchConfig):
         super().__init__(backend="gloo")
 
     @property
-    def backend_cls(self) -> type["_Backend"]:
+    def backend_cls(self) -> type[Backend]:
         """The backend that Ray Train starts."""
-        return _Backend
+        return _OnRaysInterface
 
 
-class _Backend(_TorchBackend):
+class _OnRaysInterface(Backend):
+    """Torch's backend, after each worker has chosen its interface."""
+
+    def __init__(self) -> None:
+        self.torch = TorchConfig().backend_cls()
+
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         worker_group.execute(_choose_interface)
-        super().on_start(worker_group, backend_config)
+        self.torch.on_start(worker_group, backend_config)
+
+    def on_training_start(self, worker_group: Any, backend_config: Any) -> None:
+        self.torch.on_training_start(worker_group, backend_config)
+
+    def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
+        self.torch.on_shutdown(worker_group, backend_config)
 
 
 def _choose_interface() -> None:

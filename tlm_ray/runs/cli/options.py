@@ -175,6 +175,8 @@ class Cluster(Workers):
 
     train_workers: int = 1
     """number of workers per training"""
+    least_train_workers: int = 0
+    """elastic: train with as many workers as there is room for, from this number to --train-workers (0: fixed)"""
     train_resources: list[str] = field(default_factory=lambda: ["CPU=1"])
     """Ray resources per training worker, such as CPU=1, or CPU=4 GPU=1"""
     micro_rows: int = 0
@@ -190,6 +192,7 @@ class Cluster(Workers):
         """Return how stages are made, as far as it is known without a cluster."""
         compute = Compute(
             workers=self.train_workers,
+            least_workers=self.least_train_workers,
             resources=_amounts(self.train_resources),
             micro_rows=self.micro_rows,
             packed=self.packed,

@@ -25,7 +25,7 @@ from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
 from tlm_ray.training.counts import Counts
-from tlm_ray.training.driver import train_stage
+from tlm_ray.training.launch import train_stage
 from tlm_ray.training.progress import Follower
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
