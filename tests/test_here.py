@@ -1,9 +1,8 @@
-"""A training in the process that makes its stage: the same stage and the same result, without Ray."""
+"""A training in the process that makes its stage: the same stage and the same result, without another process."""
 
 from dataclasses import replace
 
 import pytest
-import ray
 from small import STAGE_ONE, small_flow, small_recipe
 from trainings import one_thread, untimed  # noqa: F401 - a fixture
 
@@ -29,7 +28,6 @@ def test_a_training_here_is_that_of_a_task_and_tells_its_followers(data, tmp_pat
     )
     stage = here.stages(recipe, "topics", 0).stage_one
     made = make([stage], root)[stage.fingerprint]
-    assert not ray.is_initialized()
     assert stage.fingerprint == stages.stage_one.fingerprint
     assert untimed(made["facts"]["history"]) == untimed(of_a_task["facts"]["history"])
     assert told and [entry["step"] for entry in told[-1]] == [2 * n + 2 for n in range(len(told[-1]))]
