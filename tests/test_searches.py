@@ -12,7 +12,7 @@ import mlflow
 import pytest
 from optuna.trial import TrialState
 from ray import tune
-from ray.tune.schedulers import MedianStoppingRule
+from ray.tune.schedulers import FIFOScheduler, MedianStoppingRule, TrialScheduler
 from ray.tune.search import Searcher
 from small import small_flow, small_recipe
 from tracked import empty_store
@@ -21,7 +21,7 @@ from tlm_ray import Limits, Space, Trials, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
-from tlm_ray.runs.sweeps.searches import Distinct, optuna_search
+from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
 from tlm_ray.training.optimizers import AdamW
 
 
@@ -209,24 +209,31 @@ def test_a_sweep_ends_where_its_budget_is_spent_and_goes_on_with_a_larger_one(tr
         swept(grid, tmp_path, search="random")
 
 
+class StopsMost(FIFOScheduler):
+    """Stops every trial but one at its second evaluation."""
+
+    def on_trial_result(self, tune_controller, trial, result):
+        stops = trial.config["rho1"] != 2 and result["evaluation"] == 2
+        return TrialScheduler.STOP if stops else TrialScheduler.CONTINUE
+
+
 @pytest.mark.usefixtures("ray_cluster")
-def test_asha_stops_trials_early_and_the_best_is_recorded(trials, tmp_path):
-    long = replace(small_recipe().stage_one, steps=27, evaluate_every=3)
-    grid = trials({"rho1": [1, 2, 3], "rho2": [0.0, 5.0, 20.0]}, stage_one=long)
-    found = swept(grid, tmp_path, scheduler="asha")
-    done = [trial for trial in found.trials if trial["dev"] is not None]
-    assert (
-        len(found.trials) == 9
-        and 1 <= len(done) < 9
-        and found.result in [{name: value for name, value in trial.items() if name != "fingerprint"} for trial in done]
-    )
-    assert found.steps < sum(grid.trial(point).steps for point in grid.space.points())
-    assert all(0 < trial["stopped_step"] < 33 for trial in found.trials if trial["dev"] is None)
-    assert made(tmp_path / "root")["stage_two"] == len(done), "a training that was stopped is no result"
+def test_a_trial_that_a_scheduler_stops_is_no_result_and_holds_no_lock(trials, tmp_path, capsys):
+    grid = trials({"rho1": [1, 2, 3]})
+    found = swept(grid, tmp_path, scheduler=StopsMost())
+    stopped = [trial for trial in found.trials if trial["dev"] is None]
+    assert {trial["rho1"] for trial in stopped} == {1, 3} and {trial["stopped_step"] for trial in stopped} == {8}
+    assert found.steps == 8 + 18 + 8 and "stopped at evaluation 2" in capsys.readouterr().out
+    assert made(tmp_path / "root")["stage_two"] == 1, "a training that was stopped is no result"
     assert not list((tmp_path / "root" / "locks").rglob("*.json")), "and holds no lock"
     every = swept(grid, tmp_path)
     assert all(trial["dev"] is not None for trial in every.trials), "a later grid makes the others whole"
-    assert all(trial in every.trials for trial in done)
+    assert all(trial in every.trials for trial in found.trials if trial["dev"] is not None)
+
+
+def test_ashas_last_report_comes_after_the_record():
+    asha = scheduler_named("asha", 18)
+    assert (asha._max_t, asha._reduction_factor) == (19, 3) and asha._brackets[0]._rungs[-1][0] == 2
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -134,8 +134,15 @@ class Distinct(Searcher):
         if name:
             self._tell(name, dev)
 
+    def get_state(self) -> dict[str, Any]:
+        """Return nothing to keep: stages are the state of a sweep."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take nothing over."""
+
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing: stages are the state of a sweep."""
+        """Save nothing."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Restore nothing."""
