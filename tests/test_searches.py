@@ -342,6 +342,10 @@ def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials,
         trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=1), warm_start=True
     )
     assert len(again.trials) == 4 and records(tmp_path / "root") == before, "the same search again trains nothing"
+    more = swept(
+        trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=2), warm_start=True
+    )
+    assert len(more.trials) == 5, "what others trained is none of its trials"
 
 
 def test_tables_tell_stopped_trials_from_failed_ones():

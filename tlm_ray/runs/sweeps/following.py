@@ -83,7 +83,7 @@ def begin(begun: dict[str, Trial], trial: Trial, trials: Trials, tracker: "Track
     begun[trial.words] = trial
     every = list(begun.values())
     lasts = [last for one in every for last in one.lasts]
-    points = [dict(one.labels) for one in every if one.share == 1]
+    points = [dict(one.labels) for one in every if one.share == 1 and one.own]
     note(trials.flow.execution.root, tracker.name, lasts, key=key, points=points)
     for training, stages in trial.stages.items():
         words = {"row": trial.words, "task": short_name(training.task), "seed": training.seed}

@@ -43,7 +43,7 @@ def run_trial(config: Mapping[str, Any], *, trials: Trials, share: float = 1.0) 
     run = trials.flow.execution
     is_here = run.compute.workers == 1
     reports, records = _Reports(run.compute), Records(run.root)
-    execution = replace(run, workers=1, compute=replace(run.compute, here=is_here))
+    execution = replace(run, compute=replace(run.compute, here=is_here))
     flow = replace(trials.flow, execution=execution, followers=reports.followers)
     point = trials.space.point(dict(config))
     assert point is not None, f"{config} is of another space"

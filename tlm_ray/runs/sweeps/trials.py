@@ -26,6 +26,8 @@ class Trial:
     """a value per varied path"""
     share: float = 1.0
     """of the steps of both stages that it is trained for"""
+    own: bool = True
+    """whether its sweep chose it; else another job trained it, and a searcher is told"""
     labels: Mapping[str, Any]
     """its values as shown in tables"""
     stages: Mapping[Training, Stages]

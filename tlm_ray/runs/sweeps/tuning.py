@@ -4,7 +4,7 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -42,7 +42,7 @@ class Limits:
     """Limits of a sweep's cost; when they are reached it ends, and a later run with higher ones continues it."""
 
     trials: int = 0
-    """points to train; 0 for the whole grid (search grid or asha only)"""
+    """points to train; 0 for the whole grid"""
     hours: float = 0.0
     """GPU hours of training (CPU hours without GPUs), reused trials included; 0 for no limit"""
     money: float = 0.0
@@ -83,10 +83,10 @@ class Tuning:
     def root(self) -> str:
         return self.trials.flow.execution.root
 
-    def reuse(self, points: Sequence[Point], share: float = 1.0) -> None:
-        """Count points whose trainings are all recorded as trials of the sweep."""
+    def reuse(self, points: Sequence[Point], share: float = 1.0, *, own: bool = True) -> None:
+        """Count points whose trainings are all recorded as trials of the sweep; own: this sweep tried them before."""
         for point in points:
-            trial = self.trials.trial(point, share)
+            trial = replace(self.trials.trial(point, share), own=own)
             begin(self.begun, trial, self.trials, self.tracker, self.key)
             close(trial, self.tracker)
             self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
@@ -107,8 +107,9 @@ class Tuning:
             point = self.trials.space.point(result.config or {})
             assert point is not None, f"{result.config} is of another space"
             trial = self.trials.trial(point, share)
-            self.rows[trial.words] = _row(trial, result)
-            self.steps += (result.metrics or {}).get("steps", 0)
+            if trial.words in self.begun:  # else the budget was spent before it
+                self.rows[trial.words] = _row(trial, result)
+                self.steps += (result.metrics or {}).get("steps", 0)
 
     def _tuner(self, searcher: Any, count: int, share: float) -> tune.Tuner:
         run, limit = self.trials.flow.execution, self.limits.worker_hours
@@ -158,7 +159,8 @@ class Tuning:
         tried = _tried(self.trials, self.key)
         done = [point for point in tried if self.trials.trial(point).is_done(self.tracker.records)]
         others = list(self.trials.distinct(_recorded(self.trials, tried, self.tracker.records))) if warm_start else []
-        self.reuse([*others, *done])
+        self.reuse(others, own=False)
+        self.reuse(done)
         known = [(self._labels(point), self._dev(point)) for point in (*others, *done)]
         if isinstance(search, str):
             search = optuna_search(seed=DRAWS, trials=self.limits.trials, known=known)
