@@ -6,16 +6,22 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib
 import pytest
+from matplotlib import pyplot
 from report_cells import PARAMETERS, ROWS, has_colour, make_cells, make_trials, of, pixels
 
 import tlm_ray.report
 from tlm_ray import report
-from tlm_ray.report.curves import curve_figure
-from tlm_ray.report.drawing import COLOURS, marker_of
-from tlm_ray.report.figures import score_against_flops
+from tlm_ray.report.drawing import COLOURS, SHADES, marker_of, to_png
+from tlm_ray.report.figures import score_figure
 from tlm_ray.report.paper import TABLE_4, TASKS
-from tlm_ray.report.sweep_figures import sweep_figure
+from tlm_ray.report.sweep_figures import parallel_figure, slice_figure, study_of
+from tlm_ray.report.sweeps import sort_trials
+
+
+def score_png(results):
+    return to_png(score_figure(results))
 
 
 @pytest.mark.parametrize(
@@ -29,18 +35,18 @@ from tlm_ray.report.sweep_figures import sweep_figure
 )
 def test_the_figure_shows_every_row_in_its_colour(tasks, rows, seeds):
     cells = make_cells(tasks, rows=rows, seeds=seeds)
-    png = score_against_flops(of(cells))
+    png = score_png(of(cells))
     image = pixels(png)
     assert image.shape[0] > 300
     assert image.shape[1] > 300
     assert (image == 255).all(axis=-1).mean() > 0.5  # a white ground with something on it
     assert all(has_colour(image, COLOURS[index]) for index in range(len(rows)))
-    assert png == score_against_flops(of(cells))
+    assert png == score_png(of(cells))
 
 
 def test_the_figure_has_a_place_for_a_row_without_training():
     cells = make_cells(["docstrings"], flops=0.0)
-    assert has_colour(pixels(score_against_flops(of(cells))), COLOURS[0])
+    assert has_colour(pixels(score_png(of(cells))), COLOURS[0])
 
 
 def test_colour_and_marker_together_tell_36_rows_apart():
@@ -49,29 +55,42 @@ def test_colour_and_marker_together_tell_36_rows_apart():
 
 
 @pytest.mark.parametrize("levels", ["grid", "drawn", "single"])
-def test_the_sweep_figure_shows_every_method(levels):
+def test_a_figure_of_a_sweep_has_its_trials_in_the_shade_of_their_score(levels):
     trials = make_trials()
     if levels == "drawn":
         draw = random.Random(3)
         trials = [trial | {"k": draw.randint(1, 5000)} for trial in trials]
     if levels == "single":
         trials = [trials[0], trials[-1]]
-    image = pixels(sweep_figure(trials, PARAMETERS))
-    assert has_colour(image, COLOURS[0])
-    assert has_colour(image, COLOURS[1])
+    study = study_of(sort_trials(trials, PARAMETERS), PARAMETERS)
+    for draw_figure in (slice_figure, parallel_figure):
+        image = pixels(to_png(draw_figure(study)))
+        assert has_colour(image, SHADES[0]) and has_colour(image, SHADES[-1])
+    assert to_png(slice_figure(study)) == to_png(slice_figure(study))
 
 
-def test_no_figure_touches_pyplot():
-    for path in Path(tlm_ray.report.__file__).parent.glob("*.py"):
+def test_a_sweep_without_scores_has_a_figure():
+    assert pixels(to_png(slice_figure(study_of(make_trials()[:1], PARAMETERS)))).size
+    assert pixels(to_png(slice_figure(study_of([t | {"dev": None} for t in make_trials()], PARAMETERS)))).size
+
+
+def test_no_figure_leaves_anything_in_pyplot():
+    """Optuna draws with pyplot, which keeps figures and has one style for all."""
+    before, kept = dict(matplotlib.rcParams), pyplot.get_fignums()
+    study = study_of(make_trials(), PARAMETERS)
+    for figure in (slice_figure(study), slice_figure(study, "k"), parallel_figure(study)):
+        assert figure.axes
+    assert (dict(matplotlib.rcParams), pyplot.get_fignums()) == (before, kept)
+    for path in Path(tlm_ray.report.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             imported = [alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")]
-            assert not [name for name in imported if "pyplot" in name], path.name
+            assert path.name == "sweep_figures.py" or not [name for name in imported if "pyplot" in name], path.name
 
 
 def test_a_pretrained_row_is_marked_in_the_figure():
     cells = make_cells(["docstrings"])
     marked = [*cells[:-1], report.Cell(**(vars(cells[-1]) | {"pretrained": True}))]
-    assert score_against_flops(of(marked)) != score_against_flops(of(cells))
+    assert score_png(of(marked)) != score_png(of(cells))
 
 
 def test_a_curve_shows_rows_at_their_number_the_papers_beside_them_and_others_as_lines():
@@ -80,8 +99,8 @@ def test_a_curve_shows_rows_at_their_number_the_papers_beside_them_and_others_as
         replace(cell, split="dev", dev_scores=(), x=None if cell.row == "TF-IDF" else float(cell.row[4:]))
         for cell in make_cells(["sciie", "docstrings"], rows=rows)
     ]
-    own = curve_figure(of(cells, split="dev", varied="k"))
+    own = score_png(of(cells, split="dev", varied="k"))
     image = pixels(own)
     assert has_colour(image, COLOURS[0]) and has_colour(image, COLOURS[1]), "points, and a dotted line"
-    assert own == curve_figure(of(cells, split="dev", varied="k"))
-    assert own != curve_figure(of(cells, split="dev", varied="k", paper=TABLE_4))
+    assert own == score_png(of(cells, split="dev", varied="k"))
+    assert own != score_png(of(cells, split="dev", varied="k", paper=TABLE_4))

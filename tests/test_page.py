@@ -1,5 +1,6 @@
 """Pages of experiments and sweeps: what stands in them, that no data of theirs runs, that they need no other file."""
 
+import random
 import re
 from dataclasses import replace
 
@@ -8,13 +9,15 @@ from page_reading import Page
 from report_cells import make_cells, make_differences, make_trials, of
 
 from tlm_ray.report.comparison import difference_text
+from tlm_ray.report.drawing import to_png
+from tlm_ray.report.figures import score_figure
 from tlm_ray.report.grids import make_grid
 from tlm_ray.report.page import experiment_page, sweep_page
-from tlm_ray.report.page.importance import importances
 from tlm_ray.report.page.learning import ALL_POINTS, MOST_POINTS, learning_charts, thinned
 from tlm_ray.report.page.settings import compared
 from tlm_ray.report.paper import TABLE_6
 from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
+from tlm_ray.report.sweep_figures import importances, study_of
 from tlm_ray.report.sweeps import sort_trials
 
 ATTACK = "</script><script>alert('1')</script>\"'&"
@@ -102,8 +105,7 @@ def test_a_part_that_a_row_lacks_is_told_by_its_name_alone():
 def test_losses_and_the_dev_score_are_drawn_apart_a_line_a_seed():
     (chart,) = learning_charts(make_story().learned)
     assert [title.partition(": ")[2] for title, _ in chart.panels] == ["general MLM loss", "task loss", "dev score, %"]
-    assert all(drawing.count('class="c0 series s0"') == 2 for _, drawing in chart.panels)
-    assert "seed 1: 61.25 at step 600" in chart.panels[-1][1]
+    assert all(drawing.count('class="series s0"') == 2 for _, drawing in chart.panels)
 
 
 def test_a_long_history_is_thinned_to_means():
@@ -111,10 +113,17 @@ def test_a_long_history_is_thinned_to_means():
     assert len(line) == 60 and line[-1][0] == 600
     assert line[0] == (10, pytest.approx(sum(7 - s / 600 for s in range(1, 11)) / 10))
     assert thinned(history(7), "general_mlm", 60) == [(s, 7 - s / 600) for s in range(1, 8)]
-    many = [Learned(row=f"row {i}", task="t", seed=0, stage="stage one", history=history()) for i in range(900)]
+    draw = random.Random(5)  # matplotlib joins points on a straight line
+    rough = [entry | {"general_mlm": draw.random(), "task": draw.random()} for entry in history()]
+    many = [Learned(row=f"row {i}", task="t", seed=0, stage="stage one", history=rough) for i in range(900)]
     (chart,) = learning_charts(many)
-    drawn = sum(len(path.split()) // 2 for _, panel in chart.panels for path in re.findall(r'd="M([^"HV]*)"', panel))
+    drawn = sum(len(re.findall("[ML]", path)) for _, panel in chart.panels for path in paths(panel))
     assert 900 * 2 * 10 < drawn <= ALL_POINTS < 900 * 2 * MOST_POINTS
+
+
+def paths(panel):
+    """Return the lines of a panel's series."""
+    return re.findall(r'class="series s\d+"><path d="([^"]*)"', panel)
 
 
 @pytest.mark.parametrize("kind", ["experiment", "sweep"])
@@ -136,15 +145,42 @@ def test_no_text_of_the_data_becomes_a_part_of_the_page(kind):
     assert ATTACK in "".join(Page(attacked).texts["td"] + Page(attacked).texts["th"])
 
 
+def test_a_name_is_no_formula_and_may_have_any_character():
+    name = "$\\nosuch{ $a$ \x07\n"
+    page = experiment_page("x", of(make_cells([name], rows=["a", name])), make_story(name, name))
+    page += sweep_page("x", [trial | {"method": name, name: i} for i, trial in enumerate(make_trials())], ["k", name])
+    assert page.count("<svg ") == 4 + 3
+    assert to_png(score_figure(of(make_cells([name], rows=["a", name]))))
+
+
 @pytest.mark.parametrize("kind", ["experiment", "sweep"])
 def test_a_page_needs_no_other_file(kind):
     results = of(make_cells(["sciie"]), varied="rho2", paper=TABLE_6)
     page = experiment_page("x", results, make_story()) if kind == "experiment" else sweep_page(
         "x", make_trials(), PARAMETERS, make_story()
     )  # fmt: skip
-    names = {name for _, name, _ in Page(page).attributes}
-    assert not names & {"src", "href", "srcset", "action", "data", "xlink:href"}
-    assert not re.search(r"https?:|//[a-z]|url\(|@import|fetch\(|XMLHttp|import\(|WebSocket", page)
+    attributes = Page(page).attributes
+    assert not {name for _, name, _ in attributes} & {"src", "srcset", "action", "data", "xlink:href"}
+    inside = [value for _, name, value in attributes if name == "href"]
+    inside += re.findall(r"url\((.*?)\)", page)
+    ids = [value for _, name, value in attributes if name == "id"]
+    assert inside and {f"#{each}" for each in ids} >= set(inside), "a marker or a clip path of the page itself"
+    assert len(ids) == len(set(ids))
+    assert not re.search(r"https?:|//[a-z]|@import|fetch\(|XMLHttp|import\(|WebSocket", page)
+
+
+@pytest.mark.parametrize("kind", ["experiment", "sweep"])
+def test_every_figure_has_a_name_and_the_colours_of_the_page(kind):
+    results = of(make_cells(["sciie"]), paper=TABLE_6)
+    page = experiment_page("x", results, make_story()) if kind == "experiment" else sweep_page(
+        "x", make_trials(), PARAMETERS, make_story()
+    )  # fmt: skip
+    figures = re.findall(r"<svg .*?</svg>", page, re.S)
+    assert len(figures) == (4 if kind == "experiment" else 7)
+    for figure in figures:
+        assert re.match(r'<svg viewBox="0 0 [\d. ]+" role="img" aria-label="[^"]+">', figure)
+        assert "<text" in figure and "var(--" in figure
+        assert not re.search(r"#[0-9a-f]{6}[ ;\"]", figure), "a colour without a value for dark pages"
 
 
 def test_a_sweeps_page_has_every_trial_the_best_first():
@@ -155,7 +191,7 @@ def test_a_sweeps_page_has_every_trial_the_best_first():
     scores = sorted((trial["dev"] for trial in trials if trial["dev"] is not None), reverse=True)
     assert [row[5] for row in table[1:]] == [*(f"{score:.2f}" for score in scores), "–"]
     assert f"dev score of {scores[0]:.2f}: best of {len(scores)} trials on dev" in page.text("strong")[0]
-    assert page.sections == ["importance", "scatter", "parallel", "trials"]
+    assert page.sections == ["importance", "slices", "parallel", "trials"]
 
 
 def test_a_sweep_without_a_score_has_its_table_alone():
@@ -164,14 +200,16 @@ def test_a_sweep_without_a_score_has_its_table_alone():
 
 
 def test_the_parameter_that_decides_has_the_variance():
-    trials = [((a, b, 1), 50.0 + 4 * a + 0.1 * ((a + b) % 2)) for a in range(4) for b in range(6)]
-    first, second = importances(trials, ["a", "b", "constant"])
-    assert (first.parameter, second.parameter) == ("a", "b")
-    assert first.share > 0.99 and first.p < 1e-6 and second.share == 0 and second.p > 0.5
-    assert importances([((a, b), 50.0 + a) for a in range(4) for b in range(6)], ["a", "b"])[0].share == 1
-    drawn = [((a / 100, (a * 37) % 100), float(a)) for a in range(100)]
-    assert [each.share > 0.9 for each in importances(drawn, ["a", "b"])] == [True, False]
-    assert importances(trials[:7], ["a", "b", "constant"]) == []
+    def shares(scores):
+        trials = [{"a": a, "b": b, "constant": 1, "dev": dev} for (a, b), dev in scores.items()]
+        return importances(study_of(trials, ["a", "b", "constant"]))
+
+    grid = {(a, b): 50.0 + 4 * a + 0.1 * ((a + b) % 2) for a in range(4) for b in range(6)}
+    found = shares(grid)
+    assert list(found) == ["a", "b"] and found["a"] > 0.99 and sum(found.values()) == pytest.approx(1)
+    assert found == shares(grid)
+    assert shares({(a / 100, (a * 37) % 100): float(a) for a in range(100)})["a"] > 0.9
+    assert shares(dict(list(grid.items())[:7])) == shares(dict.fromkeys(grid, 50.0)) == {}
 
 
 def test_648_trials_are_under_two_megabytes():

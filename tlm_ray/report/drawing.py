@@ -6,7 +6,7 @@ and keeps every figure alive.
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 # markers repeat the distinction for greyscale print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "D", "^", "v", "P")
+SHADES = ("#d3dfea", "#a9cbe3", "#6ba6d3", "#2a72b5", "#08306b")  # from the worst to the best
 INK = "#333333"
 FAINT = "#8a8a8a"
 GRID = "#e6e6e6"
@@ -33,7 +34,8 @@ class Point:
     """A point of the series `name` in data coordinates; `error` extends equally up and down."""
 
     name: str
-    x: float
+    x: float | None
+    """None for a level, a dotted line across the panel"""
     y: float
     error: float
     colour: str
@@ -65,7 +67,7 @@ def make_panels(count: int, *, width_in: float, height_in: float = 3.2) -> tuple
     for unused in panels[count:]:
         unused.remove()
     for panel in panels[:count]:
-        _make_bare(panel)
+        make_bare(panel)
     return figure, panels[:count]
 
 
@@ -85,7 +87,8 @@ def make_grid(rows: int, columns: int, *, side_in: float) -> tuple[Figure, list[
     return figure, panels
 
 
-def _make_bare(panel: Axes) -> None:
+def make_bare(panel: Axes) -> None:
+    """Give a panel two thin axes and faint horizontal lines."""
     panel.spines[["top", "right"]].set_visible(False)
     panel.spines[["left", "bottom"]].set_color(FAINT)
     panel.grid(axis="y", color=GRID, linewidth=0.8)
@@ -95,7 +98,7 @@ def _make_bare(panel: Axes) -> None:
 
 def set_title(panel: Axes, text: str) -> None:
     """Write a panel's title above its left edge."""
-    panel.set_title(text, fontsize=10, color=INK, loc="left")
+    panel.set_title(plain(text), fontsize=10, color=INK, loc="left")
 
 
 def set_axis_titles(figure: Figure, *, x: str, y: str) -> None:
@@ -104,10 +107,22 @@ def set_axis_titles(figure: Figure, *, x: str, y: str) -> None:
     figure.supylabel(y, fontsize=9, color=INK)
 
 
-def draw_point(panel: Axes, point: Point) -> None:
-    """Draw a point with its error bar; hollow points are smaller and behind the others."""
+def draw_series(panel: Axes, points: Sequence[Point]) -> None:
+    """Draw a series: a line through its points, smaller and behind others if hollow, or dotted lines for levels."""
+    for point in points:
+        if point.x is None:
+            panel.axhline(point.y, color=point.colour, linestyle=":", linewidth=1.4)
+        else:
+            _draw_point(panel, point.x, point)
+    line = sorted((point.x, point.y) for point in points if point.x is not None)
+    if len(line) > 1:
+        colour = THREAD if points[0].hollow else points[0].colour
+        panel.plot(*zip(*line, strict=True), color=colour, linewidth=1.2, zorder=1)
+
+
+def _draw_point(panel: Axes, x: float, point: Point) -> None:
     panel.errorbar(
-        point.x,
+        x,
         point.y,
         yerr=point.error or None,
         color=point.colour,
@@ -120,13 +135,17 @@ def draw_point(panel: Axes, point: Point) -> None:
     )
 
 
-def add_legend(figure: Figure, series: Mapping[str, tuple[str, str]], dotted: Mapping[str, str] | None = None) -> None:
-    """Add a legend above the panels: name to colour and marker, then dotted lines, name to colour."""
+def add_legend(figure: Figure, series: Sequence[Point]) -> None:
+    """Add a legend above the panels, an entry per series."""
     handles = [
-        Line2D([], [], color=colour, marker=marker, linewidth=0, label=name)
-        for name, (colour, marker) in series.items()
-    ]
-    handles += [Line2D([], [], color=colour, linestyle=":", label=name) for name, colour in (dotted or {}).items()]
+        Line2D([], [], color=p.colour, linestyle=":", label=plain(p.name))
+        if p.x is None
+        else Line2D(
+            [], [], color=p.colour, marker=p.marker, linewidth=0, label=plain(p.name),
+            markerfacecolor="white" if p.hollow else p.colour,
+        )
+        for p in series
+    ]  # fmt: skip
     figure.legend(
         handles=handles,
         loc="outside upper left",
@@ -136,6 +155,11 @@ def add_legend(figure: Figure, series: Mapping[str, tuple[str, str]], dotted: Ma
         labelcolor=INK,
         handletextpad=0.2,
     )
+
+
+def plain(text: str) -> str:
+    """Return a name that matplotlib draws as it is: dollar signs start no formula, and nothing is invisible."""
+    return "".join(c if c.isprintable() else " " for c in text).replace("$", r"\$")
 
 
 def to_png(figure: Figure) -> bytes:

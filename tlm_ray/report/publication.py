@@ -17,13 +17,13 @@ def publish(name: str, results: Results, out: str, story: Story | None = None) -
     The figure shows scores over the varied number, or over FLOPs. The page shows everything, including the story if
     given. Files are named `name`, in the location `out`; existing ones are replaced.
     """
-    from tlm_ray.report.curves import curve_figure  # imported here, because matplotlib takes 0.4 s
-    from tlm_ray.report.figures import score_against_flops
+    from tlm_ray.report.drawing import to_png  # imported here, because matplotlib takes 0.4 s
+    from tlm_ray.report.figures import score_figure
     from tlm_ray.report.page import experiment_page
 
     texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results)}
     texts |= {"tex": table_latex(results), "html": experiment_page(name, results, story)}
-    return _publish(name, out, texts, (curve_figure if results.view.varied else score_against_flops)(results))
+    return _publish(name, out, texts, to_png(score_figure(results)))
 
 
 def publish_sweep(
@@ -33,13 +33,14 @@ def publish_sweep(
 
     parameters: names of the varied parameters, each a column of the table and a panel of the figure.
     """
+    from tlm_ray.report.drawing import to_png
     from tlm_ray.report.page import sweep_page
-    from tlm_ray.report.sweep_figures import sweep_figure
+    from tlm_ray.report.sweep_figures import slice_figure, study_of
 
     ordered = sort_trials(trials, parameters)
     texts = {"md": sweep_markdown(ordered), "csv": sweep_csv(ordered), "json": sweep_json(ordered)}
     texts |= {"html": sweep_page(name, ordered, parameters, story)}
-    return _publish(name, out, texts, sweep_figure(ordered, parameters))
+    return _publish(name, out, texts, to_png(slice_figure(study_of(ordered, parameters))))
 
 
 def check_name(name: str) -> None:

@@ -1,85 +1,130 @@
-"""Plot the development score over each parameter of a sweep, one panel per parameter."""
+"""Plot a sweep with Optuna: slices, parallel coordinates, and the importance of parameters."""
 
-from collections.abc import Sequence
-from typing import Any
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
 
 from tlm_ray.report import drawing
-from tlm_ray.report.parameters import Parameter
 from tlm_ray.report.sweeps import Trial
 
-SYMBOLS = {"k": "$K$", "rho1": r"$\rho_1$", "rho2": r"$\rho_2$"}
-MOST_COLOURS = 6  # maximum values of a word parameter to distinguish by colour
-LONGEST = 14  # maximum characters of a tick label
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+
+MOST_LEVELS = 10  # numbers with more distinct values were sampled; others are from a grid, at equal distances
+LOG_SPAN = 20  # sampled numbers that span a larger factor have a logarithmic axis
+FEWEST = 8  # minimum number of trials for meaningful shares
+TREES = 8  # of the random forest; 648 trials of five parameters take 5 s
+SCORE = "dev score, %"
+METHOD = (
+    "Share of the variance of the dev score that each parameter explains alone or with others: fANOVA of Hutter et "
+    "al. (2014) in Optuna, from a random forest. Shares add up to 100 %; with few trials, small ones are due to chance."
+)
 
 
-def sweep_figure(ordered: Sequence[Trial], parameters: Sequence[str]) -> bytes:
-    """Return a PNG: development score over each varied parameter, one panel per parameter.
+def study_of(ordered: Sequence[Trial], parameters: Sequence[str]) -> "Study":
+    """Return Optuna's study of the finished trials, the worst first, with the parameters that have two or more values.
 
-    Every point is a finished trial. The first word parameter with few values sets colours and markers. It has its own
-    panel only if it is the only parameter. At a parameter with few values, colours are placed side by side. A line
-    joins the best trial per value, which shows that value's potential. `tlm_ray.report.parameters` decides the
-    positions.
+    ordered: trials, best first.
     """
-    scored = [trial for trial in ordered if trial["dev"] is not None]
-    series = _series(scored, parameters)
-    names = [str(trial[series]) if series else "" for trial in scored]
-    shown = [name for name in parameters if name != series] or list(parameters)
-    figure, panels = drawing.make_panels(len(shown), width_in=4.0)
-    for panel, name in zip(panels, shown, strict=True):
-        drawing.set_title(panel, SYMBOLS.get(name, name))
-        if scored:
-            _draw_parameter(panel, name, [(trial[name], trial["dev"]) for trial in scored], names)
-    for panel in panels[1:]:
-        panel.sharey(panels[0])
-    drawing.set_axis_titles(
-        figure,
-        x="value tried; lines join the best trial of each value",
-        y="development score, %",
-    )
-    if series and scored:
-        kinds = sorted(set(names))
-        drawing.add_legend(figure, {n: (drawing.colour_of(i), drawing.marker_of(i)) for i, n in enumerate(kinds)})
-    return drawing.to_png(figure)
+    import optuna  # imported here, because it takes 0.5 s
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    scored = [t for t in reversed(ordered) if t.get("dev") is not None and all(name in t for name in parameters)]
+    columns = {drawing.plain(name): [_plain(trial[name]) for trial in scored] for name in parameters}
+    varied = {name: values for name, values in columns.items() if len(set(values)) > 1}
+    kinds = {name: _distribution(values) for name, values in varied.items()}
+    study = optuna.create_study(direction="maximize")
+    for place, trial in enumerate(scored):
+        point = {name: values[place] for name, values in varied.items()}
+        study.add_trial(optuna.create_trial(params=point, distributions=kinds, value=trial["dev"]))
+    return study
 
 
-def _series(scored: Sequence[Trial], parameters: Sequence[str]) -> str:
-    """Return the parameter that sets the colours; "" for none."""
-    for name in parameters:
-        values = {trial[name] for trial in scored}
-        if any(isinstance(value, str) for value in values) and len(values) <= MOST_COLOURS:
-            return name
-    return ""
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else drawing.plain(str(value))
 
 
-def _draw_parameter(panel: Axes, name: str, points: list[tuple[Any, float]], names: Sequence[str]) -> None:
-    scale, kinds = Parameter.of(name, [value for value, _ in points]), sorted(set(names))
-    low, high = scale.position(scale.levels[0]), scale.position(scale.levels[-1])
-    width = scale.reach or 1.0
-    # Within 4 % of the panel, which is less than the distance between two grid values.
-    step = 0.04 * width / len(kinds) if scale.is_grid else 0.0
-    for index, kind in enumerate(kinds):
-        shift = step * (index - (len(kinds) - 1) / 2)
-        own = [(scale.position(v) + shift, dev) for (v, dev), own in zip(points, names, strict=True) if own == kind]
-        _draw_series(panel, own, index, scale.is_grid)
-    panel.set_xlim(low - 0.08 * width, high + 0.08 * width)
-    ticks = scale.ticks(scale.levels, gap=0.07 if scale.is_grid else 0.2)
-    panel.set_xticks([at for at, _ in ticks], [text[:LONGEST] for _, text in ticks])
+def _distribution(values: Sequence[Any]) -> "BaseDistribution":
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if any(isinstance(value, str) for value in values):
+        return CategoricalDistribution(sorted(set(values), key=str))
+    low, *_, high = levels = sorted(set(values))
+    if len(levels) <= MOST_LEVELS:
+        return CategoricalDistribution(levels)
+    return FloatDistribution(low, high, log=low > 0 and high > LOG_SPAN * low)
 
 
-def _draw_series(panel: Axes, points: list[tuple[float, float]], index: int, is_grid: bool) -> None:
-    colour, marker = drawing.colour_of(index), drawing.marker_of(index)
-    panel.plot(
-        [x for x, _ in points],
-        [dev for _, dev in points],
-        color=colour,
-        marker=marker,
-        markersize=3.5 if is_grid else 5,
-        markeredgewidth=0,
-        linewidth=0,
-        alpha=0.45 if is_grid else 0.85,
-    )
-    if is_grid:
-        best = {x: max(dev for at, dev in points if at == x) for x, _ in sorted(points)}
-        panel.plot(list(best), list(best.values()), color=colour, marker=marker, markersize=5.5, lw=1.4)
+def varied_of(study: "Study") -> list[str]:
+    """Return the names of the parameters."""
+    return list(study.trials[0].params) if study.trials else []
+
+
+def importances(study: "Study") -> dict[str, float]:
+    """Return each parameter's share of the variance, largest first; empty for few trials or equal scores."""
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    if len(study.trials) < FEWEST or len({trial.value for trial in study.trials}) == 1:
+        return {}
+    return get_param_importances(study, evaluator=FanovaImportanceEvaluator(n_trees=TREES, seed=0))
+
+
+def slice_figure(study: "Study", parameter: str = "") -> Figure:
+    """Return the score over one parameter, or a panel per parameter; a point per trial, the best in strong colours."""
+    from optuna.visualization.matplotlib import plot_slice
+
+    with _optuna_style(width_in=4.2 if parameter else 8.0):
+        drawn = plot_slice(study, [parameter] if parameter else None, target_name=SCORE)
+    panels = [drawn] if isinstance(drawn, Axes) else list(drawn)
+    for panel in panels:
+        panel.set_facecolor("white")
+        drawing.make_bare(panel)
+    figure = _taken(panels[0])
+    for colours in figure.axes[len(panels) :]:  # a bar of the trials' numbers, which are the order of their scores
+        colours.remove()
+    return figure
+
+
+def parallel_figure(study: "Study") -> Figure:
+    """Return parallel coordinates: the score, then the parameters; a line per trial, the best in strong colours."""
+    from optuna.visualization.matplotlib import plot_parallel_coordinate
+
+    with _optuna_style(width_in=9.0):
+        return _taken(plot_parallel_coordinate(study, target_name=SCORE))
+
+
+@contextmanager
+def _optuna_style(*, width_in: float) -> Iterator[None]:
+    """Undo the style that Optuna sets for all figures, and ignore that its plots are experimental."""
+    from optuna.exceptions import ExperimentalWarning
+
+    rc = rc_context({"figure.figsize": (width_in, 3.2), "figure.dpi": drawing.DOTS_PER_INCH})
+    with rc, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        yield
+
+
+def _taken(drawn: Axes) -> Figure:
+    """Take Optuna's figure from pyplot, which keeps it for ever, and give it the colours of the other figures."""
+    from matplotlib import pyplot
+
+    figure = drawn.figure
+    assert isinstance(figure, Figure)
+    pyplot.close(figure)
+    figure.suptitle("")
+    for panel in figure.axes:
+        panel.set_title("")
+        panel.tick_params(which="both", colors=drawing.INK, labelsize=8)
+        panel.spines[:].set_color(drawing.FAINT)
+        for label in (panel.xaxis.label, panel.yaxis.label):
+            label.set(color=drawing.INK, fontsize=9)
+        for drawn_trials in (each for each in panel.collections if each.get_array() is not None):
+            drawn_trials.set_cmap(ListedColormap(drawing.SHADES))
+    return figure

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
-from tlm_ray.report.page import svg
-from tlm_ray.report.page.charts import Chart, Entry, colour_class
+from tlm_ray.report import drawing
+from tlm_ray.report.page.charts import Chart, Entry
+from tlm_ray.report.page.svg import inline
 from tlm_ray.report.story import Learned
 from tlm_ray.training.progress import NOT_LOSSES
 
@@ -15,6 +17,7 @@ FEWEST_POINTS = 12
 MOST_DOTS = 20  # maximum number of evaluations to mark
 WORDS = {"general_mlm": "general MLM loss", "task_mlm": "task MLM loss", "task": "task loss", "dev": "dev score, %"}
 ORDER = list(WORDS)
+STYLES = {"-": "━", "--": "╍", ":": "┈"}  # lines and their signs, so that colour and line repeat after 18 series
 Line = list[tuple[float, float]]
 
 
@@ -48,34 +51,42 @@ def _chart(task: str, learned: Sequence[Learned], rows: Sequence[str], most: int
     kinds = [(each.stage, measure) for each in learned for measure in measures(each.history)]
     places = sorted(dict.fromkeys(kinds), key=lambda kind: kind[0])  # stable sort: stage one before stage two
     panels = [
-        (f"{stage}: {WORDS.get(measure, f'{measure} loss')}", _panel(learned, rows, stage, measure, most))
+        (f"{stage}: {WORDS.get(measure, f'{measure} loss')}", _panel(task, learned, rows, stage, measure, most))
         for stage, measure in places
     ]
     shown = [row for row in rows if any(each.row == row and each.history for each in learned)]
     legend = [
-        Entry(name=row, swatch=svg.swatch("-", colour_class(rows.index(row))), series=rows.index(row)) for row in shown
+        Entry(name=row, sign=STYLES[_style(i)], colour=f"c{i % len(drawing.COLOURS)}", series=i)
+        for i, row in enumerate(rows)
+        if row in shown
     ]
     longest = max(len(each.history) for each in learned)
     mean = f" A point is the mean of up to {-(-longest // most)} logged entries." if longest > most else ""
     note = f"By steps; one line per seed. A stage shared by several rows is drawn once, for the first.{mean}"
-    return Chart(heading=task, panels=panels, legend=legend, notes=[note])
+    return Chart(heading=task, panels=panels, legend=legend, note=note)
 
 
-def _panel(learned: Sequence[Learned], rows: Sequence[str], stage: str, measure: str, most: int) -> Markup:
-    found = [(each, thinned(each.history, measure, most)) for each in learned if each.stage == stage]
-    lines = [(each, line) for each, line in found if line]
-    points = [point for _, line in lines for point in line]
-    panel = svg.Panel(
-        x=svg.linear_axis([0.0, *(x for x, _ in points)], margin=0.0), y=svg.linear_axis([y for _, y in points])
+def _panel(task: str, learned: Sequence[Learned], rows: Sequence[str], stage: str, measure: str, most: int) -> Markup:
+    figure, (panel,) = drawing.make_panels(1, width_in=4.0, height_in=2.4)
+    for each in (each for each in learned if each.stage == stage):
+        if line := thinned(each.history, measure, most):
+            _draw(panel, line, rows.index(each.row), measure)
+    panel.set_xlim(left=0)
+    return inline(figure, f"{task}, {stage}: {measure} by steps")
+
+
+def _draw(panel: Axes, line: Line, series: int, measure: str) -> None:
+    is_marked = len(line) == 1 or (measure == "dev" and len(line) <= MOST_DOTS)
+    panel.plot(
+        *zip(*line, strict=True),
+        color=drawing.colour_of(series),
+        linestyle=_style(series),
+        linewidth=1.2,
+        marker="o" if is_marked else None,
+        markersize=3,
+        gid=f"s{series}",
     )
-    drawn = [_line(panel, each, line, rows.index(each.row), measure) for each, line in lines]
-    return panel.draw(f"{stage}: {measure} by steps", drawn)
 
 
-def _line(panel: svg.Panel, learned: Learned, line: Line, series: int, measure: str) -> Markup:
-    step, value = line[-1]
-    said = f"{learned.row}, seed {learned.seed}: {value:.2f} at step {step:g}"
-    marked = line if len(line) == 1 or (measure == "dev" and len(line) <= MOST_DOTS) else []
-    dots = [svg.tag("circle", cx=x, cy=y, r=2) for x, y in (panel.at(*point) for point in marked)]
-    drawn = panel.line(line)
-    return svg.tag("g", svg.title(said), drawn, *dots, class_=f"{colour_class(series)} series s{series}")
+def _style(series: int) -> str:
+    return list(STYLES)[series // len(drawing.COLOURS) % len(STYLES)]

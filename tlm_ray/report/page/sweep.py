@@ -1,45 +1,60 @@
 """Render the page of a sweep: importance of parameters, scores of trials, learning curves."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tlm_ray.report.page.importance import METHOD
+from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.page.sections import told
+from tlm_ray.report.page.svg import inline
 from tlm_ray.report.page.template import render
-from tlm_ray.report.page.trials import Trials
 from tlm_ray.report.story import Story
-from tlm_ray.report.sweeps import best_of
+from tlm_ray.report.sweep_figures import METHOD, importances, parallel_figure, slice_figure, study_of, varied_of
+from tlm_ray.report.sweeps import SCORES, best_of
+
+Trial = Mapping[str, Any]
 
 
-def sweep_page(
-    name: str, trials: Sequence[Mapping[str, Any]], parameters: Sequence[str], story: Story | None = None
-) -> str:
+def sweep_page(name: str, trials: Sequence[Trial], parameters: Sequence[str], story: Story | None = None) -> str:
     """Return a self-contained HTML page.
 
     trials: from `tlm_ray.report.sweeps.sort_trials`, best first. parameters: their names.
     """
-    found = Trials(all=trials, names=parameters)
+    study = study_of(trials, parameters)
+    varied = varied_of(study)
+    columns = list(dict.fromkeys([*parameters, "dev", *(column for trial in trials for column in trial)]))
     return render(
         "sweep.html",
         title=name,
-        what=_what(found),
-        best=_best(found),
-        trials=found,
-        importances=found.importances(),
+        what=_what(trials, parameters, len(study.trials)),
+        best=_best(trials, parameters) if study.trials else "",
+        importances=importances(study),
         method=METHOD,
+        slices=[(each, inline(slice_figure(study, each), f"score over {each}")) for each in varied],
+        parallel=inline(parallel_figure(study), "parallel coordinates: one line per trial") if varied else "",
+        columns=columns,
+        rows=[[_text(trial, column) for column in columns] for trial in trials],
+        example=parameters[0],
         **told(story),
     )
 
 
-def _what(trials: Trials) -> str:
-    scored = f"; {len(trials.scored)} have a score" if len(trials.scored) < len(trials.all) else ""
-    return f"{len(trials.all)} trials of {', '.join(trials.names)} on development scores{scored}"
+def _what(trials: Sequence[Trial], parameters: Sequence[str], scored: int) -> str:
+    some = f"; {scored} have a score" if scored < len(trials) else ""
+    return f"{len(trials)} trials of {', '.join(parameters)} on development scores{some}"
 
 
-def _best(trials: Trials) -> str:
-    """Return a line on the best trial and how many there were; "" if none has a score."""
-    if not trials.scored:
-        return ""
-    _, best = trials.scored[0]
-    chosen = ", ".join(f"{name} {trials.text(best, name)}" for name in trials.names)
-    return f"Best: {chosen}, with a dev score of {best['dev']:.2f}: {best_of(trials.all)}."
+def _best(trials: Sequence[Trial], parameters: Sequence[str]) -> str:
+    """Return a line on the best trial and how many there were."""
+    chosen = ", ".join(f"{name} {_text(trials[0], name)}" for name in parameters)
+    return f"Best: {chosen}, with a dev score of {trials[0]['dev']:.2f}: {best_of(trials)}."
+
+
+def _text(trial: Trial, column: str) -> str:
+    """Return a cell of the table."""
+    value = trial.get(column)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:.2f}" if column in SCORES else f"{value:.6g}"
+    return str(value)
