@@ -16,7 +16,7 @@ from tlm_ray import ray_private
 from tlm_ray.parallel.failures import RETRIES, lost, named, raised, tells_of_missing_nodes
 from tlm_ray.parallel.held import held
 from tlm_ray.parallel.local import is_local, made
-from tlm_ray.parallel.progress import Progress
+from tlm_ray.parallel.progress import Progress, attempts
 
 if TYPE_CHECKING:
     import ray.data
@@ -133,7 +133,7 @@ def _work(shared: list[ray.ObjectRef], title: str, batch: dict[str, Any]) -> dic
     """
     import numpy as np
 
-    attempt, places = ray_private.attempt(), range(int(batch["first"][0]), int(batch["stop"][0]))
+    attempt, places = attempts(title), range(int(batch["first"][0]), int(batch["stop"][0]))
     error: Exception | None = None
     results: list[Any] = []
     try:

@@ -4,10 +4,18 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tlm_ray import events, metrics
+from tlm_ray import events, metrics, ray_private
 from tlm_ray.console import console
 
 REPORT_EVERY_S = 5.0
+
+
+def attempts(title: str) -> int:
+    """Return how often the current task was lost before, and count the last time: the driver learns of it later."""
+    lost = ray_private.attempt()
+    if lost:
+        metrics.ITEMS_LOST.add(work=title)
+    return lost
 
 
 class Progress:
@@ -27,8 +35,7 @@ class Progress:
         metrics.ITEMS_RUNNING.set(min(left, self.workers), work=self.title)
 
     def lost(self, place: int) -> None:
-        """Count the item at index `place` as retried."""
-        metrics.ITEMS_LOST.add(work=self.title)
+        """Tell that the item at index `place` was retried; the metric was counted when the retry began (`attempts`)."""
         events.warn("item retried", work=self.title, part=place + 1, parts=len(self.sizes))
 
     def end(self) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import ray
 
-from tlm_ray import ray_private
 from tlm_ray.parallel.failures import RETRIES, named, raised, tells_of_missing_nodes
 from tlm_ray.parallel.held import held
 from tlm_ray.parallel.items import OWN
 from tlm_ray.parallel.local import is_local, made
-from tlm_ray.parallel.progress import Progress
+from tlm_ray.parallel.progress import Progress, attempts
 from tlm_ray.process import tune_torch
 
 
@@ -39,7 +38,7 @@ def ray_tasks(
             while waiting or running:
                 while waiting and len(running) < max(1, workers):
                     place = waiting.popleft()
-                    running[task.remote(shared, items[place])] = place
+                    running[task.remote(shared, items[place], title)] = place
                 ready = ray.wait(list(running))[0][0]
                 place = running.pop(ready)
                 results[place], attempt = _result(ready, named(title, [place], items))
@@ -64,10 +63,11 @@ class _Call:
 
 
 @ray.remote(num_cpus=1, max_retries=RETRIES, runtime_env=OWN)
-def _call(shared: list[ray.ObjectRef], item: dict[str, Any]) -> tuple[Any, int]:
+def _call(shared: list[ray.ObjectRef], item: dict[str, Any], title: str) -> tuple[Any, int]:
     """Return the function's result, and how often the task was lost before."""
     try:
-        return held.get(shared[0])[0](item), ray_private.attempt()
+        lost = attempts(title)
+        return held.get(shared[0])[0](item), lost
     finally:
         held.forget_later()
 
