@@ -10,6 +10,7 @@ import pytest
 from cluster_files import CLUSTER, KUBERNETES, MACHINES, PLAIN_KUBERNETES, ROOT, leaves, load_all
 
 import tlm_ray
+from tlm_ray.runs.cli import table
 
 PAGES = sorted(CLUSTER.glob("*.md"))
 
@@ -35,7 +36,8 @@ def test_command_has_options_that_its_script_has(script: str, words: list[str], 
     def stop(kind, description):
         raise Read(parse(kind, description))
 
-    monkeypatch.setattr(tlm_ray, "parse", stop)
+    for place in (tlm_ray, table):
+        monkeypatch.setattr(place, "parse", stop)
     monkeypatch.setattr(sys, "argv", [script, *(word.replace("s3://BUCKET", str(tmp_path)) for word in words)])
     with pytest.raises(Read):
         runpy.run_path(str(ROOT / script), run_name="__main__")

@@ -204,7 +204,7 @@ BAD = [
     ({"rho1": True}, "rho1 True: must be a whole number"),
     ({"rho2": -0.1}, "rho2 -0.1: must be 0 or more, the weight of the MLM loss"),
     ({"rho2": math.nan}, "rho2 nan: must be 0 or more"),
-    ({"method": "tfidf"}, "method 'tfidf': allowed are bm25, rake, dense, dsir, random"),
+    ({"method": "tfidf"}, "method 'tfidf': allowed are bm25, bm25s, rake, dense, dsir, random"),
     ({"weighting": "mean"}, "weighting 'mean': allowed are released, paper"),
     ({"precision": "fp8"}, "precision 'fp8': allowed are auto, fp32, bf16"),
     ({"block_tokens": 129}, "block_tokens and task_tokens: 129 is more than the model's 128 positions"),

@@ -86,7 +86,7 @@ def sweep(
         scheduler=scheduler,
         callbacks=callbacks,
     )
-    there = set(tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained]))
+    own.there |= tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained]).keys()
     try:
         check_starts(trials.bases.values(), flow.execution)
         _make_data(own, points)
@@ -101,7 +101,7 @@ def sweep(
     except BaseException:
         tracker.fail()
         raise
-    console.print(_costs(own, there, time.monotonic() - started))
+    console.print(_costs(own, time.monotonic() - started))
     laid_out = {training: stages for trial in own.begun.values() for training, stages in trial.stages.items()}
     story = Teller(stages=laid_out, records=tracker.records).story(flow.execution.compute)
     files = publish_sweep(name, own.table(), out, parameters=trials.space.names, story=story)
@@ -153,10 +153,10 @@ def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:
     return list({name: stage for stages in of_each for name, stage in stages.items() if name in wanted}.values())
 
 
-def _costs(own: Tuning, there: set[str], wall_s: float) -> str:
+def _costs(own: Tuning, wall_s: float) -> str:
     """Return a line about the sweep's time, and how much of it was not training."""
     run = own.trials.flow.execution
-    fresh = {s.fingerprint: s for trial in own.begun.values() for s in trial.trained if s.fingerprint not in there}
+    fresh = {s.fingerprint: s for trial in own.begun.values() for s in trial.trained if s.fingerprint not in own.there}
     records = [record for stage in fresh.values() if (record := own.tracker.records.of(stage))]
     trained = sum(record["facts"]["seconds"] for record in records)
     beside = sum(record["seconds"] for record in records) - trained

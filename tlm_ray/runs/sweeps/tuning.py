@@ -76,6 +76,7 @@ class Tuning:
     callbacks: Sequence[tune.Callback]
     begun: dict[str, Trial] = field(default_factory=dict)  # by their words
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # of trials that ended, likewise
+    there: set[str] = field(default_factory=set)  # fingerprints of the trainings that were recorded before
     steps: int = 0
     grid: tune.ResultGrid | None = None
 
@@ -91,6 +92,7 @@ class Tuning:
             close(trial, self.tracker)
             self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
             self.steps += trial.steps
+            self.there |= {stage.fingerprint for stage in trial.trained}
 
     def train(self, points: Sequence[Point], share: float = 1.0) -> None:
         """Train the points of a list; where all of them are recorded, Ray Tune has nothing to do."""
