@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
+        if item.get_closest_marker("long") and not os.environ.get("TLM_RAY_LONG"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes; set TLM_RAY_LONG=1"))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -102,6 +102,7 @@ def test_bm25_chooses_the_same_on_small_data(data, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("alone")
 def test_bm25_chooses_the_same_on_the_embedded_data(tmp_path):
     recipe = replace(TINY_RECIPE, corpus_share=0.25)  # with all of it, minutes longer, nothing differs either

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_spot import found, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 TRAINING = """
 import torch.distributed as dist

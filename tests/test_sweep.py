@@ -71,6 +71,7 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_sweeps_at_once_on_one_root_train_nothing_twice(data, tmp_path):
     empty_store(tmp_path)
     command = [sys.executable, str(Path(__file__).with_name("two_sweeps.py")), str(data), str(tmp_path)]
