@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
 import pytest
+from waiting import wait_for
 
 from tlm_ray import storage
 from tlm_ray.runs.stages import locks
@@ -183,14 +184,21 @@ def test_the_heart_beats_while_the_lock_is_held(root, monkeypatch):
     assert not claims(root), "no beat may come after the release"
 
 
+def wait_for_more(asked, count):
+    before = len(asked)
+    wait_for(lambda: len(asked) > before + count)
+
+
 def test_a_job_that_lost_its_claim_is_told_and_leaves_the_new_owners_alone(root, monkeypatch):
     monkeypatch.setattr(locks, "BEAT_S", 0.001)
-    asked, exists = threading.Semaphore(0), storage.exists
+    asked, exists = list[str](), storage.exists
+    monkeypatch.setattr(locks.storage, "exists", lambda uri: (exists(uri), asked.append(uri))[0])
     with locked(root, STAGE) as lock:
-        storage.delete(lock.uri)  # as another does with one that is a minute old
+        while exists(lock.uri):
+            storage.delete(lock.uri)  # as another does with one that is a minute old
+            wait_for_more(asked, 2)  # a beat that was on its way has been written by then
         with locked(root, STAGE) as other:
-            monkeypatch.setattr(locks.storage, "exists", lambda uri: (exists(uri), asked.release())[0])
-            assert all(asked.acquire(timeout=10) for _ in range(6)), "both hearts beat on"
+            wait_for_more(asked, 6)  # both hearts beat on
             other.check()
             with pytest.raises(StageLocked, match="sent no heartbeat for 60 s, and another took over"):
                 lock.check()

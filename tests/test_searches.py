@@ -136,6 +136,19 @@ class Own(Random):
 
 
 @dataclass(frozen=True)
+class Lost(Random):
+    """A method with a mistake; it notes that it was met."""
+
+    name = "lost"
+    notes: str = ""
+
+    def find(self, folder, inputs, search):
+        with Path(self.notes).open("a") as notes:
+            notes.write("met\n")
+        raise IndexError("no such passage")
+
+
+@dataclass(frozen=True)
 class Broken(AdamW):
     """An optimizer with a mistake; it notes that it was met."""
 
@@ -159,6 +172,7 @@ def test_a_grid_over_seeds_makes_shared_stages_once_and_is_a_result_grid(trials,
     said = capsys.readouterr().out
     assert said.count("\ntrial ") == 8 and "8 trials (8 trained now, 0 reused)" in said
     assert found.steps == 16 * 18 and "; 288 steps" in said
+    assert not list((tmp_path / "root").rglob("progress.json")), "what was noted while they trained is gone"
 
     assert len(found.grid) == 8 and not found.grid.errors
     frame = found.grid.get_dataframe()
@@ -190,6 +204,17 @@ def test_a_trial_that_fails_is_told_once_and_spoils_no_other(trials, tmp_path, c
     assert Counter(run.info.status for run in runs)["FINISHED"] == 3
     with pytest.raises(RuntimeError, match="sweep s: no trial finished"):
         swept(trials({"optimizer": [broken]}), tmp_path)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_data_that_cannot_be_made_is_tried_once_and_fails_only_the_trials_that_need_it(trials, tmp_path):
+    lost = Lost(notes=f"{tmp_path}/notes")
+    found = swept(trials({"method": ["random", lost], "rho1": [1, 2]}), tmp_path)
+    assert [(trial["method"] == "random", trial["dev"] is not None) for trial in found.trials].count((True, True)) == 2
+    assert sum(trial["dev"] is None for trial in found.trials) == 2 and len(found.trials) == 4
+    assert (tmp_path / "notes").read_text() == "met\n"
+    with pytest.raises(IndexError, match="no such passage"):
+        swept(trials({"method": [lost]}), tmp_path)
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -16,7 +16,7 @@ from tlm_ray.console import console
 from tlm_ray.process import tune_torch
 from tlm_ray.training.errors import TrainingStopped, WorkerFailed, cause_of
 from tlm_ray.training.failures import ended, failures_of, is_worth_another, may_pass
-from tlm_ray.training.progress import Follower, followed
+from tlm_ray.training.progress import Follower, delete_note, followed
 from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
 
 if TYPE_CHECKING:
@@ -64,13 +64,16 @@ def _here(job: Job, followers: Sequence[Follower]) -> dict[str, Any]:
     Followers are called by the training itself, so that a scheduler of Ray Tune can end it.
     """
     left = job.compute.max_failures
-    while True:
-        try:
-            return _run(job, followers=followers)
-        except WorkerFailed as error:
-            if not left:
-                raise ended(job, [error]) from error
-        left -= 1
+    try:
+        while True:
+            try:
+                return _run(job, followers=followers)
+            except WorkerFailed as error:
+                if not left:
+                    raise ended(job, [error]) from error
+            left -= 1
+    finally:
+        delete_note(job.folder)
 
 
 def _alone(job: Job) -> dict[str, Any]:

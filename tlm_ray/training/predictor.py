@@ -1,5 +1,6 @@
 """Predict the rows of a table with trained models: one, an ensemble, or encoders beside linear models."""
 
+import uuid
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import fmean
@@ -37,6 +38,7 @@ class Predictor:
         self.models = (model,) if isinstance(model, str) else tuple(model)
         self.columns = [name for name in (column, pair_column) if name]
         self.precision = check_models(self.models, precision)
+        self.key = uuid.uuid4().hex  # models at the same place may be others tomorrow
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Return a batch with its predictions; ValueError names a missing column, or one that is there already."""
@@ -44,7 +46,7 @@ class Predictor:
             raise ValueError(f'batch: is a {type(batch).__name__}; give map_batches batch_format="pyarrow"')
         check_columns(batch.schema.names, self.columns, "the Dataset")
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return _opened(self.models, device, self.precision).with_predictions(batch, self.columns, "Dataset")
+        return _opened(self.key, self.models, device, self.precision).with_predictions(batch, self.columns, "Dataset")
 
 
 class Models:
@@ -82,7 +84,8 @@ class Models:
 
 
 @lru_cache(maxsize=1)
-def _opened(models: tuple[str, ...], device: str, precision: str) -> Models:
+def _opened(key: str, models: tuple[str, ...], device: str, precision: str) -> Models:
+    """Return the models that this process keeps for a predictor, by its key."""
     return Models(models, device, precision)
 
 

@@ -66,8 +66,13 @@ def followed(folder: str, steps: int, followers: Sequence[Follower]) -> Iterator
     finally:
         done.set()
         thread.join()
-        with contextlib.suppress(OSError):  # failing to delete a note must not fail the training
-            storage.delete(storage.join(folder, NOTE))
+        delete_note(folder)
+
+
+def delete_note(folder: str) -> None:
+    """Delete a training's note; failing to must not fail the training."""
+    with contextlib.suppress(OSError):
+        storage.delete(storage.join(folder, NOTE))
 
 
 def _follow(folder: str, steps: int, followers: list[Follower], done: threading.Event) -> None:

@@ -129,7 +129,7 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
 
 def _take(uri: str, folder: str, stage: str, wait: bool) -> None:
     """Claim a stage; StageLocked if other claims remain after all retries."""
-    for pause in chain(PAUSES_S, repeat(PAUSES_S[-1]) if wait else (None,)):
+    for pause in chain(PAUSES_S, repeat(BEAT_S) if wait else (None,)):
         _beat(uri)
         try:
             others = _others(uri, folder)

@@ -12,7 +12,7 @@ from tlm_ray.corpus.hub import short_name
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.runs.sweeps.searches import is_number
-from tlm_ray.runs.sweeps.trial import DONE
+from tlm_ray.runs.sweeps.trial import DONE, TRAINING
 from tlm_ray.runs.sweeps.trials import Trial, Trials
 from tlm_ray.runs.tracking.tracked import recipe_words
 from tlm_ray.training.progress import NOTE, Follower
@@ -44,10 +44,9 @@ class Follow(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Mapping[str, Any], **info: Any) -> None:
         """Send what a running training has noted of its steps."""
-        if DONE in result:
-            return
         for stage in self.own[trial.trial_id].trained:
-            self._send(stage)
+            if stage.fingerprint == result.get(TRAINING):
+                self._send(stage)
 
     def _send(self, stage: Stage) -> None:
         uri = storage.join(stage.folder(self.trials.flow.execution.root), NOTE)
@@ -71,7 +70,9 @@ class Follow(tune.Callback):
         self._end(trial, "failed", "FAILED")
 
     def _end(self, trial: Any, said: str, status: str) -> None:
-        own = self.own[trial.trial_id]
+        own = self.own.get(trial.trial_id)
+        if own is None:  # its process could not start
+            return
         self.ended += 1
         console.print(escape(storage.shown(f"trial {self.ended}: {own.words}: {said}")))
         events.tell("trial ended", point=own.words, how=said)

@@ -3,7 +3,6 @@
 Trials are stages, so a sweep that is run again reuses what is finished and resumes the rest.
 """
 
-import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -89,11 +88,11 @@ def sweep(
     own.there |= tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained]).keys()
     try:
         check_starts(trials.bases.values(), flow.execution)
-        _make_data(own, points)
+        ready = _with_data(own, points)
         if scheduler == "halving":
-            own.halve(points)
+            own.halve(ready)
         elif search in ("grid", "random"):
-            own.train(points)
+            own.train(ready)
         else:
             own.suggest(search, warm_start)
         if not any(row["dev"] is not None for row in own.rows.values()):
@@ -129,15 +128,26 @@ def points_of(trials: Trials, search: Search | Searcher, limits: Limits) -> list
     """Return the points of a search; for a searcher that suggests them as many random ones, to estimate its cost."""
     drawn = search != "grid"
     if drawn and not limits.trials:
-        raise ValueError(f"--search {search} needs --trials N")
+        name = search if isinstance(search, str) else type(search).__name__
+        raise ValueError(f"--search {name} needs --trials N")
     points = trials.distinct(trials.space.draws(DRAWS) if drawn else trials.space.points())
     return list(itertools.islice(points, limits.trials or None))
 
 
-def _make_data(own: Tuning, points: Sequence[Point]) -> None:
-    """Make the data stages of all trials with the whole cluster; one that fails spoils only the trials that need it."""
-    with contextlib.suppress(Exception):  # which `make` has printed, and which the trials meet and report
-        make(_shared(own.trials, points), own.root, known=own.tracker.records)
+def _with_data(own: Tuning, points: Sequence[Point]) -> Sequence[Point]:
+    """Make the data stages of all trials with the whole cluster, and return the points that have theirs.
+
+    Trials whose data stages failed count as failed; the error is raised if there is no other.
+    """
+    try:
+        make(_shared(own.trials, points), own.root, known=own.tracker.records, wait_for_locks=True)
+    except Exception:  # `make` has printed it, and made what does not need the stage that failed
+        ready = [point for point in points if own.has_data(point)]
+        if not ready:
+            raise
+        own.fail([point for point in points if point not in ready])
+        return ready
+    return points
 
 
 def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:

@@ -8,20 +8,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import ray
 from ray import tune
 
 from tlm_ray import parallel
 from tlm_ray.compute import Compute
 from tlm_ray.process import tune_torch
 from tlm_ray.runs.planning.plan import worker_hours
+from tlm_ray.runs.stages.locks import StageLocked
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.runs.sweeps.searches import EVALUATION
 from tlm_ray.runs.sweeps.trials import Trial, Trials
-from tlm_ray.training.errors import TrainingStopped
 
 DONE = "trained"  # in a report: 1 once the result is recorded
+TRAINING = "training"  # in a report: the fingerprint of the stage that trains
 ON_HEAD = {"node:__internal_head__": 0.001}
 
 
@@ -53,8 +55,10 @@ def run_trial(config: Mapping[str, Any], *, trials: Trials, share: float = 1.0) 
     try:
         with local():
             _make(trial, records, reports)
-    except (ValueError, TrainingStopped) as error:
-        tune.report(reports.last() | {"dev": math.nan, "error": str(error)})
+    except (OSError, ray.exceptions.RayError, StageLocked):  # of a store, a node or a lock: the next attempt may do
+        raise
+    except Exception as error:
+        tune.report(reports.last() | {"dev": math.nan, "error": str(error) or type(error).__name__})
         return
     tune.report(reports.last() | trials.score(trial, records) | {DONE: 1})
 
@@ -89,7 +93,7 @@ class _Reports:
             self.told[stage.fingerprint] = self.told.get(stage.fingerprint, 0) + 1
             self.count += 1
             costs = self._costs(time.monotonic() - self.started, int(entry["step"]))
-            tune.report(costs | {"dev": float(entry["dev"]), "stage": stage.name})
+            tune.report(costs | {"dev": float(entry["dev"]), TRAINING: stage.fingerprint})
 
     def ended(self, stage: Stage, record: Mapping[str, Any]) -> None:
         """Report what is left of a stage that is recorded."""

@@ -15,6 +15,7 @@ from tlm_ray import storage
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import noted
+from tlm_ray.runs.stages.stage import unique
 from tlm_ray.runs.sweeps.following import Budget, Follow, begin, close
 from tlm_ray.runs.sweeps.searches import (
     REDUCTION,
@@ -93,6 +94,19 @@ class Tuning:
             self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
             self.steps += trial.steps
             self.there |= {stage.fingerprint for stage in trial.trained}
+
+    def has_data(self, point: Point) -> bool:
+        """Return whether the data stages of a point's trainings are all recorded."""
+        stages = unique(self.trials.trial(point).lasts)
+        return all(self.tracker.records.of(stage) is not None for stage in stages if stage.lane == "data")
+
+    def fail(self, points: Sequence[Point]) -> None:
+        """Count points that cannot be trained as failed trials of the sweep."""
+        for point in points:
+            trial = self.trials.trial(point)
+            begin(self.begun, trial, self.trials, self.tracker, self.key)
+            close(trial, self.tracker, "FAILED")
+            self.rows[trial.words] = {**trial.labels, "dev": None}
 
     def train(self, points: Sequence[Point], share: float = 1.0) -> None:
         """Train the points of a list; where all of them are recorded, Ray Tune has nothing to do."""
