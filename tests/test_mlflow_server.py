@@ -82,11 +82,9 @@ def test_a_server_killed_amid_an_experiment_has_all_of_it_after_the_next_run(tmp
     report.write_text("| table |")
     with server(tmp_path, port):
         first = tracker()
-        (logger,) = first.followers(lasts[0].inputs["stage_two"])
-        logger(HISTORY[:100])
-    logger(HISTORY)
+        first.follow(lasts[0].inputs["stage_two"], HISTORY[:100])
     for last in lasts:
-        assert first.followers(last.inputs["stage_two"]) == []
+        first.follow(last.inputs["stage_two"], HISTORY)
         recorded(last, first.root)
         first.close(last, {})
     first.finish({"test/ours on topics": 60.0})

@@ -31,7 +31,7 @@ def tracker(uri, tmp_path) -> Tracker:
 
 def again(tracker: Tracker, *labelled: Stage) -> Tracker:
     """The tracker of the experiment's next run."""
-    later = Tracker.start(tracker.name, uri=tracker.uri, root=tracker.root)
+    later = Tracker.start(tracker.name, uri=tracker.store.uri, root=tracker.root)
     for seed, last in enumerate(labelled):
         later.label(last, {"k": 50}, row="ours", task="topics", seed=seed)
     return later
@@ -49,10 +49,12 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
     last = trained(seed=0)
     tracker = again(tracker, last)
     one, two = last.inputs["stage_two"].inputs["stage_one"], last.inputs["stage_two"]
-    (logger,) = tracker.followers(one)
-    logger(HISTORY[:120])
+    tracker.follow(one, HISTORY[:120])
+    (child,) = children(tracker).values()
+    assert steps(tracker, child.info.run_id) == list(range(1, 121)) and child.info.status == "RUNNING"
+    tracker.follow(two, HISTORY[:5])  # of the same training
+    assert not steps(tracker, child.info.run_id, "stage_two"), "a minute has not passed"
     recorded(last, tracker.root)
-    assert tracker.followers(two)[0].run == logger.run, "both stages are one training"
     tracker.close(last, {})
     tracker.finish({"test/a, b + rho2 = 20": 60.0})
     (child,) = children(tracker).values()
@@ -100,26 +102,26 @@ def test_trainings_that_are_found_are_on_the_page_of_each_experiment_and_sent_on
 
 
 def test_an_error_of_ours_is_raised(tracker):
-    (logger,) = tracker.followers(stage(seed=2))
+    last = trained(seed=2)
+    tracker = again(tracker, last)
     with pytest.raises(TypeError):
-        logger([{"step": 1, "task": None}])
+        tracker.follow(last.inputs["stage_two"], [{"step": 1, "task": None}])
     with pytest.raises(TypeError):
-        tracker.finish({"dev": None})
-    assert tracker.alive
+        again(tracker, last).finish({"dev": None})
 
 
 def test_an_experiment_of_a_key_is_described_when_all_its_trainings_are_known(tracker):
     """A sweep labels its trials as they begin, and how many are among the first depends on the machine."""
     trials = {5: trained(seed=10), 50: trained(seed=11)}
     for ks in ((5, 50), (50, 5)):
-        sweep = Tracker.start("test", uri=tracker.uri, root=tracker.root, key="k, rho1")
+        sweep = Tracker.start("test", uri=tracker.store.uri, root=tracker.root, key="k, rho1")
         for k in ks:
             sweep.label(trials[k], {"k": k}, row=f"k {k}", task="topics", seed=0)
-            sweep.followers(trials[k].inputs["stage_two"])
+            sweep.follow(trials[k].inputs["stage_two"], HISTORY[:1])
         sweep.finish({})
     parent = tracker.store.client.get_run(sweep.parent)
     assert "k" not in parent.data.params and parent.data.params["rows"] == "k 5 | k 50"
-    other = Tracker.start("test", uri=tracker.uri, root=tracker.root, key="k, rho2")
+    other = Tracker.start("test", uri=tracker.store.uri, root=tracker.root, key="k, rho2")
     other.finish({})
     assert other.parent != sweep.parent
 
@@ -127,21 +129,35 @@ def test_an_experiment_of_a_key_is_described_when_all_its_trainings_are_known(tr
 def test_a_child_that_another_process_left_is_ended_and_taken_up_again(tracker):
     last = trained(seed=5)
     tracker, stage_two = again(tracker, last), last.inputs["stage_two"]
-    (logger,) = again(tracker, last).followers(stage_two)
-    logger(HISTORY[:5])
+    again(tracker, last).follow(stage_two, HISTORY[:5])
     tracker.end(last, "KILLED")
-    assert tracker.store.client.get_run(logger.run).info.status == "KILLED"
+    (left,) = children(tracker).values()
+    assert left.info.status == "KILLED"
     tracker.end(stage("stage_two", seed=6), "KILLED")  # which never began
-    (followed,) = again(tracker, last).followers(stage_two)
-    assert (followed.run, followed.logged) == (logger.run, 5)
-    assert tracker.store.client.get_run(logger.run).info.status == "RUNNING"
+    again(tracker, last).follow(stage_two, HISTORY[:9])
+    (followed,) = children(tracker).values()
+    assert (followed.info.run_id, followed.info.status) == (left.info.run_id, "RUNNING")
+    assert steps(tracker, left.info.run_id, "stage_two") == list(range(1, 10))
 
 
 def test_a_deleted_child_is_opened_anew(tracker):
-    (logger,) = tracker.followers(stage(seed=6))
-    tracker.store.client.delete_run(logger.run)
-    (again,) = tracker.followers(stage(seed=6))
-    assert again.run != logger.run and tracker.alive
+    last = trained(seed=6)
+    for _ in range(2):
+        tracker = again(tracker, last)
+        tracker.follow(last.inputs["stage_two"], HISTORY[:1])
+        (child,) = children(tracker).values()
+        tracker.store.client.delete_run(child.info.run_id)
+    assert not tracker.away_until
+
+
+def test_a_stage_that_trainings_share_is_followed_in_the_first_of_them(tracker):
+    lasts = [trained(seed=20, shared=8), trained(seed=21, shared=8)]
+    tracker = again(tracker, *lasts)
+    tracker.follow(lasts[0].inputs["stage_two"].inputs["stage_one"], HISTORY[:7])
+    assert set(children(tracker)) == {"ours · topics · seed 0"}
+    recorded(lasts[0], tracker.root)
+    tracker.close(lasts[0], {})
+    assert set(children(tracker)) == {"ours · topics · seed 0"}, "the second has not begun"
 
 
 class Counting(LocalFileSystem):

@@ -1,5 +1,6 @@
 """A server that is away or talks nonsense costs one line and little time, and gets later what it missed."""
 
+import contextlib
 import json
 import os
 import threading
@@ -9,8 +10,7 @@ import pytest
 from tracked_trainings import HISTORY, Answer, Server, recorded, stage, trained
 
 from tlm_ray.runs.tracking import mlflow_store
-from tlm_ray.runs.tracking import tracker as tracking
-from tlm_ray.runs.tracking.tracker import StepLogger, Tracker
+from tlm_ray.runs.tracking.tracker import Tracker
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_server_that_answers_nonsense_costs_one_line(server, tmp_path, capsys,
     uri, last = f"http://user:secret@127.0.0.1:{server.server_port}", trained(seed=1)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
     tracker.label(last, row="ours", task="topics", seed=1)
-    assert tracker.followers(last.inputs["stage_two"]) == []
+    tracker.follow(last.inputs["stage_two"], HISTORY)
     recorded(last, str(tmp_path))
     tracker.close(last, {})
     tracker.attach([str(tmp_path / "absent")])
@@ -74,7 +74,7 @@ def test_a_server_that_drips_is_given_up_as_one_that_says_nothing(server, tmp_pa
 def test_a_store_that_is_away_or_that_mlflow_refuses_costs_one_line(tmp_path, capsys, monkeypatch, uri):
     monkeypatch.chdir(tmp_path)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path))
-    assert tracker.followers(stage()) == []
+    tracker.follow(stage(), HISTORY)
     assert capsys.readouterr().out.count("continuing without it") == 1
 
 
@@ -87,50 +87,55 @@ def test_a_file_that_is_no_database_costs_one_line(tmp_path, capsys):
 def test_a_client_in_any_process_gives_up_soon(monkeypatch):
     for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
-    logger = StepLogger("http://127.0.0.1:9", "run", "stage_one", 0)
-    logger(HISTORY[:1])
-    assert not logger.logged
+    with pytest.raises(mlflow_store.AWAY):
+        mlflow_store.Store("http://127.0.0.1:9").log_history("run", "stage_one", HISTORY[:1])
     retries, timeout = (f"MLFLOW_HTTP_REQUEST_{name}" for name in ("MAX_RETRIES", "TIMEOUT"))
     assert int(os.environ[retries]) <= 1 and int(os.environ[timeout]) <= 5
 
 
-def steps(tracker: Tracker, logger: StepLogger) -> list[int]:
-    found = tracker.store.client.get_metric_history(logger.run, f"{logger.prefix}/learning_rate")
+def steps(tracker: Tracker) -> list[int]:
+    (run,) = tracker.store.runs(**{"mlflow.parentRunId": tracker.parent})
+    found = tracker.store.client.get_metric_history(run.info.run_id, "stage_two/learning_rate")
     return [metric.step for metric in found]
 
 
-def test_steps_that_could_not_be_logged_are_logged_when_the_training_ends(server, tmp_path, capsys):
-    last, root = trained(seed=3), str(tmp_path)
-    tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=root)
-    tracker.label(last, row="ours")
-    (logger,) = tracker.followers(last.inputs["stage_two"])
-    logger(HISTORY[:120])
-    server.status, server.body = 500, b"broken"
-    away = StepLogger(f"http://127.0.0.1:{server.server_port}", logger.run, logger.prefix, logger.logged)
-    away(HISTORY)
-    away(HISTORY)
-    assert capsys.readouterr().out.count("steps are sent once it is reachable again") == 1, (
-        "a server that is away is not asked again"
-    )
-    assert steps(tracker, logger) == list(range(1, 121))
-    recorded(last, root)
-    tracker.close(last, {})
-    assert steps(tracker, logger) == list(range(1, 251))
+@contextlib.contextmanager
+def away(tracker: Tracker) -> Iterator[None]:
+    """A store that fails to log, though it may have logged."""
+    log = tracker.store.client.log_batch
+
+    def lost(*arguments, **options):
+        log(*arguments, **options)
+        raise OSError("reset by peer")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracker.store.client, "log_batch", lost)
+        yield
 
 
-def test_steps_are_logged_again_when_the_server_is_back(tmp_path, monkeypatch):
-    last, root = trained(seed=4), str(tmp_path)
-    tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=root)
-    tracker.label(last, row="ours")
-    (logger,) = tracker.followers(last.inputs["stage_two"])
-    monkeypatch.setattr(tracking, "AGAIN_S", 0.0)
-    with monkeypatch.context() as away:
-        away.setattr(logger.store.client, "log_batch", lambda *arguments, **options: 1 / 0)
-        away.setattr(tracking, "AWAY", (ZeroDivisionError,))
-        logger(HISTORY[:50])
-    assert steps(tracker, logger) == []
-    logger(HISTORY[:120])
-    assert steps(tracker, logger) == list(range(1, 121))
+def test_what_could_not_be_logged_is_logged_when_the_store_is_back(tmp_path, capsys, monkeypatch):
+    last = trained(seed=3)
+    tracker = Tracker.start("test", uri=f"sqlite:///{tmp_path}/mlflow.db", root=str(tmp_path))
+    tracker.label(last)
+    tracker.follow(last.inputs["stage_two"], HISTORY[:120])
+    tracker.next_sync = 0
+    with away(tracker):
+        tracker.follow(last.inputs["stage_two"], HISTORY[:150])
+        tracker.sync()
+    assert capsys.readouterr().out.count("missing ones are sent once it is reachable again") == 1
+    tracker.sync()
+    assert steps(tracker) == list(range(1, 151)), "entries of the lost answer are there once"
+    tracker.follow(last.inputs["stage_two"], HISTORY[:200])
+    tracker.sync()
+    assert steps(tracker) == list(range(1, 151)), "a store that is away is not asked for a minute"
+    monkeypatch.setattr(tracker, "away_until", 0)
+    tracker.sync()
+    assert steps(tracker) == list(range(1, 201))
+    with away(tracker):
+        recorded(last, str(tmp_path))
+        tracker.close(last, {})
+    tracker.finish({})
+    assert steps(tracker) == list(range(1, 251))
 
 
 def test_a_database_that_cannot_be_opened_is_not_waited_for(tmp_path, capsys, monkeypatch):

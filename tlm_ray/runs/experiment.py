@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -147,7 +148,7 @@ def opened(name: str, flow: Flow, tracking_uri: str, *, key: str = "") -> "tuple
     check_cluster(execution, [place for corpus in flow.all_corpora for place in corpus.locations])
     tracker = Tracker.start(name, uri=tracking_uri or default_uri(), root=execution.root, key=key)
     others = flow.followers
-    flow = replace(flow, execution=execution, followers=lambda stage: [*tracker.followers(stage), *others(stage)])
+    flow = replace(flow, execution=execution, followers=lambda stage: [partial(tracker.follow, stage), *others(stage)])
     return flow, tracker
 
 

@@ -15,7 +15,7 @@ from tlm_ray.runs.sweeps.searches import is_number
 from tlm_ray.runs.sweeps.trial import DONE, TRAINING
 from tlm_ray.runs.sweeps.trials import Trial, Trials
 from tlm_ray.runs.tracking.tracked import recipe_words
-from tlm_ray.training.progress import NOTE, Follower
+from tlm_ray.training.progress import NOTE
 
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking.tracker import Tracker
@@ -27,7 +27,6 @@ class Follow(tune.Callback):
     def __init__(self, trials: Trials, share: float, tracker: "Tracker", begun: dict[str, Trial], key: str):
         self.trials, self.share, self.tracker, self.begun, self.key = trials, share, tracker, begun, key
         self.own: dict[str, Trial] = {}  # by Tune's ids
-        self.followers: dict[str, list[Follower]] = {}
         self.ended = 0
 
     def __reduce__(self) -> Any:
@@ -50,11 +49,8 @@ class Follow(tune.Callback):
 
     def _send(self, stage: Stage) -> None:
         uri = storage.join(stage.folder(self.trials.flow.execution.root), NOTE)
-        history = storage.read_json(uri)["history"] if storage.exists(uri) else []
-        if history and stage.fingerprint not in self.followers:
-            self.followers[stage.fingerprint] = self.tracker.followers(stage)
-        for follower in self.followers.get(stage.fingerprint, ()):
-            follower(history)
+        if history := storage.read_json(uri)["history"] if storage.exists(uri) else []:
+            self.tracker.follow(stage, history)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         """Complete a trial's MLflow runs and print its score, or how it ended."""

@@ -54,6 +54,7 @@ class Store:
         for name in ("mlflow", "alembic"):  # they log each table of a new store
             logging.getLogger(name).setLevel(logging.WARNING)
         self.uri, self.name = uri, experiment
+        self.steps: dict[tuple[str, str], int] = {}  # last logged steps, by run and prefix
 
     @cached_property
     def client(self) -> MlflowClient:
@@ -106,20 +107,20 @@ class Store:
         fresh = [metric for metric in _metrics(numbers, step=0) if known.get(metric.key) != metric.value]
         self.client.log_batch(run, metrics=fresh)
 
-    def last_step(self, run: str, prefix: str) -> int:
-        """Return the last logged step of a stage; 0 if none."""
-        found = self.client.get_metric_history(run, f"{prefix}/learning_rate")
-        return max((metric.step for metric in found), default=0)
-
-    def log_history(self, run: str, prefix: str, history: Sequence[Mapping[str, float]], *, after: int) -> None:
-        """Log a stage's history entries after a step; each entry is logged completely or not at all."""
-        fresh = [entry for entry in history if entry["step"] > after]
+    def log_history(self, run: str, prefix: str, history: Sequence[Mapping[str, float]]) -> None:
+        """Log the history entries that a run lacks; each entry is logged completely or not at all."""
+        logged = self.steps.pop((run, prefix), None)  # unknown again if this fails
+        if logged is None:
+            found = self.client.get_metric_history(run, f"{prefix}/learning_rate")
+            logged = max((metric.step for metric in found), default=0)
+        fresh = [entry for entry in history if entry["step"] > logged]
         for start in range(0, len(fresh), ENTRIES):
             points: list[Metric] = []
             for entry in fresh[start : start + ENTRIES]:
                 values = {f"{prefix}/{name}": value for name, value in entry.items() if name != "step"}
                 points += _metrics(values, step=int(entry["step"]))
             self.client.log_batch(run, metrics=points)
+        self.steps[run, prefix] = int(fresh[-1]["step"]) if fresh else logged
 
     def log_sources(self, run: str, sources: Sequence[Source], records: Records) -> None:
         """Log a run's data as a reference to its stage's folder."""
