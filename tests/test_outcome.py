@@ -24,7 +24,6 @@ from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD, Stage, unique
-from tlm_ray.runs.tracking.tracker import StepLogger
 from tlm_ray.training.starts import Pretrained
 
 FACTS = {
@@ -81,8 +80,8 @@ def test_a_flows_own_followers_follow_its_trainings(outcome, data, tmp_path, mon
     monkeypatch.setattr(experiment, "make", followed)  # the fixture has recorded all of it
     monkeypatch.setattr(Training, "stages", lambda one, flow: used.append(flow) or lay_out(one, flow))
     experiment.run([scratch], flow, name="x", tracking_uri=empty_store(tmp_path))
-    logger, own = followers
-    assert own == "own of stage_two" and isinstance(logger, StepLogger)
+    tracked, own = followers
+    assert own == "own of stage_two" and tracked.func.__name__ == "follow"
 
 
 def test_the_model_is_stage_twos(outcome):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mlflow
@@ -143,7 +144,7 @@ def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are
 def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
     uri = empty_store(tmp_path)
     tracker = Tracker.start("test", uri=uri, root=str(tmp_path / "root"))
-    flow = replace(small_flow(data, tmp_path / "root"), followers=tracker.followers)
+    flow = replace(small_flow(data, tmp_path / "root"), followers=lambda stage: [partial(tracker.follow, stage)])
     stages = flow.stages(small_recipe(), "topics", 0)
     tracker.label(stages.metrics, row="ours", task="topics", seed=0)
     stage, two = stages.metrics, stages.stage_two
@@ -178,7 +179,7 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
 
 def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
     tracker = Tracker.start("test", uri="http://127.0.0.1:9", root=str(tmp_path))
-    facts = train(data, tmp_path, small_recipe(k=0), followers=tracker.followers)
+    facts = train(data, tmp_path, small_recipe(k=0), followers=lambda stage: [partial(tracker.follow, stage)])
     tracker.attach([f"{tmp_path}/absent"])
     tracker.finish({})
     assert facts["steps"] == STAGE_ONE.steps
