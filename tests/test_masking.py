@@ -132,6 +132,7 @@ def test_another_share_and_other_fates_are_kept(share):
         ({"share": 0.0}, "masking share 0.0: must be above 0 and at most 1"),
         ({"share": 1.1}, "masking share 1.1: must be above 0"),
         ({"share": float("nan")}, "masking share nan: must be above 0"),
+        ({"words": -1}, r"masking words -1: must be 0 \(single tokens\), 1 \(whole words\) or more"),
         ({"masked": -0.1}, "masked -0.1 and random 0.1: must be 0 or more and sum to at most 1"),
         ({"masked": 0.9, "random": 0.2}, "masked 0.9 and random 0.2: must be 0 or more and sum"),
     ],
@@ -139,3 +140,92 @@ def test_another_share_and_other_fates_are_kept(share):
 def test_shares_that_cannot_be_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         Masking(**wrong)
+
+
+PIECES = Vocabulary(
+    size=VOCABULARY, pad_id=0, mask_id=MASK, special_ids=SPECIAL, continuing_ids=tuple(range(600, VOCABULARY))
+)
+SEP = 3
+
+
+def words_of(row):
+    """The words of a row as lists of places, by a plain loop; None where a special token stands between two."""
+    words = []
+    for place, token in enumerate(row):
+        if token in SPECIAL:
+            words.append(None)
+        elif token in PIECES.continuing_ids and place and words[-1] is not None:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return words
+
+
+def draw_words(rows):
+    """Rows of 60 pieces, two in five of which continue a word, with a special token in the middle."""
+    tokens = draw_tokens(rows, 61)
+    tokens[:, 30] = SEP
+    return tokens
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_spans_are_of_whole_words_and_cover_their_share(most):
+    """Spans start at each word with a rate that is found here by simulating words one by one."""
+    tokens = draw_words(10_000)
+    masked, chosen = Masking(words=most)(tokens, PIECES, seed=1, step=2, rows=np.arange(len(tokens)))
+    assert not chosen[:, 30].any() and (masked == tokens)[~chosen].all()
+    inner = whole = hits = 0
+    for row, hit in zip(tokens[:2000], chosen, strict=False):
+        words = words_of(row)
+        for place, word in enumerate(words):
+            if word is None:
+                continue
+            assert len({bool(hit[each]) for each in word}) == 1, "no word is half masked"
+            whole += 1
+            before = words[max(place - most + 1, 0) : place]
+            if None not in before and len(before) == most - 1:  # spans may reach it from all places
+                inner, hits = inner + 1, hits + bool(hit[word[0]])
+    assert whole >= inner > whole / 2
+    # words of a span are hit together, which widens the binomial law by at most the longest span
+    assert abs(hits / inner - 0.15) < 5 * most * (0.15 * 0.85 / inner) ** 0.5
+
+
+def test_spans_are_of_n_words_with_a_probability_in_proportion_to_1_by_n():
+    """Lan et al. 2020: of 1, 2 and 3 words in 6, 3 and 2 of 11; so few that hardly any two meet."""
+    tokens = draw_words(10_000)
+    _, chosen = Masking(words=3, share=0.004)(tokens, PIECES, seed=3, step=4, rows=np.arange(len(tokens)))
+    sizes = np.zeros(5, int)
+    for row in np.flatnonzero(chosen.any(axis=1)):
+        words = words_of(tokens[row])
+        hits = [word is not None and bool(chosen[row, word[0]]) for word in words]
+        for place, hit in enumerate(hits[:-3]):
+            if hit and not hits[place - 1] and None not in words[place : place + 3]:  # a span that no end cuts
+                sizes[[*hits[place : place + 4], False].index(False)] += 1
+    assert sizes[1:].sum() > 500
+    assert sizes[4] <= 0.02 * sizes.sum(), "hardly any two meet"
+    assert stats.chisquare(sizes[1:4], sizes[1:4].sum() * np.array([6, 3, 2]) / 11).pvalue > 1e-3
+
+
+def test_masks_of_words_do_not_depend_on_padding():
+    tokens = draw_words(50)
+    wider = np.pad(tokens, ((0, 0), (0, 9)))
+    for masking in (Masking(words=1), Masking(words=3)):
+        own, further = (masking(each, PIECES, seed=1, step=2, rows=np.arange(50))[1] for each in (tokens, wider))
+        np.testing.assert_array_equal(own, further[:, :61])
+        assert not further[:, 61:].any()
+
+
+def test_words_are_known_from_the_marks_of_each_kind_of_vocabulary():
+    class Tokens(list):
+        all_special_ids, pad_token_id, mask_token_id = (0,), 0, 0
+
+        def convert_ids_to_tokens(self, numbers):
+            return [self[number] for number in numbers]
+
+    for tokens, continuing in (
+        (["[MASK]", "sea", "##s", "ing", "##ing"], (2, 4)),
+        (["<mask>", "\u0120sea", "s", "\u0120in"], (0, 2)),
+        (["<mask>", "\u2581sea", "s", "\u2581in"], (0, 2)),
+        (["[MASK]", "sea", "s"], ()),
+    ):
+        assert Vocabulary.of(Tokens(tokens)).continuing_ids == continuing

@@ -27,6 +27,7 @@ SCRIPTS = {
     "pretrained": "PretrainedTable",
     "retrieval": "Retrieval",
     "rho1": "Rho1",
+    "objectives": "Objectives",
     "rho2": "Rho2",
     "rivals_pretrained": "Rivals",
     "stage_two": "StageTwo",
