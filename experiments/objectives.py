@@ -4,11 +4,18 @@
     python experiments/objectives.py --scale mini --tasks sciie --task-root data/tasks --corpus data/corpus
     python experiments/objectives.py --dry-run
 
-All rows share one retrieval and see the same batches; only the masks differ. `tokens` masks single tokens (Devlin et
-al. 2019), `whole words` all tokens of a word (BERT's later release), and `spans` up to three whole words (Lan et al.
-2020). Each masks 15 % of the text.
+All rows share one retrieval and see the same batches.
 
-Expected before running: whole words and spans above single tokens, because a token is easy to guess from its word.
+    tokens             single tokens are masked (Devlin et al. 2019)
+    whole words        all tokens of a word are masked (BERT's later release)
+    spans              up to three whole words are masked (Lan et al. 2020)
+    ELECTRA, tokens    the same as the first row, with ELECTRA's encoder
+    ELECTRA, replaced  ELECTRA's own: it detects the tokens that a small generator replaced (Clark et al. 2020)
+
+Each masks 15 % of the text. The generator's operations are counted too.
+
+Expected before running: whole words and spans above single tokens, because a token is easy to guess from its word, and
+replaced tokens above masked ones, because every token gives a signal.
 """
 
 from dataclasses import dataclass, replace
@@ -17,9 +24,10 @@ import ray
 
 from tlm_ray import Recipe, Table, main
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.objectives import Mlm
+from tlm_ray.training.objectives import Generator, Mlm, Rtd
+from tlm_ray.training.starts import Scratch
 
-TOKENS = "tokens"
+TOKENS, MASKED, REPLACED = "tokens", "ELECTRA, tokens", "ELECTRA, replaced"
 WORDS = {TOKENS: 0, "whole words": 1, "spans": 3}  # of `Masking`
 
 
@@ -30,12 +38,18 @@ class Objectives(Table):
     name = "objectives"
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Return a recipe per way to mask."""
-        return {row: replace(recipe, objectives=(Mlm(Masking(words=words)),)) for row, words in WORDS.items()}
+        """Return a recipe per objective; those of ELECTRA need a geometry, so `--architecture` leaves them out."""
+        rows = {row: replace(recipe, objectives=(Mlm(Masking(words=words)),)) for row, words in WORDS.items()}
+        if isinstance(recipe.start, Scratch):
+            masked = replace(recipe, start=Scratch(replace(recipe.start.geometry, family="electra")))
+            rows[MASKED] = masked
+            rows[REPLACED] = replace(masked, objectives=(Generator(), Rtd()), exported=Rtd.name)
+        return rows
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
-        """Expect masks of whole words above those of tokens."""
-        return [(row, TOKENS) for row in rows if row != TOKENS]
+        """Expect masks of whole words above those of tokens, and replaced tokens above masked ones."""
+        words = [(row, TOKENS) for row in WORDS if row != TOKENS]
+        return [pair for pair in [*words, (REPLACED, MASKED)] if set(pair) <= set(rows)]
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Vocabulary:
 
 def _continuing(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
     """Return the ids of the tokens that continue a word; without a mark in the vocabulary each token is a word."""
-    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     if any(token.startswith(CONTINUES) for token in tokens):
         return tuple(number for number, token in enumerate(tokens) if token.startswith(CONTINUES))
     if any(token.startswith(BEGINS) for token in tokens):

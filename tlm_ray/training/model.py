@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from tlm_ray.training import cpu, packing
 from tlm_ray.training.architectures import refusal, refuse_by_type
@@ -31,6 +32,12 @@ class Features:
 
     def __init__(self, model: "JointModel", inputs: dict[str, Any]):
         self.model, self.inputs = model, inputs
+
+    def read(self, tokens: torch.Tensor) -> None:
+        """Replace the tokens that the encoder reads, in the batch's layout; RuntimeError once it has read them."""
+        if "hidden" in vars(self):
+            raise RuntimeError("features: the encoder has read its tokens; an objective that replaces them comes first")
+        self.inputs = self.inputs | {"input_ids": tokens}
 
     @cached_property
     def hidden(self) -> torch.Tensor:
@@ -104,7 +111,8 @@ class JointModel(nn.Module):
             cpu.register()
             packing.register()
             attention = self.family.attention if self.family else fastest_attention
-            self.encoder.set_attn_implementation(attention(on_cpu=on_cpu, packed=packed))
+            for model in (self.encoder, *self._own_encoders()):
+                model.set_attn_implementation(attention(on_cpu=on_cpu, packed=packed))
         self.to(device)
         check_layouts(self, device, packed=packed)
         return self
@@ -143,6 +151,11 @@ class JointModel(nn.Module):
         """Return a zero that depends on all idle heads, so that every parameter has a gradient on every worker."""
         idle = (head for name, head in self.heads.items() if name not in sums)
         return sum((0.0 * p.sum() for head in idle for p in head.parameters()), 0.0) if self.training else 0.0
+
+    def _own_encoders(self) -> list[PreTrainedModel]:
+        """Return the encoders that heads have beside the shared one."""
+        heads = [head for head in self.heads.values() if not isinstance(head, Head)]
+        return [model for head in heads for model in head.children() if isinstance(model, PreTrainedModel)]
 
     def _shared(self, head: Head, encoder: Any) -> Any:
         try:

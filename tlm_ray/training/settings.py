@@ -105,6 +105,8 @@ class StageOne(StageSettings):
     """weighting of a task batch's losses, see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = field(default=(Mlm(),), metadata=LATER)
     """objectives of the text"""
+    exported: str = field(default="", metadata=LATER)
+    """name of the objective with whose model stage two starts; "" for the first"""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -136,7 +138,8 @@ class StageOne(StageSettings):
 
     @property
     def exports(self) -> Mapping[str, Objective]:
-        return {MODEL: self.objectives[0]} | ({} if self.rho1 is None else {TASK_MODEL: Labels()})
+        model = next((one for one in self.objectives if one.name == self.exported), self.objectives[0])
+        return {MODEL: model} | ({} if self.rho1 is None else {TASK_MODEL: Labels()})
 
 
 @dataclass(frozen=True, kw_only=True)

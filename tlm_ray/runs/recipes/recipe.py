@@ -54,7 +54,9 @@ class Recipe:
     weighting: str = "released"
     """weighting of a task batch's losses: see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = (Mlm(),)
-    """what stage one learns from text, beside the labels; stage two starts from the first one's model"""
+    """what stage one learns from text, beside the labels"""
+    exported: str = ""
+    """name of the objective with whose model stage two starts; "" for the first"""
     labels: Labels = Labels()  # noqa: RUF009 - frozen
     """how stage two learns the task"""
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
@@ -107,6 +109,8 @@ class Recipe:
             )
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
+        if self.exported and self.exported not in (names := [objective.name for objective in self.objectives]):
+            raise ValueError(f"exported {self.exported!r}: allowed are {', '.join(names)}, the recipe's objectives")
         if self.rho1 is None and self.k == 0:
             raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
@@ -143,6 +147,7 @@ class Recipe:
             start=self.start,
             schedule=self.stage_one,
             objectives=self.objectives,
+            exported=self.exported,
             optimizer=self.optimizer,
             k=self.k if self.uses_general else 0,
             rho1=self.rho1 if self.uses_general else 0,

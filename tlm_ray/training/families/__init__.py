@@ -4,9 +4,10 @@ To add your own, derive a frozen dataclass from `Family` and pass it as `Geometr
 """
 
 from tlm_ray.training.families.bert import Bert
+from tlm_ray.training.families.electra import Electra
 from tlm_ray.training.families.family import FAMILIES, Family, Geometry, fastest_attention
 from tlm_ray.training.families.modernbert import ModernBert
 
-__all__ = ["FAMILIES", "Bert", "Family", "Geometry", "ModernBert", "fastest_attention"]
+__all__ = ["FAMILIES", "Bert", "Electra", "Family", "Geometry", "ModernBert", "fastest_attention"]
 
-FAMILIES |= {family.name: family for family in (Bert(), ModernBert())}
+FAMILIES |= {family.name: family for family in (Bert(), Electra(), ModernBert())}

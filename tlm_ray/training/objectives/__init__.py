@@ -2,6 +2,8 @@
 
     Labels      the task's classes or numbers
     Mlm         masked tokens (BERT)
+    Generator   masked tokens, filled by a small encoder of its own, and
+    Rtd         which tokens it replaced (ELECTRA)
 
 To add your own, derive a frozen dataclass from `Objective` and pass it as `Recipe(objectives=(...))`.
 """
@@ -10,9 +12,11 @@ from tlm_ray.training.objectives.labels import Labels
 from tlm_ray.training.objectives.losses import WEIGHTINGS, Loss, step_loss, task_loss, text_loss
 from tlm_ray.training.objectives.mlm import Mlm
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+from tlm_ray.training.objectives.rtd import Generator, Rtd
 
 __all__ = [
     "WEIGHTINGS",
+    "Generator",
     "Keys",
     "Labels",
     "Loss",
@@ -20,6 +24,7 @@ __all__ = [
     "Objective",
     "Prediction",
     "Rows",
+    "Rtd",
     "Targets",
     "step_loss",
     "task_loss",

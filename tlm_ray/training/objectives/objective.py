@@ -107,13 +107,19 @@ class Objective(ABC):
 
     @abstractmethod
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
-        """Return the rows, possibly corrupted, with this objective's targets; without targets there is no loss."""
+        """Return the rows, possibly corrupted, with this objective's targets; without targets there is no loss.
+
+        It sees the whole step, so only here can totals be counted. Rows may become wider or narrower and get token
+        types. `rows.targets` has the targets of the objectives before it. Values may have further axes, such as a
+        token and a draw. Draws come from `tlm_ray.training.masking.uniform`, so that workers do not change them.
+        """
 
     @abstractmethod
     def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":
         """Return the sum of the losses of all predictions, a float32 scalar.
 
-        features: `tlm_ray.training.model.Features`, the encoder's view of the batch.
+        features: `tlm_ray.training.model.Features`, the encoder's view of the batch. `features.read` replaces the
+        tokens before the encoder reads them, and `features.model.heads` has the other objectives' heads.
         """
 
     def logged_as(self, stream: str) -> str:
