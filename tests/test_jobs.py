@@ -139,6 +139,11 @@ def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_doe
     )
     assert judged == ["main_table"] * 2 + ["retrieval", "k", "stage_two"], "one row is no pair"
 
+    learned = script("objectives", *arguments(data, tmp_path), "--rows", "spans", "ELECTRA, replaced")
+    assert learned.returncode == 0, learned.stdout + learned.stderr
+    found = json.loads((tmp_path / "out" / "objectives.json").read_text())["cells"]
+    assert {cell["row"] for cell in found} >= {"spans", "ELECTRA, replaced"}
+
     (gone,) = (tmp_path / "tlm" / "statistics").iterdir()
     for file in gone.iterdir():
         file.unlink()

@@ -17,11 +17,13 @@ from ray.tune.search import Searcher
 from small import small_flow, small_recipe
 from tracked import empty_store
 
-from tlm_ray import Limits, Space, Trials, sweep
+from tlm_ray import Limits, Space, Trials, storage, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
+from tlm_ray.runs.sweeps.following import begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
+from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.optimizers import AdamW
 
 
@@ -371,6 +373,26 @@ def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials,
         trials({**values, "rho1": [3, 2, 1]}), tmp_path, search="optuna", limits=Limits(trials=2), warm_start=True
     )
     assert len(more.trials) == 5, "what others trained is none of its trials"
+
+
+def test_what_a_searcher_suggests_counts_as_reused_if_it_was_recorded_before(trials, tmp_path):
+    made = trials({"stage_two.learning_rate": [1e-3, 1e-2, 1e-1]})
+    first, second, third = (made.trial(point) for point in made.space.points())
+    root = made.flow.execution.root
+    tracker = Tracker.start("s", uri=empty_store(tmp_path), root=root)
+
+    def record(*stages):
+        for stage in stages:
+            storage.write_record(f"{stage.folder(root)}/record.json", {"recipe": stage.recipe, "facts": {}})
+
+    begun, there = {}, set()
+    record(first.trained[0], second.trained[1])
+    begin(begun, there, first, made, tracker, "key")
+    record(*first.trained)  # stage one is shared
+    begin(begun, there, second, made, tracker, "key")
+    begin(begun, there, third, made, tracker, "key")
+    assert there == {first.trained[0].fingerprint, second.trained[1].fingerprint}
+    assert list(begun.values()) == [first, second, third]
 
 
 def test_tables_tell_stopped_trials_from_failed_ones():

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 class Follow(tune.Callback):
     """Notes each trial of a sweep as it starts, reports and ends."""
 
-    def __init__(self, trials: Trials, share: float, tracker: "Tracker", begun: dict[str, Trial], key: str):
-        self.trials, self.share, self.tracker, self.begun, self.key = trials, share, tracker, begun, key
+    def __init__(
+        self, trials: Trials, share: float, tracker: "Tracker", begun: dict[str, Trial], there: set[str], key: str
+    ):
+        self.trials, self.share, self.tracker, self.key = trials, share, tracker, key
+        self.begun, self.there = begun, there
         self.own: dict[str, Trial] = {}  # by Tune's ids
         self.ended = 0
 
@@ -38,7 +41,7 @@ class Follow(tune.Callback):
         point = self.trials.space.point(trial.config)
         assert point is not None, f"{trial.config} is of another space"
         own = self.own[trial.trial_id] = self.trials.trial(point, self.share)
-        begin(self.begun, own, self.trials, self.tracker, self.key)
+        begin(self.begun, self.there, own, self.trials, self.tracker, self.key)
         events.tell("trial begun", point=own.words)
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Mapping[str, Any], **info: Any) -> None:
@@ -75,8 +78,14 @@ class Follow(tune.Callback):
         close(own, self.tracker, status)
 
 
-def begin(begun: dict[str, Trial], trial: Trial, trials: Trials, tracker: "Tracker", key: str) -> None:
-    """Note a trial in the registry and name its trainings in MLflow; begun: all trials of the sweep, by their words."""
+def begin(begun: dict[str, Trial], there: set[str], trial: Trial, trials: Trials, tracker: "Tracker", key: str) -> None:
+    """Note a trial in the registry and name its trainings in MLflow.
+
+    begun: all trials of the sweep, by their words. there: fingerprints of trainings that were recorded before it.
+    """
+    own = {stage.fingerprint for one in begun.values() for stage in one.trained}
+    fresh = [stage for stage in trial.trained if stage.fingerprint not in own]
+    there |= {stage.fingerprint for stage in fresh if tracker.records.of(stage) is not None}
     begun[trial.words] = trial
     every = list(begun.values())
     lasts = [last for one in every for last in one.lasts]

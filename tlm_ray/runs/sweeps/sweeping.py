@@ -85,7 +85,7 @@ def sweep(
         scheduler=scheduler,
         callbacks=callbacks,
     )
-    own.there |= tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained]).keys()
+    tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained])  # read side by side
     try:
         check_starts(trials.bases.values(), flow.execution)
         ready = _with_data(own, points)

@@ -89,11 +89,10 @@ class Tuning:
         """Count points whose trainings are all recorded as trials of the sweep; own: this sweep tried them before."""
         for point in points:
             trial = replace(self.trials.trial(point, share), own=own)
-            begin(self.begun, trial, self.trials, self.tracker, self.key)
+            begin(self.begun, self.there, trial, self.trials, self.tracker, self.key)
             close(trial, self.tracker)
             self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
             self.steps += trial.steps
-            self.there |= {stage.fingerprint for stage in trial.trained}
 
     def has_data(self, point: Point) -> bool:
         """Return whether the data stages of a point's trainings are all recorded."""
@@ -104,7 +103,7 @@ class Tuning:
         """Count points that cannot be trained as failed trials of the sweep."""
         for point in points:
             trial = self.trials.trial(point)
-            begin(self.begun, trial, self.trials, self.tracker, self.key)
+            begin(self.begun, self.there, trial, self.trials, self.tracker, self.key)
             close(trial, self.tracker, "FAILED")
             self.rows[trial.words] = {**trial.labels, "dev": None}
 
@@ -151,7 +150,7 @@ class Tuning:
                 verbose=0,
                 stop=None if math.isinf(limit) else Budget(limit),
                 failure_config=tune.FailureConfig(max_failures=run.compute.max_failures),
-                callbacks=[Follow(self.trials, share, self.tracker, self.begun, self.key), *self.callbacks],
+                callbacks=[Follow(self.trials, share, self.tracker, self.begun, self.there, self.key), *self.callbacks],
             ),
         )
 
