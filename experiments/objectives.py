@@ -11,8 +11,9 @@ All rows share one retrieval and see the same batches.
     spans              up to three whole words are masked (Lan et al. 2020)
     ELECTRA, tokens    the same as the first row, with ELECTRA's encoder
     ELECTRA, replaced  ELECTRA's own: it detects the tokens that a small generator replaced (Clark et al. 2020)
+    GPT-2, next        next tokens, with a decoder (Radford et al. 2019)
 
-Each masks 15 % of the text. The generator's operations are counted too.
+The masks have 15 % of the text. The generator's operations are counted too.
 
 Expected before running: whole words and spans above single tokens, because a token is easy to guess from its word, and
 replaced tokens above masked ones, because every token gives a signal.
@@ -24,10 +25,10 @@ import ray
 
 from tlm_ray import Recipe, Table, main
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.objectives import Generator, Mlm, Rtd
+from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd
 from tlm_ray.training.starts import Scratch
 
-TOKENS, MASKED, REPLACED = "tokens", "ELECTRA, tokens", "ELECTRA, replaced"
+TOKENS, MASKED, REPLACED, NEXT = "tokens", "ELECTRA, tokens", "ELECTRA, replaced", "GPT-2, next"
 WORDS = {TOKENS: 0, "whole words": 1, "spans": 3}  # of `Masking`
 
 
@@ -38,12 +39,13 @@ class Objectives(Table):
     name = "objectives"
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Return a recipe per objective; those of ELECTRA need a geometry, so `--architecture` leaves them out."""
+        """Return a recipe per objective; those of other encoders need a geometry, which `--architecture` replaces."""
         rows = {row: replace(recipe, objectives=(Mlm(Masking(words=words)),)) for row, words in WORDS.items()}
         if isinstance(recipe.start, Scratch):
-            masked = replace(recipe, start=Scratch(replace(recipe.start.geometry, family="electra")))
-            rows[MASKED] = masked
+            geometry = recipe.start.geometry
+            rows[MASKED] = masked = replace(recipe, start=Scratch(replace(geometry, family="electra")))
             rows[REPLACED] = replace(masked, objectives=(Generator(), Rtd()), exported=Rtd.name)
+            rows[NEXT] = replace(recipe, start=Scratch(replace(geometry, family="gpt2")), objectives=(Clm(),))
         return rows
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:

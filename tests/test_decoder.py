@@ -1,8 +1,6 @@
-"""A decoder of one's own: causal language modelling by GPT-2, then a classifier, without editing the package."""
+"""A decoder: causal language modelling by GPT-2, then a classifier."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,64 +16,18 @@ from trainings import (
     stage_one,
     stage_two,
 )
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2Config
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.cross_entropy import ProjectedCrossEntropy, filled
-from tlm_ray.training.families import Family, Geometry
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.objectives import Labels, Objective, Targets
+from tlm_ray.training.objectives import Clm, Labels
 from tlm_ray.training.settings import StageOne
 from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.weights import TrainedWeights
 from tlm_ray.training.worker import Worker
 
-
-@dataclass(frozen=True)
-class Gpt2(Family):
-    """GPT-2 (Radford et al. 2019)."""
-
-    name: ClassVar[str] = "gpt2"
-
-    def config(self, geometry: Geometry, **common: Any) -> GPT2Config:
-        sizes = {"n_inner": common.pop("intermediate_size"), "use_cache": False}
-        dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), geometry.dropout)
-        return GPT2Config(bos_token_id=None, eos_token_id=None, **(common | sizes | dropouts))
-
-    def parameters(self, geometry: Geometry, *, vocabulary: int) -> int:
-        width, inner = geometry.width, geometry.intermediate
-        layer = 4 * width * width + 4 * width + 2 * width * inner + inner + width + 4 * width
-        return (vocabulary + geometry.positions) * width + geometry.layers * layer + 2 * width
-
-
-@dataclass(frozen=True)
-class Causal(Objective):
-    """Each token but a row's first, predicted from those before it."""
-
-    name: ClassVar[str] = "causal"
-    opens_as: ClassVar[str] = "AutoModelForCausalLM"
-
-    def head(self, weights):
-        return weights.head(AutoModelForCausalLM)
-
-    def prepare(self, rows, vocabulary, keys):
-        following, chosen = np.roll(rows.tokens, -1, axis=1), np.roll(rows.attention, -1, axis=1).astype(bool)
-        chosen[:, -1] = False
-        return rows.with_targets(self.name, Targets(following, chosen, int(chosen.sum())))
-
-    def loss(self, head, features, prediction):
-        hidden = head(features.tokens.index_select(0, filled(prediction.places))[None])[0]
-        return ProjectedCrossEntropy.apply(hidden, head.last.weight, head.last.bias, prediction.values)
-
-    def projection(self, head):
-        return head.last
-
-    def export(self, model: JointModel, folder: Path) -> None:
-        model.heads[self.name].export(model.encoder, folder)
-
-
-GPT2 = replace(GEOMETRY, family=Gpt2(), init_std=0.1)
+GPT2 = replace(GEOMETRY, family="gpt2", init_std=0.1)
 
 
 def counting(rows: int, *, seed: int, labels: bool) -> Blocks:
@@ -95,22 +47,22 @@ def counted(monkeypatch):
 
 def settings(steps: int) -> StageOne:
     schedule = replace(SCHEDULE, steps=steps, evaluate_every=steps)
-    return stage_one(geometry=GPT2, objectives=(Causal(),), schedule=schedule)
+    return stage_one(geometry=GPT2, objectives=(Clm(),), schedule=schedule)
 
 
 def test_a_decoder_learns_to_count_and_to_classify_and_opens_in_transformers(tmp_path):
     trainer = run_whole(settings(150))
     history = trainer.progress.history
-    assert history[0]["general_causal"] > 4 and history[-2]["general_causal"] < 2
+    assert history[0]["general_clm"] > 4 and history[-2]["general_clm"] < 2
     assert trainer.progress.flops > 0
     classifier_weights = len(LABELS) * GEOMETRY.width
     assert sum(p.numel() for p in trainer.model.parameters()) == GPT2.parameters(vocabulary=80) + classifier_weights
-    trainer.model.export(Causal(), tmp_path / "one", precision="fp32")
+    trainer.model.export(Clm(), tmp_path / "one", precision="fp32")
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "one").eval()
     batch = make_batches(settings(150)).batch(0)
     inputs, predictions = to_device(batch, "cpu")
     with torch.no_grad():
-        own = trainer.model.eval()(inputs, predictions)["causal"] / batch.targets["causal"].total
+        own = trainer.model.eval()(inputs, predictions)["clm"] / batch.targets["clm"].total
         wanted = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
         torch.testing.assert_close(opened(**inputs, labels=wanted).loss, own)
 
@@ -130,5 +82,5 @@ def test_a_decoder_learns_to_count_and_to_classify_and_opens_in_transformers(tmp
 def test_packed_rows_see_nothing_ahead():
     padded, packed = run_whole(settings(12)), run_whole(settings(12), Worker(packed=True))
     for one, other in zip(padded.progress.history, packed.progress.history, strict=True):
-        for name in {"general_causal", "task_causal", "task"} & one.keys():
+        for name in {"general_clm", "task_clm", "task"} & one.keys():
             assert one[name] == pytest.approx(other[name], rel=1e-4)

@@ -8,7 +8,7 @@ from tlm_ray.training.objectives import Objective
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-OTHERS = "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra"
+OTHERS = "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra, or give a decoder Clm()"
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:

@@ -1,4 +1,4 @@
-"""Encoder families, one file each: configuration, number of parameters and attention.
+"""Families of encoders, and of one decoder, one file each: configuration, number of parameters and attention.
 
 To add your own, derive a frozen dataclass from `Family` and pass it as `Geometry(family=...)`.
 """
@@ -6,8 +6,9 @@ To add your own, derive a frozen dataclass from `Family` and pass it as `Geometr
 from tlm_ray.training.families.bert import Bert
 from tlm_ray.training.families.electra import Electra
 from tlm_ray.training.families.family import FAMILIES, Family, Geometry, fastest_attention
+from tlm_ray.training.families.gpt2 import Gpt2
 from tlm_ray.training.families.modernbert import ModernBert
 
-__all__ = ["FAMILIES", "Bert", "Electra", "Family", "Geometry", "ModernBert", "fastest_attention"]
+__all__ = ["FAMILIES", "Bert", "Electra", "Family", "Geometry", "Gpt2", "ModernBert", "fastest_attention"]
 
-FAMILIES |= {family.name: family for family in (Bert(), Electra(), ModernBert())}
+FAMILIES |= {family.name: family for family in (Bert(), Electra(), Gpt2(), ModernBert())}

@@ -55,7 +55,7 @@ class Geometry:
     init_std: float = 0.02
     """standard deviation of the random weights"""
     family: str | Family = "bert"
-    """"bert", "electra", "modernbert", or a family of your own"""
+    """name of a family (`FAMILIES`), such as "bert" or "electra", or a family of your own"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.family, Family) and self.family not in FAMILIES:
