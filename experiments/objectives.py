@@ -9,6 +9,7 @@ All rows share one retrieval and see the same batches.
     tokens             single tokens are masked (Devlin et al. 2019)
     whole words        all tokens of a word are masked (BERT's later release)
     spans              up to three whole words are masked (Lan et al. 2020)
+    NSP, SOP           beside `tokens`: do two segments belong together (Devlin et al.), in this order (Lan et al.)
     ELECTRA, tokens    the same as the first row, with ELECTRA's encoder
     ELECTRA, replaced  ELECTRA's own: it detects the tokens that a small generator replaced (Clark et al. 2020)
     GPT-2, next        next tokens, with a decoder (Radford et al. 2019)
@@ -25,7 +26,7 @@ import ray
 
 from tlm_ray import Recipe, Table, main
 from tlm_ray.training.masking import Masking
-from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd
+from tlm_ray.training.objectives import Clm, Generator, Mlm, Nsp, Rtd, Sop
 from tlm_ray.training.starts import Scratch
 
 TOKENS, MASKED, REPLACED, NEXT = "tokens", "ELECTRA, tokens", "ELECTRA, replaced", "GPT-2, next"
@@ -41,6 +42,8 @@ class Objectives(Table):
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return a recipe per objective; those of other encoders need a geometry, which `--architecture` replaces."""
         rows = {row: replace(recipe, objectives=(Mlm(Masking(words=words)),)) for row, words in WORDS.items()}
+        for pairs in (Nsp(), Sop()):
+            rows[pairs.name.upper()] = replace(recipe, objectives=(pairs, Mlm()), exported=Mlm.name)
         if isinstance(recipe.start, Scratch):
             geometry = recipe.start.geometry
             rows[MASKED] = masked = replace(recipe, start=Scratch(replace(geometry, family="electra")))

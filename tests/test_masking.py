@@ -229,3 +229,4 @@ def test_words_are_known_from_the_marks_of_each_kind_of_vocabulary():
         (["[MASK]", "sea", "s"], ()),
     ):
         assert Vocabulary.of(Tokens(tokens)).continuing_ids == continuing
+    assert Vocabulary.of(Tokens(["[MASK]", "sea", ".", "##.", "\u0120!", "\u2581?", ".."])).ending_ids == (2, 4, 5)

@@ -1,5 +1,6 @@
 """Mask tokens as BERT does, independently at every step; keys are (seed, step, row), for any number of workers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CONTINUES = "##"  # begins WordPiece's tokens that continue a word
+ENDINGS = (".", "!", "?")
 BEGINS = ("Ġ", "▁")  # begin the first token of a word in byte-level and SentencePiece vocabularies
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -27,6 +29,8 @@ class Vocabulary:
     """tokens that are never masked, including padding"""
     continuing_ids: tuple[int, ...] = ()
     """tokens that continue a word"""
+    ending_ids: tuple[int, ...] = ()
+    """tokens that end a sentence"""
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "Vocabulary":
@@ -36,13 +40,13 @@ class Vocabulary:
             pad_id=tokenizer.pad_token_id,
             mask_id=tokenizer.mask_token_id,
             special_ids=tuple(tokenizer.all_special_ids),
-            continuing_ids=_continuing(tokenizer),
+            continuing_ids=_continuing(tokens := tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))),
+            ending_ids=tuple(number for number, token in enumerate(tokens) if token.lstrip("".join(BEGINS)) in ENDINGS),
         )
 
 
-def _continuing(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+def _continuing(tokens: Sequence[str]) -> tuple[int, ...]:
     """Return the ids of the tokens that continue a word; without a mark in the vocabulary each token is a word."""
-    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     if any(token.startswith(CONTINUES) for token in tokens):
         return tuple(number for number, token in enumerate(tokens) if token.startswith(CONTINUES))
     if any(token.startswith(BEGINS) for token in tokens):

@@ -3,6 +3,7 @@
     Labels      the task's classes or numbers
     Mlm         masked tokens (BERT)
     Clm         next tokens (GPT), for a decoder
+    Nsp, Sop    pairs of segments: do they belong together (BERT), in this order (ALBERT)
     Generator   masked tokens, filled by a small encoder of its own, and
     Rtd         which tokens it replaced (ELECTRA)
 
@@ -14,6 +15,7 @@ from tlm_ray.training.objectives.labels import Labels
 from tlm_ray.training.objectives.losses import WEIGHTINGS, Loss, step_loss, task_loss, text_loss
 from tlm_ray.training.objectives.mlm import Mlm
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+from tlm_ray.training.objectives.pairs import Nsp, Sop
 from tlm_ray.training.objectives.rtd import Generator, Rtd
 
 __all__ = [
@@ -24,10 +26,12 @@ __all__ = [
     "Labels",
     "Loss",
     "Mlm",
+    "Nsp",
     "Objective",
     "Prediction",
     "Rows",
     "Rtd",
+    "Sop",
     "Targets",
     "step_loss",
     "task_loss",
