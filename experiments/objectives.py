@@ -20,7 +20,7 @@ Expected before running: whole words and spans above single tokens, because a to
 replaced tokens above masked ones, because every token gives a signal.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import ray
 
@@ -39,6 +39,9 @@ class Objectives(Table):
 
     name = "objectives"
 
+    rows: list[str] = field(default_factory=list)
+    """rows to train, such as tokens SOP "ELECTRA, replaced" (default: all)"""
+
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return a recipe per objective; those of other encoders need a geometry, which `--architecture` replaces."""
         rows = {row: replace(recipe, objectives=(Mlm(Masking(words=words)),)) for row, words in WORDS.items()}
@@ -49,7 +52,9 @@ class Objectives(Table):
             rows[MASKED] = masked = replace(recipe, start=Scratch(replace(geometry, family="electra")))
             rows[REPLACED] = replace(masked, objectives=(Generator(), Rtd()), exported=Rtd.name)
             rows[NEXT] = replace(recipe, start=Scratch(replace(geometry, family="gpt2")), objectives=(Clm(),))
-        return rows
+        if unknown := [row for row in self.rows if row not in rows]:
+            raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, rows))}")
+        return {row: own for row, own in rows.items() if not self.rows or row in self.rows}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect masks of whole words above those of tokens, and replaced tokens above masked ones."""
