@@ -8,6 +8,7 @@ from trainings import (
     GEOMETRY,
     LABELS,
     VOCABULARY,
+    assert_same_run,
     make_model,
     make_trainer,
     one_thread,  # noqa: F401 - a fixture
@@ -101,8 +102,7 @@ def test_the_discriminator_is_what_stage_two_starts_with(tmp_path):
 def test_it_resumes_to_the_bit(tmp_path):
     whole = run_whole(settings())
     resumed = run_interrupted(tmp_path, [3, 8], lambda: make_trainer(settings()))
-    for name, parameter in whole.model.named_parameters():
-        assert torch.equal(parameter, dict(resumed.model.named_parameters())[name]), name
+    assert_same_run(whole, resumed)
 
 
 def test_parameters_are_counted_as_transformers_does():

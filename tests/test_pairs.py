@@ -9,6 +9,7 @@ import trainings
 from trainings import (
     GEOMETRY,
     VOCABULARY,
+    assert_same_run,
     make_blocks,
     make_model,
     make_trainer,
@@ -103,8 +104,7 @@ def test_one_gradient_and_resumed_to_the_bit(pairs, tmp_path):
     whole = run_whole(settings(pairs))
     assert f"general_{pairs.name}" in whole.progress.history[0] and whole.progress.flops > 0
     resumed = run_interrupted(tmp_path, [3, 8], lambda: make_trainer(settings(pairs)))
-    for name, parameter in whole.model.named_parameters():
-        assert torch.equal(parameter, dict(resumed.model.named_parameters())[name]), name
+    assert_same_run(whole, resumed)
 
 
 def test_next_sentences_are_those_of_bert():
