@@ -207,7 +207,9 @@ def test_general_text_has_no_labels_to_learn():
 
 
 def test_a_family_that_is_no_family_is_refused():
-    with pytest.raises(ValueError, match="family 'gpt': allowed are bert, electra, gpt2, modernbert, or a Family of your own"):
+    with pytest.raises(
+        ValueError, match="family 'gpt': allowed are bert, electra, gpt2, modernbert, or a Family of your own"
+    ):
         replace(GEOMETRY, family="gpt")
 
 

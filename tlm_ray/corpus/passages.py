@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,11 +38,19 @@ ROW_GROUP = 8192  # passages per row group, the unit of reading
 
 
 def cut_passages(
-    folder: str, corpus: Corpus, *, passage_tokens: int, workers: int, share: float = 1.0, beside: str = ""
+    folder: str,
+    corpus: Corpus,
+    *,
+    passage_tokens: int,
+    workers: int,
+    share: float = 1.0,
+    source: str = "",
+    beside: str = "",
 ) -> dict[str, Any]:
     """Cut a corpus into passages of about `passage_tokens` word pieces; return facts for the stage's record.
 
-    share: share of documents to keep, sampled by a hash of their text. beside: folder of other corpora's passages,
+    share: share of documents to keep, sampled by a hash of their text. source: column with the names of the documents'
+    files; "" for the corpus' own files. beside: folder of other corpora's passages,
     whose parts of equal portions are reused. Rows without text are skipped and counted. ValueError if no text is left.
     """
     options = {
@@ -51,6 +59,7 @@ def cut_passages(
         "passage_tokens": passage_tokens,
         "share": share,
         **corpus.readers,
+        **({"source": source} if source else {}),
     }
     there, items, keys = _parts_below(beside) if beside else {}, [], list[bytes]()
     for number, portion in enumerate(portions_of(corpus.files)):
@@ -58,7 +67,7 @@ def cut_passages(
         key = hashlib.sha256(b"".join(own)).hexdigest()
         items.append({"part": number, "portion": portion, "key": key, "there": there.get(key)})
         keys += own
-    arguments = (folder, corpus.column, passage_tokens, share)
+    arguments = (folder, corpus.column, source, passage_tokens, share)
     made = list(parallel.each(items, _Cutter, arguments=arguments, workers=workers, title="cut passages"))
     parts = [row["made"] for row in sorted(made, key=lambda row: row["part"])]
     if not sum(part["passages"] for part in parts):
@@ -89,8 +98,8 @@ def _parts_below(folder: str) -> dict[str, dict[str, Any]]:
 class _Cutter:
     """A worker that cuts one portion of a corpus into one part."""
 
-    def __init__(self, folder: str, column: str, passage_tokens: int, share: float):
-        self.folder, self.column = folder, column
+    def __init__(self, folder: str, column: str, source: str, passage_tokens: int, share: float):
+        self.folder, self.column, self.source = folder, column, source
         self.passage_tokens, self.share = passage_tokens, share
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -120,19 +129,23 @@ class _Cutter:
                     yield table
 
     def _read(self, one: Range) -> Iterator[pa.RecordBatch]:
-        yield from read_columns(one.file.uri, [self.column], one.bounds)
+        columns = [self.column, *([self.source] if self.source else [])]
+        yield from read_columns(one.file.uri, columns, one.bounds)
         check_unchanged(one.file)
 
     def _cut(self, batch: pa.RecordBatch, file: CorpusFile, counts: dict[str, int]) -> pa.Table:
-        passages: list[str] = []
-        for document in as_strings(batch.column(0), self.column, file.uri).to_pylist():
+        passages, sources = list[str](), list[str]()
+        documents = as_strings(batch.column(0), self.column, file.uri).to_pylist()
+        names = batch.column(1).to_pylist() if self.source else repeat(file.name)
+        for document, name in zip(documents, names, strict=False):
             if self.share < 1 and not _is_drawn(document or "", self.share):
                 continue
             found = split_document(document or "", passage_tokens=self.passage_tokens)
             counts["documents" if found else "empty_rows"] += 1
             passages += found
+            sources += [name] * len(found)
         counts["text_bytes"] += sum(len(passage.encode()) for passage in passages)
-        return pa.table({"text": passages, "source": [file.name] * len(passages)}, SCHEMA)
+        return pa.table({"text": passages, "source": sources}, SCHEMA)
 
 
 def _take_over(there: dict[str, Any] | None, uri: str) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ CJK character is 3 bytes and about one piece.
 """
 
 import re
+from collections.abc import Iterator
 
 BYTES_PER_TOKEN = 4
 SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n\s*")
@@ -25,11 +26,16 @@ def split_document(text: str, *, passage_tokens: int) -> list[str]:
     return _pack(pieces, limit)
 
 
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text, without the space between them."""
+    return [sentence for sentence in _sentences(text) if sentence]
+
+
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _sentences(text: str):
+def _sentences(text: str) -> Iterator[str]:
     start = 0
     for end in SENTENCE_END.finditer(text):
         yield text[start : end.end()].strip()

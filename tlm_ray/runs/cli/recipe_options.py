@@ -6,6 +6,7 @@ from typing import Any
 
 from tlm_ray import storage
 from tlm_ray.console import print_once
+from tlm_ray.corpus.cleaning import Cleaning
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
@@ -42,6 +43,8 @@ class Changes(Scale):
     """fp32, bf16, or auto (bf16 if the hardware is fast at it); if unset: the recipe's"""
     architecture: str = ""
     """hub name or local folder of an encoder whose architecture is trained from scratch; if unset: the recipe's"""
+    clean: bool = False
+    """first drop lines, pages and repeated spans of the corpus by C4's rules (docs/your_data.md)"""
     steps: int | None = None
     """training steps of stage one; if unset: the recipe's"""
     steps_two: int | None = None
@@ -57,7 +60,8 @@ class Changes(Scale):
         if start is not None and recipe.counts is not None:  # the width is unknown before the encoder is opened
             print_once(f"--architecture {self.architecture}: embeddings start random instead of from token counts")
             recipe = replace(recipe, counts=None)
-        asked: dict[str, Any] = {"precision": self.precision, "start": start}
+        cleaning = Cleaning() if self.clean else None
+        asked: dict[str, Any] = {"precision": self.precision, "start": start, "cleaning": cleaning}
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             asked[name] = None if steps is None else getattr(recipe, name).of_steps(steps)
         return _changed(recipe, asked)

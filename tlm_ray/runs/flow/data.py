@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus import packages
+from tlm_ray.corpus.cleaning import Cleaning
+from tlm_ray.corpus.cleaning.job import CLEANING_VERSION, check_libraries, clean_corpus, pages_of
+from tlm_ray.corpus.cleaning.steps import SOURCE
+from tlm_ray.corpus.cleaning.steps import WORK as CLEANING_WORK
 from tlm_ray.corpus.dataset import corpus_from
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.corpus.manifest import Corpus, open_corpus
@@ -73,28 +77,51 @@ class DataFlow:
         parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
         beside = storage.join(self.execution.root, "passages")
         options: dict[str, Any] = parameters | {"workers": self.execution.workers, "beside": beside}
+        common: dict[str, Any] = {"name": "passages", "version": PASSAGES_VERSION, "scratch": WORK}
+        if recipe.cleaning is not None:
+            cleaned = self.cleaned(corpus, recipe.cleaning)
+            return Stage(
+                **common,
+                parameters=parameters,
+                inputs={"cleaned": cleaned},
+                make=lambda folder, inputs: cut_passages(folder, pages_of(inputs["cleaned"]), source=SOURCE, **options),
+                cost=cleaned.cost,
+            )
         if corpus is None:
             return Stage(
-                name="passages",
-                version=PASSAGES_VERSION,
+                **common,
                 parameters=parameters,
                 inputs={"documents": self.documents},
-                make=lambda folder, inputs: cut_passages(
-                    folder,
-                    open_corpus(_whole(inputs["documents"], "corpus"), column="text"),
-                    **options,
-                ),
-                scratch=WORK,
+                make=lambda folder, inputs: cut_passages(folder, _embedded(inputs["documents"]), **options),
                 cost={"seconds": 10.0},
             )
         return Stage(
-            name="passages",
-            version=PASSAGES_VERSION,
-            parameters=parameters | corpus.readers | {"column": corpus.column, "corpus": corpus.digest},
-            parts={"corpus": {file.name: file.digest for file in corpus.files}},
+            **common,
+            parameters=parameters | _identity(corpus),
+            parts=_files(corpus),
             make=lambda folder, _: cut_passages(folder, corpus, **options),
-            scratch=WORK,
             cost={"bytes": share * corpus.size},
+        )
+
+    def cleaned(self, corpus: Corpus | None, cleaning: Cleaning) -> Stage:
+        """Return the stage of a corpus' cleaned pages; None for the embedded corpus."""
+        check_libraries(cleaning)
+        common: dict[str, Any] = {"name": "cleaned", "version": CLEANING_VERSION, "scratch": CLEANING_WORK}
+        options: dict[str, Any] = {"workers": self.execution.workers}
+        if corpus is None:
+            return Stage(
+                **common,
+                parameters={"cleaning": cleaning},
+                inputs={"documents": self.documents},
+                make=lambda folder, inputs: clean_corpus(folder, _embedded(inputs["documents"]), cleaning, **options),
+                cost={"seconds": 30.0},
+            )
+        return Stage(
+            **common,
+            parameters={"cleaning": cleaning} | _identity(corpus),
+            parts=_files(corpus),
+            make=lambda folder, _: clean_corpus(folder, corpus, cleaning, **options),
+            cost={"bytes": corpus.size},
         )
 
     @property
@@ -161,6 +188,19 @@ def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns)
     for note in task.notes:
         console.print(f"{task.name}: {note}", markup=False)
     return task
+
+
+def _identity(corpus: Corpus) -> dict[str, Any]:
+    return corpus.readers | {"column": corpus.column, "corpus": corpus.digest}
+
+
+def _files(corpus: Corpus) -> dict[str, dict[str, str]]:
+    """Return the parts of a corpus' digest, to tell which file changed."""
+    return {"corpus": {file.name: file.digest for file in corpus.files}}
+
+
+def _embedded(documents: str) -> Corpus:
+    return open_corpus(_whole(documents, "corpus"), column="text")
 
 
 def _whole(documents: str, part: str) -> str:

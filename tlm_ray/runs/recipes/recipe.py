@@ -6,6 +6,7 @@ A recipe identifies a result. Settings of how to run it (workers, shards, GPUs, 
 
 from dataclasses import dataclass, field, replace
 
+from tlm_ray.corpus.cleaning import Cleaning
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.recipes.precision import fastest_precision
@@ -49,6 +50,8 @@ class Recipe:
     """name of one of the flow's `corpora`; "" for its `corpus`"""
     corpus_share: float = 1.0
     """share of the corpus' documents to retrieve from, sampled by a hash of their text (table 3)"""
+    cleaning: Cleaning | None = field(default=None, metadata=LATER)
+    """what is dropped from the corpus before it is cut into passages; None: nothing"""
     depth: int = 0
     """passages retrieved per query, at least k, so one retrieval serves every smaller k; 0 means k"""
     weighting: str = "released"
