@@ -15,9 +15,10 @@ from tlm_ray.training.checkpoints import save_checkpoint, snapshot
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import NUMBERS, StageOne, StageSettings, StageTwo
-from tlm_ray.training.starts import Scratch, scratch_config
+from tlm_ray.training.starts import Pretrained, Scratch, scratch_config
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.trainer import Trainer
 from tlm_ray.training.weights import RandomWeights
@@ -89,7 +90,9 @@ def make_batches(settings: StageSettings, *, rank: int = 0, world: int = 1) -> B
 def make_model(settings: StageSettings) -> JointModel:
     geometry = settings.start.geometry
     config = scratch_config(geometry, vocabulary=VOCABULARY.size, pad_id=VOCABULARY.pad_id, labels=LABELS)
-    return JointModel(RandomWeights(config, seed=0), settings.heads, family=geometry.of_family)
+    how: dict[str, Any] = {"tokenizer": None, "labels": LABELS, "seed": 0}
+    teacher = JointModel.of(Pretrained(settings.taught_by), (Mlm(),), **how) if settings.taught_by else None
+    return JointModel(RandomWeights(config, seed=0), settings.heads, family=geometry.of_family, teacher=teacher)
 
 
 def make_trainer(settings: StageSettings | None = None, worker: Worker | None = None, **options: Any) -> Trainer:

@@ -127,9 +127,17 @@ def _prediction(kind: Kind, count: int) -> Prediction:
 def _without_data(model: nn.Module) -> nn.Module:
     """Return a copy of a model with meta tensors, without dropout."""
     empty: dict[int, Any] = {
-        id(p): nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad) for p in model.parameters()
+        id(p): nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad)
+        for one in _models(model)
+        for p in one.parameters()
     }
-    return copy.deepcopy(model, empty | {id(b): b.to("meta") for b in model.buffers()}).eval()
+    buffers = {id(b): b.to("meta") for one in _models(model) for b in one.buffers()}
+    return copy.deepcopy(model, empty | buffers).eval()
+
+
+def _models(model: nn.Module) -> list[nn.Module]:
+    """Return a model and the frozen models beside it, whose passes are operations too."""
+    return [model, *getattr(model, "beside", ())]
 
 
 class _Products(TorchDispatchMode):
@@ -150,7 +158,9 @@ class _Products(TorchDispatchMode):
 
 def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
     """Yield batch sizes whose prime factors (besides ROWS_TO) are all distinct and divide no size of the model."""
-    own = {size for p in model.parameters() for size in p.shape}.union(*(kind.shape for kind in kinds))
+    own = {size for one in _models(model) for p in one.parameters() for size in p.shape}.union(
+        *(kind.shape for kind in kinds)
+    )
 
     def is_free(n: int) -> bool:
         return all(n % d for d in range(2, n)) and all(size % n for size in own)

@@ -18,6 +18,7 @@ from tlm_ray.training import cpu, packing
 from tlm_ray.training.architectures import refusal, refuse_by_type
 from tlm_ray.training.families import Family, fastest_attention
 from tlm_ray.training.heads import Head, sample_rows
+from tlm_ray.training.layer_outputs import Layers, read_layers
 from tlm_ray.training.layouts import check_layouts
 from tlm_ray.training.objectives import Objective, Prediction
 from tlm_ray.training.starts import Start
@@ -28,21 +29,34 @@ UNFIT = (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, Va
 
 
 class Features:
-    """The encoder's output for a batch, computed on first use."""
+    """The encoder's output for a batch, computed on first use in one pass; with_layers: `layers` are kept."""
 
-    def __init__(self, model: "JointModel", inputs: dict[str, Any]):
-        self.model, self.inputs = model, inputs
+    def __init__(self, model: "JointModel", inputs: dict[str, Any], *, with_layers: bool = False):
+        self.model, self.inputs, self.with_layers = model, inputs, with_layers
 
     def read(self, tokens: torch.Tensor) -> None:
         """Replace the tokens that the encoder reads, in the batch's layout; RuntimeError once it has read them."""
-        if "hidden" in vars(self):
+        if vars(self).keys() & {"hidden", "layers"}:
             raise RuntimeError("features: the encoder has read its tokens; an objective that replaces them comes first")
         self.inputs = self.inputs | {"input_ids": tokens}
 
     @cached_property
     def hidden(self) -> torch.Tensor:
         """The last hidden states in the batch's layout: (rows, length, width), or packed (1, tokens, width)."""
-        return self.model.encode(self.inputs)
+        return self.layers.states[-1] if self.with_layers else self.model.encode(self.inputs)
+
+    @cached_property
+    def layers(self) -> Layers:
+        """The hidden states of all layers, and their attention scores."""
+        model = self.model
+        return read_layers(model.encoder, lambda: model.output(self.inputs, output_hidden_states=True))
+
+    @cached_property
+    def teacher(self) -> "Features":
+        """The teacher's features of the same batch, without gradients."""
+        if self.model.teacher is None:
+            raise ValueError("features: this model has no teacher; give Recipe.teacher")
+        return Features(self.model.teacher, self.inputs, with_layers=self.with_layers)
 
     @property
     def tokens(self) -> torch.Tensor:
@@ -59,11 +73,20 @@ class JointModel(nn.Module):
     """An encoder with the heads of its objectives.
 
     forward returns the sum of losses over this worker's rows, by name of each objective with predictions in the batch.
-    ValueError for an architecture whose separated parts compute other results than the whole model.
+    teacher: a trained model, which is frozen; it is no part of this model's parameters. ValueError for an architecture
+    whose separated parts compute other results than the whole model.
     """
 
-    def __init__(self, weights: Weights, objectives: Sequence[Objective], *, family: Family | None = None):
+    def __init__(
+        self,
+        weights: Weights,
+        objectives: Sequence[Objective],
+        *,
+        family: Family | None = None,
+        teacher: "JointModel | None" = None,
+    ):
         super().__init__()
+        self.beside = (teacher.eval().requires_grad_(False),) if teacher else ()  # in a tuple: not a submodule
         self.config, self.family = weights.config, family
         self.objectives = {objective.name: objective for objective in objectives}
         refuse_by_type(self.config, objectives)
@@ -80,10 +103,17 @@ class JointModel(nn.Module):
         self._check()
 
     @classmethod
-    def of(cls, start: Start, objectives: Sequence[Objective], **options: Any) -> "JointModel":
+    def of(
+        cls, start: Start, objectives: Sequence[Objective], *, teacher: "JointModel | None" = None, **options: Any
+    ) -> "JointModel":
         """Return the initial model of a training with a head per objective; options: those of `Start.weights`."""
         with start.weights(**options) as weights:
-            return cls(weights, objectives, family=start.family)
+            return cls(weights, objectives, family=start.family, teacher=teacher)
+
+    @property
+    def teacher(self) -> "JointModel | None":
+        """The frozen model that objectives learn from; None if there is none."""
+        return self.beside[0] if self.beside else None
 
     @torch.no_grad()
     def begin_with(self, embeddings: np.ndarray, bias: np.ndarray) -> None:
@@ -114,11 +144,14 @@ class JointModel(nn.Module):
             for model in (self.encoder, *self._own_encoders()):
                 model.set_attn_implementation(attention(on_cpu=on_cpu, packed=packed))
         self.to(device)
+        for teacher in self.beside:
+            teacher.on(device, packed=packed)
         check_layouts(self, device, packed=packed)
         return self
 
     def forward(self, inputs: dict[str, Any], predictions: Mapping[str, Prediction]) -> dict[str, torch.Tensor]:
-        features = Features(self, inputs)
+        with_layers = any(self.objectives[name].reads_layers for name in predictions)
+        features = Features(self, inputs, with_layers=with_layers)
         sums = {
             name: self.objectives[name].loss(self.heads[name], features, prediction)
             for name, prediction in predictions.items()
@@ -132,9 +165,13 @@ class JointModel(nn.Module):
         inputs: input_ids with attention_mask, or packed (`tlm_ray.training.packing`). token_type_ids are ignored if the
         architecture has none.
         """
+        return self.output(inputs).last_hidden_state
+
+    def output(self, inputs: dict[str, Any], **options: Any) -> Any:
+        """Return transformers' own output of the encoder."""
         if getattr(self.config, "type_vocab_size", 1) < 2:
             inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
-        return self.encoder(**inputs).last_hidden_state
+        return self.encoder(**inputs, **options)
 
     def scores(self, inputs: dict[str, Any], objective: str = "labels") -> torch.Tensor:
         """Return a classifier's logits, float32 (rows, classes), or a regression's numbers, (rows, 1)."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.evaluation.scores import Metric
-from tlm_ray.identity import LATER, set_later
+from tlm_ray.identity import LATER, NO_RESULT, set_later
 from tlm_ray.training.mixers import Cycle, Mixer
 from tlm_ray.training.objectives import Labels, Loss, Mlm, Objective, task_loss, text_loss
 from tlm_ray.training.optimizers import AdamW, Optimizer
@@ -79,6 +79,11 @@ class StageSettings(ABC):
         return storage.join(blocks, BLOCKS[stream]), NUMBERS[stream]
 
     @property
+    def taught_by(self) -> str:
+        """The location of the model that objectives learn from; "" for none."""
+        return ""
+
+    @property
     def is_scored(self) -> bool:
         """Whether the stage learns labels, so that the model is scored on dev during training."""
         return Labels.name in [objective.name for loss in self.losses.values() for objective in loss.objectives]
@@ -107,6 +112,8 @@ class StageOne(StageSettings):
     """objectives of the text"""
     exported: str = field(default="", metadata=LATER)
     """name of the objective with whose model stage two starts; "" for the first"""
+    teacher: str = field(default="", metadata=NO_RESULT)
+    """location of a trained model that objectives learn from; the stage has it as an input, or its identity"""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -131,6 +138,10 @@ class StageOne(StageSettings):
     @property
     def mixer(self) -> Mixer:
         return Cycle(self.rho1)
+
+    @property
+    def taught_by(self) -> str:
+        return self.teacher
 
     @property
     def heads(self) -> tuple[Objective, ...]:

@@ -14,9 +14,11 @@ from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Objective
 from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
 from tlm_ray.training.progress import Follower, Ticker
-from tlm_ray.training.settings import CHECKPOINTS, MOVES, STOPPED, Job
+from tlm_ray.training.settings import CHECKPOINTS, MODEL, MOVES, STOPPED, Job
+from tlm_ray.training.starts import Pretrained
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.trainer import Trainer
@@ -67,10 +69,23 @@ def run_job(
 def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
     """Return the initial model."""
     settings = job.settings
-    model = JointModel.of(settings.start, settings.heads, tokenizer=tokenizer, labels=labels, seed=settings.seed)
+    how: dict[str, Any] = {"tokenizer": tokenizer, "labels": labels, "seed": settings.seed}
+    teacher = _teacher(settings.taught_by, settings.exports[MODEL], how) if settings.taught_by else None
+    model = JointModel.of(settings.start, settings.heads, teacher=teacher, **how)
     if job.counts:
         model.begin_with(*read_counts(job.counts))
     return model
+
+
+def _teacher(source: str, objective: Objective, how: dict[str, Any]) -> JointModel:
+    """Open a trained model to learn from; ValueError if it has another vocabulary."""
+    teacher, tokens = JointModel.of(Pretrained(source), (objective,), **how), len(how["tokenizer"])
+    if teacher.config.vocab_size != tokens:
+        raise ValueError(
+            f"teacher {source!r}: its vocabulary has {teacher.config.vocab_size} tokens, the student's {tokens}; give "
+            "the student the teacher's tokenizer, as Recipe.tokenizer"
+        )
+    return teacher
 
 
 def _streams(job: Job) -> tuple[Stream, ...]:

@@ -2,17 +2,19 @@
 
 Scratch        random weights, sizes of a geometry
 Architecture   random weights, configuration of any encoder
+FewerLayers    some of the teacher's layers
 Pretrained     the weights of an encoder
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlm_ray import storage
+from tlm_ray.identity import NO_RESULT
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.storage.opening import open_settings
 from tlm_ray.training.families import Family, Geometry
@@ -39,6 +41,10 @@ class Start(ABC):
         self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
     ) -> AbstractContextManager["Weights"]:
         """Yield the initial weights; labels: the task's classes, none for a regression."""
+
+    def beside(self, teacher: str) -> "Start":
+        """Return this start with the location of the teacher's model, which some starts read."""
+        return self
 
     @property
     def family(self) -> Family | None:
@@ -93,6 +99,33 @@ class Scratch(Start):
 
         size = {"vocabulary": len(tokenizer), "pad_id": tokenizer.pad_token_id}
         yield RandomWeights(scratch_config(self.geometry, **size, labels=labels), seed=seed)
+
+
+@dataclass(frozen=True)
+class FewerLayers(Scratch):
+    """Starts from the teacher's embeddings, head and as many of its layers as the geometry has (Sanh et al. 2019).
+
+    The layers are evenly spaced, the first and the last among them: of 12 layers 0, 2, 4, 7, 9 and 11, as released.
+    """
+
+    source: str = field(default="", metadata=NO_RESULT)
+    """location of the teacher's model, which the flow fills in"""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return super().identity | {"layers_of": "teacher"}
+
+    def beside(self, teacher: str) -> "FewerLayers":
+        return replace(self, source=teacher)
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.fewer_layers import SomeLayers
+
+        with opened(self.source) as source:
+            yield SomeLayers(source, layers=self.geometry.layers, labels=labels, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,14 @@ class Flow(DataFlow):
         passages = self.passages(recipe) if recipe.uses_general else None
         neighbours = None if passages is None else self.neighbours(recipe, passages, task)
         before = None if recipe.after is None else self.stages(recipe.after, task_name, seed)
-        tokenizer = before.tokenizer if before else self.tokenizer(recipe, task, neighbours)
+        teacher = self.stages(recipe.teacher, task_name, seed) if isinstance(recipe.teacher, Recipe) else None
+        given = before or teacher
+        tokenizer = given.tokenizer if given else self.tokenizer(recipe, task, neighbours)
         blocks = self.blocks(recipe, task, neighbours, tokenizer)
         counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, blocks)
         earlier = before.stages_one[-1] if before else None
-        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed, after=earlier)
+        others = {"after": earlier, "teacher": teacher.stages_one[-1] if teacher else None}
+        stage_one = None if recipe.stage_one is None else self.stage_one(recipe, blocks, counts, seed, **others)
         stage_two = None if recipe.one_stage else self.stage_two(recipe, blocks, stage_one or earlier, seed)
         return Stages(
             task=task,
@@ -145,20 +148,34 @@ class Flow(DataFlow):
         )
 
     def stage_one(
-        self, recipe: Recipe, blocks: Stage, counts: Stage | None, seed: int, *, after: Stage | None = None
+        self,
+        recipe: Recipe,
+        blocks: Stage,
+        counts: Stage | None,
+        seed: int,
+        *,
+        after: Stage | None = None,
+        teacher: Stage | None = None,
     ) -> Stage:
-        """Return the stage of training on general and task batches; after: the stage one whose model it starts from."""
+        """Return the stage of training on general and task batches.
+
+        after: the stage one whose model it starts from. teacher: the one whose model it learns from.
+        """
+        checkpoint = recipe.teacher if isinstance(recipe.teacher, Pretrained) else None
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
-            return self._train(stage, folder, inputs, replace(settings, start=start))
+            known = storage.join(inputs["teacher"], MODEL) if teacher else checkpoint.source if checkpoint else ""
+            return self._train(stage, folder, inputs, replace(settings, start=start.beside(known), teacher=known))
 
         settings = recipe.settings_one(seed)
         stage = Stage(
             name="stage_one",
             version=TRAINING_VERSION,
-            parameters=settings.identity | (self.scoring if settings.is_scored else {}),
-            inputs=_present(blocks=blocks, counts=counts, after=after),
+            parameters=settings.identity
+            | (self.scoring if settings.is_scored else {})
+            | ({"teacher": checkpoint.identity} if checkpoint else {}),
+            inputs=_present(blocks=blocks, counts=counts, after=after, teacher=teacher),
             make=make,
             lane="train",
             scratch=CHECKPOINTS,

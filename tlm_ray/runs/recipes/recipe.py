@@ -15,7 +15,7 @@ from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
 from tlm_ray.training.optimizers import AdamW, Optimizer
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import StageOne, StageTwo
-from tlm_ray.training.starts import Pretrained, Start
+from tlm_ray.training.starts import FewerLayers, Pretrained, Start
 
 PRECISIONS = ("auto", "fp32", "bf16")
 VOCABULARY_TEXTS = ("depth", "k")
@@ -36,6 +36,8 @@ class Recipe:
     stage_two: Schedule
     after: "Recipe | None" = None
     """start from the stage-one model and tokenizer of this other recipe, as adaptive pretraining does"""
+    teacher: "Recipe | Pretrained | None" = field(default=None, metadata=LATER)
+    """stage one learns from this recipe's stage one, whose tokenizer it shares, or from a trained model"""
     one_stage: bool = False
     """skip stage two: stage one's task head is the result (table 7)"""
     k: int
@@ -103,6 +105,7 @@ class Recipe:
             raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
         if self.after is not None and (self.after.stage_one is None or self.counts is not None):
             raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
+        self._check_teacher()
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
@@ -119,6 +122,17 @@ class Recipe:
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    def _check_teacher(self) -> None:
+        """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
+        takers = [one.name for one in self.objectives if one.needs_teacher]
+        takers += ["start"] if isinstance(self.start, FewerLayers) else []
+        if takers and self.teacher is None:
+            raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
+        if self.teacher is not None and (not takers or self.stage_one is None):
+            raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
+        if isinstance(self.teacher, Recipe) and (self.teacher.stage_one is None or self.after is not None):
+            raise ValueError("teacher: must be a recipe with a stage one, and the student has no `after`")
 
     @property
     def vocabulary_k(self) -> int | None:

@@ -6,24 +6,30 @@
     Nsp, Sop    pairs of segments: do they belong together (BERT), in this order (ALBERT)
     Generator   masked tokens, filled by a small encoder of its own, and
     Rtd         which tokens it replaced (ELECTRA)
+    SoftTokens, Cosine    a teacher's predictions and last states (DistilBERT)
+    LayersOfTeacher       its hidden states and attention scores (TinyBERT)
 
 To add your own, derive a frozen dataclass from `Objective` and pass it as `Recipe(objectives=(...))`.
 """
 
 from tlm_ray.training.objectives.clm import Clm
 from tlm_ray.training.objectives.labels import Labels
+from tlm_ray.training.objectives.layers import LayersOfTeacher
 from tlm_ray.training.objectives.losses import WEIGHTINGS, Loss, step_loss, task_loss, text_loss
 from tlm_ray.training.objectives.mlm import Mlm
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
 from tlm_ray.training.objectives.pairs import Nsp, Sop
 from tlm_ray.training.objectives.rtd import Generator, Rtd
+from tlm_ray.training.objectives.soft import Cosine, SoftTokens
 
 __all__ = [
     "WEIGHTINGS",
     "Clm",
+    "Cosine",
     "Generator",
     "Keys",
     "Labels",
+    "LayersOfTeacher",
     "Loss",
     "Mlm",
     "Nsp",
@@ -31,6 +37,7 @@ __all__ = [
     "Prediction",
     "Rows",
     "Rtd",
+    "SoftTokens",
     "Sop",
     "Targets",
     "step_loss",

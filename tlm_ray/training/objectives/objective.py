@@ -95,6 +95,10 @@ class Objective(ABC):
     """short lower-case name of its head, targets and logged loss"""
     opens_as: ClassVar[str] = "AutoModel"
     """the transformers class that opens the output of `export`"""
+    needs_teacher: ClassVar[bool] = False
+    """whether `loss` reads `features.teacher`, so that the recipe needs a teacher"""
+    reads_layers: ClassVar[bool] = False
+    """whether `loss` reads `features.layers`, of all layers, which only then are kept"""
 
     @property
     def weight(self) -> float:
@@ -119,7 +123,8 @@ class Objective(ABC):
         """Return the sum of the losses of all predictions, a float32 scalar.
 
         features: `tlm_ray.training.model.Features`, the encoder's view of the batch. `features.read` replaces the
-        tokens before the encoder reads them, and `features.model.heads` has the other objectives' heads.
+        tokens before the encoder reads them, `features.model.heads` has the other objectives' heads, and
+        `features.teacher` is a trained model's view of the same batch.
         """
 
     def logged_as(self, stream: str) -> str:

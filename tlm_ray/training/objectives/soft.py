@@ -1,0 +1,100 @@
+"""Learn a teacher's predictions and states of tokens, as DistilBERT does (Sanh et al. 2019, section 3).
+
+A recipe lists `Mlm(times=2), SoftTokens(), Cosine()` and names its teacher.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.objectives.mlm import Mlm
+from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from tlm_ray.training.heads import Head
+    from tlm_ray.training.weights import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfTeacher(Objective):
+    """What these objectives share: every token is a target, and there is no head of their own."""
+
+    needs_teacher: ClassVar[bool] = True
+
+    times: float = 1.0
+    """weight beside the other objectives"""
+
+    @property
+    def weight(self) -> float:
+        return self.times
+
+    def head(self, weights: "Weights") -> "nn.Module":
+        from torch import nn
+
+        return nn.Module()
+
+    def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
+        """Return the rows with all tokens as targets."""
+        inside = rows.attention == 1
+        return rows.with_targets(self.name, Targets(rows.tokens, inside, int(inside.sum())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftTokens(OfTeacher):
+    """Learns the teacher's distribution over the vocabulary, for every token or for masked ones alone.
+
+    The loss is the Kullback-Leibler divergence of distributions softened by a temperature, times its square (Hinton et
+    al. 2015). It comes after `Mlm`, whose masks and head it uses.
+    """
+
+    name: ClassVar[str] = "soft"
+
+    times: float = 5.0
+    """weight beside the other objectives (5 in the released code, with 2 for MLM and 1 for the cosine)"""
+    temperature: float = 2.0
+    masked_only: bool = False
+    """learn masked tokens alone; the released code's default is all"""
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"soft temperature {self.temperature!r}: must be above 0, such as 2")
+
+    def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
+        """Return the rows with their targets; ValueError if `Mlm` has not prepared them."""
+        if Mlm.name not in rows.targets:
+            raise ValueError("objective soft: needs mlm before it; give objectives=(Mlm(times=2), SoftTokens())")
+        masked = rows.targets[Mlm.name]
+        if not self.masked_only:
+            return super().prepare(rows, vocabulary, keys)
+        return rows.with_targets(self.name, Targets(rows.tokens, masked.chosen, masked.total))
+
+    def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":
+        from torch.nn.functional import kl_div
+
+        own, known = (self._logits(each, prediction) for each in (features, features.teacher))
+        loss = kl_div(own.log_softmax(-1), known.log_softmax(-1), reduction="sum", log_target=True)
+        return loss * self.temperature**2
+
+    def _logits(self, features: Any, prediction: Prediction) -> "torch.Tensor":
+        """Return a model's softened logits of the predicted tokens, float32 (predictions, vocabulary)."""
+        from torch.nn.functional import linear
+
+        head: Head = features.model.heads[Mlm.name]
+        inputs = head(features.tokens.index_select(0, prediction.places)[None])[0]
+        return linear(inputs, head.last.weight, head.last.bias).float() / self.temperature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(OfTeacher):
+    """Learns the direction of the teacher's last hidden states, for every token; both models are equally wide."""
+
+    name: ClassVar[str] = "cosine"
+
+    def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":
+        from torch.nn.functional import cosine_similarity
+
+        own, known = (each.tokens.index_select(0, prediction.places).float() for each in (features, features.teacher))
+        return (1 - cosine_similarity(own, known, dim=-1)).sum()
