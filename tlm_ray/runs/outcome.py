@@ -59,6 +59,8 @@ class Outcome:
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
+        And what its classifier takes: parameters and texts_per_s, 0 if unknown.
+
         A row that trains no encoder has 0 FLOPs.
         """
         stages, scores = self.stages[training], self.records.facts(self.stages[training].metrics)
@@ -72,6 +74,8 @@ class Outcome:
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
             "data_bytes": self.records.facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
+            "parameters": trained[-1][1]["parameters"] if trained else 0,
+            "texts_per_s": scores.get("texts_per_s", 0.0),
         }
 
     def _general_bytes(self, stages: Stages | PlainStages, recipe: Recipe | PlainClassifier) -> int:

@@ -13,6 +13,7 @@ from tlm_ray.runs.cli.recipe_options import Mixture, TrainingOptions
 from tlm_ray.runs.experiment import run, show_plan, show_reasons
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.training import Training, plain_trainings
+from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
 
@@ -64,6 +65,10 @@ class Table(TrainingOptions, ABC):
     def against(self, rows: list[str]) -> str:
         """Return the row that is compared with all others: the first of the first pair, or the last row."""
         return next((above for above, _ in self.expected(rows)), rows[-1])
+
+    def notes(self, outcome: Outcome) -> list[str]:
+        """Return further sentences about the outcome, printed below the table."""
+        return []
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return one training per row, task and seed, after the plain classifiers of each task."""
@@ -120,4 +125,4 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
         ensembles=table.ensembles,
         pooled=table.pooled,
     )
-    return outcome.show(table.view(trainings), table.place.out)
+    return outcome.show(table.view(trainings), table.place.out, table.notes(outcome))

@@ -131,6 +131,8 @@ class Recipe:
             raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
         if self.teacher is not None and (not takers or self.stage_one is None):
             raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
+        if isinstance(self.start, FewerLayers) and self.counts is not None:
+            raise ValueError("counts: would replace the teacher's embeddings, with which it starts; give counts=None")
         if isinstance(self.teacher, Recipe) and (self.teacher.stage_one is None or self.after is not None):
             raise ValueError("teacher: must be a recipe with a stage one, and the student has no `after`")
 
