@@ -33,6 +33,7 @@ def test_the_benchmark_that_compares_with_them_says_how_to_install_them():
         importlib.import_module("bench_retrieval")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):
     corpus = ("--corpus", str(data / "corpus"), "--task-root", str(data / "tasks"), "--task", "topics")

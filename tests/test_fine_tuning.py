@@ -176,6 +176,7 @@ def rivals(data: Path, encoder: str, root: Path, *more: str) -> subprocess.Compl
     return subprocess.run(command, cwd=REPOSITORY, env=own, capture_output=True, text=True, timeout=1200)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_pretrained_rivals_from_a_command_to_a_table(encoder, data, tmp_path):
     made = rivals(data, encoder, tmp_path)

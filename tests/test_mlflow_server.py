@@ -67,6 +67,7 @@ def tiny_model(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of MLflow's, which loads a model
 def test_a_server_killed_amid_an_experiment_has_all_of_it_after_the_next_run(tmp_path, capsys):

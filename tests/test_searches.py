@@ -219,6 +219,7 @@ def test_data_that_cannot_be_made_is_tried_once_and_fails_only_the_trials_that_n
         swept(trials({"method": [lost]}), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_sweep_ends_where_its_budget_is_spent_and_goes_on_with_a_larger_one(trials, tmp_path):
     grid = trials({"rho1": [1, 2, 3]})
@@ -277,6 +278,7 @@ def test_a_scheduler_and_callbacks_of_ray_tune_are_taken_as_they_are(trials, tmp
     assert len(found.trials) == 2 and (tmp_path / "reports").read_text().split().count("1") == 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_successive_halving_takes_a_third_of_the_steps_and_its_short_trainings_are_no_results(trials, tmp_path):
     long = replace(small_recipe().stage_one, steps=27, evaluate_every=9)
@@ -348,6 +350,7 @@ def test_optuna_ends_a_grid_some_of_whose_points_cannot_be_trained(capsys):
     assert capsys.readouterr().out.count("no trial of") == 1, "said once"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_optuna_goes_on_where_it_was_killed_and_is_told_what_is_recorded(trials, tmp_path, capsys):
     values = {"rho1": [1, 2, 3], "rho2": tune.loguniform(1.0, 30.0)}

@@ -15,7 +15,7 @@ from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import Cell, Predictions, Results, View, compare, print_table, publish
-from tlm_ray.runs.flow.flow import MODELS
+from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.groups import Group, Mean
@@ -59,21 +59,30 @@ class Outcome:
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
-        And what its classifier takes: parameters and texts_per_s, 0 if unknown.
+        And what its classifier takes: parameters and texts_per_s, 0 if unknown. Of a stage one of several tasks, each
+        task bears an equal share.
 
         A row that trains no encoder has 0 FLOPs.
         """
         stages, scores = self.stages[training], self.records.facts(self.stages[training].metrics)
         trained = [(stage, self.records.facts(stage)) for stage in stages.trained]
-        counted = [facts.get("flops_counted", 0) for _, facts in trained]
+        tasks = training.recipe.tasks if isinstance(training.recipe, Recipe) else ()
+        share = {stage.fingerprint: 1 / len(tasks) for stage in stages.trained[:1] if tasks}  # tasks share stage one
+        parts = [share.get(stage.fingerprint, 1.0) for stage, _ in trained]
+        counted = [part * facts.get("flops_counted", 0) for part, (_, facts) in zip(parts, trained, strict=True)]
         return {
             "dev": scores["dev"],
             "test": scores.get("test"),
             "metric": scores["metric"],
-            "flops": sum(6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts in trained),
+            "flops": sum(
+                part * 6.0 * stage.cost["tokens"] * facts["parameters"]
+                for part, (stage, facts) in zip(parts, trained, strict=True)
+            ),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
             "data_bytes": self.records.facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
-            "seconds": sum(facts["seconds"] for _, facts in trained) if trained else scores["seconds"],
+            "seconds": sum(part * facts["seconds"] for part, (_, facts) in zip(parts, trained, strict=True))
+            if trained
+            else scores["seconds"],
             "parameters": trained[-1][1]["parameters"] if trained else 0,
             "texts_per_s": scores.get("texts_per_s", 0.0),
         }

@@ -21,11 +21,12 @@ from tlm_ray.training.worker import Worker
 
 
 def dev_scores(
-    blocks: str, metric: str | Metric, *, pad_id: int, worker: Worker
+    blocks: str, metric: str | Metric, *, pad_id: int, worker: Worker, objective: str = Labels.name
 ) -> Callable[[JointModel], dict[str, float]]:
     """Return a function that scores a model on a dev set, in percent, divided among the workers.
 
-    blocks: a folder of the blocks stage. metric: "" for the one that its facts name.
+    blocks: a folder of the blocks stage. metric: "" for the one that its facts name. objective: the one whose head to
+    use.
     """
     facts = storage.read_record(storage.join(blocks, FACTS))
     dev = read_blocks(storage.join(blocks, "dev.arrow"))
@@ -33,7 +34,7 @@ def dev_scores(
     assert gold is not None, "task blocks carry labels"
 
     def evaluate(model: JointModel) -> dict[str, float]:
-        predicted = decide(predict(model, dev, pad_id=pad_id, worker=worker))
+        predicted = decide(predict(model, dev, pad_id=pad_id, worker=worker, objective=objective))
         return {"dev": score(metric or facts["metric"], gold, predicted)}
 
     return evaluate

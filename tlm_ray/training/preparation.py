@@ -20,15 +20,15 @@ COUNTS = "counts.arrow"
 
 
 def make_tokenizer(
-    folder: str, task: Task, selection: Sequence[str], *, name: str, vocabulary: int, k: int | None
+    folder: str, tasks: Sequence[Task], selection: Sequence[str], *, name: str, vocabulary: int, k: int | None
 ) -> dict[str, Any]:
     """Write a tokenizer; return its vocabulary size.
 
-    name: "trained" to train one on the selected text and the task's training text, else a hub name or local folder.
+    name: "trained" to train one on the selected text and the tasks' training texts, else a hub name or local folder.
     selection: locations of its tables. k: train on selected text with ranks below k; None for all.
     """
     if name == "trained":
-        tokenizer = train_wordpiece(_Texts(task, selection, k), vocabulary=vocabulary)
+        tokenizer = train_wordpiece(_Texts(tasks, selection, k), vocabulary=vocabulary)
     else:
         tokenizer = load_tokenizer(name)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
@@ -38,14 +38,15 @@ def make_tokenizer(
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of the task's training set and of the selection, with one table in memory at a time."""
+    """The texts of the tasks' training sets and of the selection, with one table in memory at a time."""
 
-    task: Task
+    tasks: Sequence[Task]
     selection: Sequence[str]
     k: int | None
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.task.train_texts
+        for task in self.tasks:
+            yield from task.train_texts
         for table in map(storage.read_table, self.selection):
             kept = table if self.k is None else table.filter(pc.less(table["rank"], self.k))
             yield from kept["text"].to_pylist()

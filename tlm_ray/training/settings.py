@@ -86,7 +86,11 @@ class StageSettings(ABC):
     @property
     def is_scored(self) -> bool:
         """Whether the stage learns labels, so that the model is scored on dev during training."""
-        return Labels.name in [objective.name for loss in self.losses.values() for objective in loss.objectives]
+        return any(isinstance(one, Labels) for loss in self.losses.values() for one in loss.objectives)
+
+    def opened(self, job: "Job") -> "StageSettings":
+        """Return the settings with what only the job's blocks say."""
+        return self
 
     def evaluate(self, job: "Job", *, pad_id: int, worker: "Worker") -> "Evaluate | None":
         """Return the function that scores a model at each evaluation; None if the stage learns no labels."""
@@ -196,6 +200,8 @@ class Job:
     """the stage's folder, for checkpoints, progress and the model"""
     blocks: str
     """folder of a blocks stage"""
+    further: tuple[str, ...] = ()
+    """folders of the blocks of further tasks, which are trained together"""
     counts: str = ""
     """folder of a counts stage with initial embeddings and bias; "" for random ones"""
     taught: str = ""

@@ -1,6 +1,7 @@
 """Run a training stage on one worker: open the blocks, resume, train, save, export."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ def run_job(
     transformers.utils.logging.disable_progress_bar()
     if worker.device == "cpu":
         torch.set_num_threads(job.compute.threads)
+    job = replace(job, settings=job.settings.opened(job))
     settings = job.settings
     facts = storage.read_record(storage.join(job.blocks, FACTS))
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:

@@ -7,7 +7,8 @@ import numpy as np
 from tlm_ray import parallel, storage
 from tlm_ray.report.attention import Heads
 from tlm_ray.runs.flow import work
-from tlm_ray.runs.flow.flow import MODELS, Flow
+from tlm_ray.runs.flow.each_stage import MODELS
+from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages.stage import Stage, Stages
 
 EXAMPLE = "example.arrow"

@@ -6,7 +6,8 @@ from typing import Any
 
 from tlm_ray import parallel, storage
 from tlm_ray.runs.flow import work
-from tlm_ray.runs.flow.flow import MODELS, Flow
+from tlm_ray.runs.flow.each_stage import MODELS
+from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage, Stages
 

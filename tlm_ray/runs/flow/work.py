@@ -37,10 +37,11 @@ class _PackageReader:
 
 
 def write_tokenizer(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
-    """Write the tokenizer of a selection and a task."""
+    """Write the tokenizer of a selection and one or more tasks."""
     from tlm_ray.training.preparation import make_tokenizer
 
-    return make_tokenizer(folder, load_task(inputs["task"]), _selection(inputs), **options)
+    tasks = [load_task(location) for name, location in inputs.items() if name.startswith("task")]
+    return make_tokenizer(folder, tasks, _selection(inputs), **options)
 
 
 def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:

@@ -5,12 +5,16 @@ A recipe identifies a result. Settings of how to run it (workers, shards, GPUs, 
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tlm_ray.corpus.cleaning import Cleaning
+from tlm_ray.corpus.hub import short_name
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.recipes.precision import fastest_precision
 from tlm_ray.training.counts import Counts
+from tlm_ray.training.mixers import Rates
+from tlm_ray.training.mixing import MixedOne
 from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
 from tlm_ray.training.optimizers import AdamW, Optimizer
 from tlm_ray.training.schedules import Schedule
@@ -60,6 +64,10 @@ class Recipe:
     """weighting of a task batch's losses: see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = (Mlm(),)
     """what stage one learns from text, beside the labels"""
+    tasks: tuple[str, ...] = field(default=(), metadata=LATER)
+    """tasks that stage one learns together, each with a head of its own; (): the task of the training alone"""
+    rates: Rates = field(default=Rates(), metadata=LATER)
+    """how often each of several tasks gets a batch"""
     exported: str = ""
     """name of the objective with whose model stage two starts; "" for the first"""
     labels: Labels = Labels()  # noqa: RUF009 - frozen
@@ -106,6 +114,7 @@ class Recipe:
         if self.after is not None and (self.after.stage_one is None or self.counts is not None):
             raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
         self._check_teacher()
+        self._check_tasks()
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
@@ -122,6 +131,17 @@ class Recipe:
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+
+    def _check_tasks(self) -> None:
+        """Raise ValueError if several tasks cannot be trained together."""
+        if not self.tasks:
+            return
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"tasks {', '.join(self.tasks)}: name each once")
+        if self.stage_one is None or self.rho1 is None or self.one_stage or self.weighting == "mlm":
+            raise ValueError("tasks: are learned in a stage one with task batches, and each has a stage two of its own")
+        if self.after is not None or self.teacher is not None:
+            raise ValueError("tasks: are trained together from the start; give neither after nor teacher")
 
     def _check_teacher(self) -> None:
         """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
@@ -162,7 +182,9 @@ class Recipe:
         """
         if self.stage_one is None:
             raise ValueError("stage_one None: this recipe has no stage one")
-        return StageOne(
+        names = tuple(map(short_name, self.tasks))
+        settings = partial(MixedOne, names=names, rates=self.rates) if self.tasks else StageOne
+        return settings(
             start=self.start,
             schedule=self.stage_one,
             objectives=self.objectives,

@@ -13,7 +13,7 @@ To add your own, derive a frozen dataclass from `Objective` and pass it as `Reci
 """
 
 from tlm_ray.training.objectives.clm import Clm
-from tlm_ray.training.objectives.labels import Labels
+from tlm_ray.training.objectives.labels import Labels, TaskLabels
 from tlm_ray.training.objectives.layers import LayersOfTeacher
 from tlm_ray.training.objectives.losses import WEIGHTINGS, Loss, step_loss, task_loss, text_loss
 from tlm_ray.training.objectives.mlm import Mlm
@@ -40,6 +40,7 @@ __all__ = [
     "SoftTokens",
     "Sop",
     "Targets",
+    "TaskLabels",
     "step_loss",
     "task_loss",
     "text_loss",

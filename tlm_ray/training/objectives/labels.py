@@ -54,3 +54,20 @@ class Labels(Objective):
 
     def export(self, model: Any, folder: Path) -> None:
         model.heads[self.name].export(model.encoder, folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLabels(Labels):
+    """Learns the labels of one task among several, with a head of its own."""
+
+    number: int
+    """the task's number, which names its head: a task's own name may have a dot, which torch refuses"""
+    labels: tuple[str, ...]
+    """the task's classes, none for a regression"""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"labels_{self.number}"
+
+    def head(self, weights: "Weights") -> "Head":
+        return weights.classifier_head(self.labels)

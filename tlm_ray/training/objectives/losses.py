@@ -46,11 +46,17 @@ def text_loss(objectives: tuple[Objective, ...]) -> Loss:
     return Loss(tuple((objective, objective.weight) for objective in objectives))
 
 
-def task_loss(objectives: tuple[Objective, ...], *, rho2: float, weighting: str) -> Loss:
+def task_loss(
+    objectives: tuple[Objective, ...],
+    *,
+    rho2: float,
+    weighting: str,
+    labels: Labels = Labels(),  # noqa: B008 - frozen
+) -> Loss:
     """Return the loss of a task's text and labels, by one of WEIGHTINGS."""
     if weighting == "mlm":
         return text_loss(objectives)
-    weights = (*((objective, rho2 * objective.weight) for objective in objectives), (Labels(), 1.0))
+    weights = (*((objective, rho2 * objective.weight) for objective in objectives), (labels, 1.0))
     return Loss(weights, divisor=rho2 + 1 if weighting == "released" else 1.0)
 
 
