@@ -21,11 +21,10 @@ def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) 
         if getattr(config, "is_encoder_decoder", False):
             raise refusal(config, "it is an encoder-decoder, and only encoders are trained here")
         if type(config) not in getattr(transformers, objective.opens_as)._model_mapping:
-            raise refusal(
-                config,
-                f"it is a decoder, or learns by other means: transformers has no {objective.opens_as} of it, which the "
-                f"objective {objective.name!r} needs",
-            )
+            decodes = type(config) in transformers.AutoModelForCausalLM._model_mapping
+            kind = "it is a decoder: " if decodes and objective.opens_as == "AutoModelForMaskedLM" else ""
+            why = f"transformers has no {objective.opens_as} of it, which the objective {objective.name!r} needs"
+            raise refusal(config, kind + why)
 
 
 def refusal(config: "PretrainedConfig", why: str) -> ValueError:

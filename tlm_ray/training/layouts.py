@@ -6,6 +6,7 @@ other rows of a packed batch, because their attention ignores row boundaries.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ def check_layouts(model: Any, device: str, *, packed: bool) -> None:
     padded = _batch(sample["input_ids"], sample["attention_mask"])
     wider = _batch(_widened(padded.tokens, model.config.pad_token_id or 0), _widened(padded.attention, 0))
     with _evaluated(model):
+        if any(objective.is_causal for objective in model.objectives.values()):
+            _check_causal(model, padded, device)
         expected = _results(model, to_device(padded, device)[0])
         if not _agree(expected, _results(model, to_device(wider, device)[0])):
             raise ValueError(
@@ -47,6 +50,20 @@ def check_layouts(model: Any, device: str, *, packed: bool) -> None:
                 f"architecture {model.config.model_type!r}: with --packed its result for a row depends on the other "
                 "rows; leave --packed out (packed=False), or take another, such as bert, roberta or modernbert"
             )
+
+
+def _check_causal(model: Any, batch: Batch, device: str) -> None:
+    """Raise ValueError if a row's first state depends on its last token."""
+    others = batch.tokens.copy()
+    others[0, -1] = others[0, 0]  # the first row has no padding
+    states = [
+        model.encode(to_device(replace(batch, tokens=tokens), device)[0])[:1, :-1] for tokens in (batch.tokens, others)
+    ]
+    if not _agree(states[:1], states[1:]):
+        raise ValueError(
+            f"architecture {model.config.model_type!r}: it is an encoder, whose states see later tokens, so next tokens "
+            "would be copied; take a decoder, such as gpt2 or llama, or give Mlm()"
+        )
 
 
 def _batch(tokens: np.ndarray, attention: np.ndarray) -> Batch:

@@ -16,6 +16,7 @@ class Clm(OfTokens):
 
     name: ClassVar[str] = "clm"
     opens_as: ClassVar[str] = "AutoModelForCausalLM"
+    is_causal: ClassVar[bool] = True
 
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         following, chosen = np.roll(rows.tokens, -1, axis=1), np.roll(rows.attention, -1, axis=1) == 1

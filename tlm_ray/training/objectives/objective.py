@@ -95,6 +95,8 @@ class Objective(ABC):
     """short lower-case name of its head, targets and logged loss"""
     opens_as: ClassVar[str] = "AutoModel"
     """the transformers class that opens the output of `export`"""
+    is_causal: ClassVar[bool] = False
+    """whether a token's hidden state may depend on no later token, which a decoder alone ensures"""
     needs_teacher: ClassVar[bool] = False
     """whether `loss` reads `features.teacher`, so that the recipe needs a teacher"""
     reads_layers: ClassVar[bool] = False
