@@ -11,16 +11,13 @@ from torch import nn
 from trainings import (
     GEOMETRY,
     LABELS,
-    assert_same_run,
     make_model,
-    make_trainer,
     one_thread,  # noqa: F401 - a fixture
-    run_interrupted,
     run_whole,
     stage_one,
 )
 from transformers import AutoModelForMaskedLM, BertForMaskedLM
-from ways import assert_one_gradient, batch_of
+from ways import batch_of
 
 from tlm_ray import make
 from tlm_ray.training.fewer_layers import kept_layers
@@ -45,13 +42,6 @@ def teacher(tmp_path_factory) -> str:
 
 def settings(teacher, objectives=TRIPLE, **changes):
     return stage_one(geometry=STUDENT, objectives=objectives, teacher=teacher, **changes)
-
-
-@pytest.mark.parametrize("objectives", [TRIPLE, LAYERS, (Mlm(), SoftTokens(masked_only=True))])
-def test_one_gradient_padded_packed_in_micro_rows_and_on_three_workers(teacher, objectives):
-    names = {objective.name for objective in objectives}
-    assert assert_one_gradient(settings(teacher, objectives), "task").keys() == names | {"labels"}
-    assert assert_one_gradient(settings(teacher, objectives), "general").keys() == names
 
 
 @pytest.fixture
@@ -137,12 +127,6 @@ def test_the_teacher_is_no_part_of_the_student(teacher, tmp_path):
     assert trainer.progress.flops > 10 / 6 * own.progress.flops
     model.export(Mlm(), tmp_path, precision="fp32")
     assert BertForMaskedLM.from_pretrained(tmp_path).config.num_hidden_layers == 2
-
-
-@pytest.mark.parametrize("objectives", [TRIPLE, LAYERS])
-def test_it_resumes_to_the_bit(teacher, tmp_path, objectives):
-    own = settings(teacher, objectives)
-    assert_same_run(run_whole(own), run_interrupted(tmp_path, [3, 8], lambda: make_trainer(own)))
 
 
 def test_layers_are_evenly_spaced():

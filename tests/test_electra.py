@@ -8,16 +8,13 @@ from trainings import (
     GEOMETRY,
     LABELS,
     VOCABULARY,
-    assert_same_run,
     make_model,
-    make_trainer,
     one_thread,  # noqa: F401 - a fixture
-    run_interrupted,
     run_whole,
     stage_one,
 )
 from transformers import AutoModelForSequenceClassification, ElectraForMaskedLM, ElectraForPreTraining
-from ways import assert_one_gradient, batch_of
+from ways import batch_of
 
 from tlm_ray.training.families import Electra
 from tlm_ray.training.inputs import to_device
@@ -30,11 +27,6 @@ GEOMETRY_OF_IT = replace(GEOMETRY, family="electra", layers=2, init_std=0.3)
 
 def settings(**changes):
     return stage_one(geometry=GEOMETRY_OF_IT, objectives=(Generator(share=0.5), Rtd()), exported="rtd", **changes)
-
-
-def test_one_gradient_padded_packed_in_micro_rows_and_on_three_workers():
-    assert assert_one_gradient(settings(), "task").keys() == {"generator", "rtd", "labels"}
-    assert assert_one_gradient(settings(), "general").keys() == {"generator", "rtd"}
 
 
 @pytest.fixture
@@ -97,12 +89,6 @@ def test_the_discriminator_is_what_stage_two_starts_with(tmp_path):
     assert all(name.startswith("classifier.") for name in loading["missing_keys"])
     for name, parameter in ElectraForPreTraining.from_pretrained(tmp_path / "model").electra.named_parameters():
         torch.testing.assert_close(parameter, dict(trainer.model.encoder.named_parameters())[name], rtol=0, atol=0)
-
-
-def test_it_resumes_to_the_bit(tmp_path):
-    whole = run_whole(settings())
-    resumed = run_interrupted(tmp_path, [3, 8], lambda: make_trainer(settings()))
-    assert_same_run(whole, resumed)
 
 
 def test_parameters_are_counted_as_transformers_does():

@@ -9,17 +9,13 @@ import trainings
 from trainings import (
     GEOMETRY,
     VOCABULARY,
-    assert_same_run,
     make_blocks,
     make_model,
-    make_trainer,
     one_thread,  # noqa: F401 - a fixture
-    run_interrupted,
-    run_whole,
     stage_one,
 )
 from transformers import AlbertForPreTraining, AutoConfig, BertForPreTraining
-from ways import assert_one_gradient, batch_of
+from ways import batch_of
 
 from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.inputs import to_device
@@ -95,16 +91,6 @@ def test_a_passage_is_cut_behind_a_sentence_and_half_are_other_pairs(pairs):
             assert near and len(a) + len(b) >= min(len(near[0][0]) + len(near[0][1]), 24 - 3), "cut where it must be"
             answers.append(answer)
     assert 90 < sum(answers) < 150
-
-
-@pytest.mark.parametrize("pairs", [Sop(), Nsp()])
-def test_one_gradient_and_resumed_to_the_bit(pairs, tmp_path):
-    assert assert_one_gradient(settings(pairs), "general").keys() == {pairs.name, "mlm"}
-    assert assert_one_gradient(settings(pairs), "task").keys() == {"mlm", "labels"}
-    whole = run_whole(settings(pairs))
-    assert f"general_{pairs.name}" in whole.progress.history[0] and whole.progress.flops > 0
-    resumed = run_interrupted(tmp_path, [3, 8], lambda: make_trainer(settings(pairs)))
-    assert_same_run(whole, resumed)
 
 
 def test_next_sentences_are_those_of_bert():

@@ -61,8 +61,8 @@ def _check_causal(model: Any, batch: Batch, device: str) -> None:
     ]
     if not _agree(states[:1], states[1:]):
         raise ValueError(
-            f"architecture {model.config.model_type!r}: it is an encoder, whose states see later tokens, so next tokens "
-            "would be copied; take a decoder, such as gpt2 or llama, or give Mlm()"
+            f"architecture {model.config.model_type!r}: it is an encoder, whose states see later tokens, so next "
+            "tokens would be copied; take a decoder, such as gpt2 or llama, or give Mlm()"
         )
 
 

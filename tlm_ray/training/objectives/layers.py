@@ -52,7 +52,8 @@ class LayersOfTeacher(OfTeacher):
                 "objective layers: scores need BERT's layers with equally many heads in student and teacher; "
                 "give LayersOfTeacher(scores=False)"
             )
-        _, inside = features.rectangle
+        hidden, inside = features.rectangle
+        inside = hidden.new_ones(hidden.shape[:2]) if inside is None else inside
         seen = (inside[:, None, :, None] * inside[:, None, None, :]).float()
         total: Any = 0.0
         for layer in range(len(own.projected)):
