@@ -13,6 +13,7 @@ All rows share one retrieval and see the same batches.
     ELECTRA, tokens    the same as the first row, with ELECTRA's encoder
     ELECTRA, replaced  ELECTRA's own: it detects the tokens that a small generator replaced (Clark et al. 2020)
     GPT-2, next        next tokens, with a decoder (Radford et al. 2019)
+    GPT, auxiliary     the same, and next tokens in stage two beside the labels (Radford et al. 2018)
 
 The masks have 15 % of the text. The generator's operations are counted too.
 
@@ -29,7 +30,8 @@ from tlm_ray.training.masking import Masking
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Nsp, Rtd, Sop
 from tlm_ray.training.starts import Scratch
 
-TOKENS, MASKED, REPLACED, NEXT = "tokens", "ELECTRA, tokens", "ELECTRA, replaced", "GPT-2, next"
+TOKENS, MASKED, REPLACED = "tokens", "ELECTRA, tokens", "ELECTRA, replaced"
+NEXT, AUXILIARY = "GPT-2, next", "GPT, auxiliary"
 WORDS = {TOKENS: 0, "whole words": 1, "spans": 3}  # of `Masking`
 
 
@@ -52,6 +54,7 @@ class Objectives(Table):
             rows[MASKED] = masked = replace(recipe, start=Scratch(replace(geometry, family="electra")))
             rows[REPLACED] = replace(masked, objectives=(Generator(), Rtd()), exported=Rtd.name)
             rows[NEXT] = replace(recipe, start=Scratch(replace(geometry, family="gpt2")), objectives=(Clm(),))
+            rows[AUXILIARY] = replace(rows[NEXT], auxiliary=(Clm(times=0.5),))
         if unknown := [row for row in self.rows if row not in rows]:
             raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, rows))}")
         return {row: own for row, own in rows.items() if not self.rows or row in self.rows}

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 from transformers import PretrainedConfig
 
+from tlm_ray.training.depths import layers_of
 from tlm_ray.training.weights import TrainedWeights
 
 
@@ -25,7 +26,11 @@ class SomeLayers(TrainedWeights):
                 setattr(config, name, getattr(self.whole, name))
         found = super()._open(model, config=config, **options)
         opened = found[0] if isinstance(found, tuple) else found
-        parent, name, layers = _layers_of(opened, self.whole.num_hidden_layers)
+        of = self.whole.num_hidden_layers
+        if (there := layers_of(opened, of)) is None:
+            kind = type(opened).__name__
+            raise ValueError(f"start FewerLayers: {kind} has no list of {of} layers; take another teacher")
+        parent, name, layers = there
         setattr(parent, name, nn.ModuleList(layers[number] for number in self.kept))
         self._cut(opened.config)
         return found
@@ -41,12 +46,3 @@ def kept_layers(of: int, layers: int) -> list[int]:
     if layers > of:
         raise ValueError(f"start FewerLayers: {layers} layers are more than the teacher's {of}; lower geometry.layers")
     return [0] if layers == 1 else [round(number * (of - 1) / (layers - 1)) for number in range(layers)]
-
-
-def _layers_of(model: nn.Module, count: int) -> tuple[nn.Module, str, nn.ModuleList]:
-    """Return the list of layers, with the module that has it and its name there."""
-    for parent in model.modules():
-        for name, module in parent.named_children():
-            if isinstance(module, nn.ModuleList) and len(module) == count:
-                return parent, name, module
-    raise ValueError(f"start FewerLayers: {type(model).__name__} has no list of {count} layers; take another teacher")

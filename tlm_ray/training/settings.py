@@ -166,6 +166,8 @@ class StageTwo(StageSettings):
 
     labels: Labels = field(default=Labels(), metadata=LATER)
     """the task objective"""
+    auxiliary: tuple[Objective, ...] = field(default=(), metadata=LATER)
+    """objectives of the task's text beside it, each with its weight"""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -173,7 +175,7 @@ class StageTwo(StageSettings):
 
     @property
     def losses(self) -> dict[str, Loss]:
-        return {TASK: Loss(((self.labels, 1.0),))}
+        return {TASK: Loss(((self.labels, 1.0), *((one, one.weight) for one in self.auxiliary)))}
 
     @property
     def mixer(self) -> Mixer:
@@ -181,7 +183,7 @@ class StageTwo(StageSettings):
 
     @property
     def heads(self) -> tuple[Objective, ...]:
-        return (self.labels,)
+        return (self.labels, *self.auxiliary)
 
     @property
     def exports(self) -> Mapping[str, Objective]:

@@ -86,7 +86,7 @@ class Scratch(Start):
 
     @property
     def width(self) -> int | None:
-        return self.geometry.width
+        return self.family.table_width(self.geometry) if self.family else None
 
     def parameters(self, *, vocabulary: int) -> int | None:
         return self.geometry.parameters(vocabulary=vocabulary)

@@ -31,7 +31,7 @@ from tlm_ray.training.flops import Flops, matmul_rate
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import step_loss
-from tlm_ray.training.optimizers import AdamW, Optimizer
+from tlm_ray.training.optimizers import AdamW, Optimizer, rate_of
 from tlm_ray.training.pace import LossWindow, Pace
 from tlm_ray.training.packing import first_position
 from tlm_ray.training.schedules import Schedule
@@ -155,7 +155,7 @@ class Trainer:
         self.model.train()
         losses = [self._backward(part, last=part is parts[-1]) for part in parts]
         for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.rate(step)
+            group["lr"] = rate_of(group, self.schedule.rate(step), step)
         self.optimizer.step()
         self.average.add(step)
         self.optimizer.zero_grad(set_to_none=True)

@@ -72,7 +72,11 @@ class Recipe:
     """name of the objective with whose model stage two starts; "" for the first"""
     labels: Labels = Labels()  # noqa: RUF009 - frozen
     """how stage two learns the task"""
+    auxiliary: tuple[Objective, ...] = field(default=(), metadata=LATER)
+    """what stage two learns from the task's text beside its labels, such as (Clm(times=0.5),) for a decoder"""
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
+    optimizer_two: Optimizer | None = field(default=None, metadata=LATER)
+    """optimizer of stage two, such as AdamW(layer_decay=0.8); None: the same"""
     counts: Counts | None = None
     """initialise token embeddings and output bias from token counts; None: random"""
     tokenizer: str = "trained"
@@ -124,6 +128,8 @@ class Recipe:
             )
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
+        if any(one.needs_teacher or one.reads_layers for one in self.auxiliary):
+            raise ValueError(f"auxiliary {self.auxiliary!r}: stage two has no teacher; give objectives such as Clm()")
         if self.exported and self.exported not in (names := [objective.name for objective in self.objectives]):
             raise ValueError(f"exported {self.exported!r}: allowed are {', '.join(names)}, the recipe's objectives")
         if self.rho1 is None and self.k == 0:
@@ -204,7 +210,8 @@ class Recipe:
             start=start,
             schedule=self.stage_two,
             labels=self.labels,
-            optimizer=self.optimizer,
+            auxiliary=self.auxiliary,
+            optimizer=self.optimizer_two or self.optimizer,
             precision=self.precision,
             seed=seed,
         )

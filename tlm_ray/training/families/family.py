@@ -30,6 +30,10 @@ class Family(ABC):
     def parameters(self, geometry: "Geometry", *, vocabulary: int) -> int:
         """Return the number of parameters with the masked-language-model head; the tied table counts once."""
 
+    def table_width(self, geometry: "Geometry") -> int:
+        """Return the width of the token table."""
+        return geometry.width
+
     def attention(self, *, on_cpu: bool, packed: bool) -> str:
         """Return the name of the attention to use on a device."""
         return fastest_attention(on_cpu=on_cpu, packed=packed)

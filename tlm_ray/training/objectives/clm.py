@@ -1,10 +1,11 @@
 """Causal language modelling: predict each token from those before it (Radford et al. 2019)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
+from tlm_ray.identity import LATER
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.objectives.objective import Keys, Rows, Targets
 from tlm_ray.training.objectives.tokens import OfTokens
@@ -17,6 +18,13 @@ class Clm(OfTokens):
     name: ClassVar[str] = "clm"
     opens_as: ClassVar[str] = "AutoModelForCausalLM"
     is_causal: ClassVar[bool] = True
+
+    times: float = field(default=1.0, metadata=LATER)
+    """weight beside other objectives, such as 0.5 in stage two (Radford et al. 2018, equation 5)"""
+
+    @property
+    def weight(self) -> float:
+        return self.times
 
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         following, chosen = np.roll(rows.tokens, -1, axis=1), np.roll(rows.attention, -1, axis=1) == 1
