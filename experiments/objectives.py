@@ -4,7 +4,7 @@
     python experiments/objectives.py --scale mini --tasks sciie --task-root data/tasks --corpus data/corpus
     python experiments/objectives.py --dry-run
 
-All rows share one retrieval and see the same batches.
+All rows share one retrieval. Each has the steps that take as many counted operations as the first row, in both stages.
 
     tokens             single tokens are masked (Devlin et al. 2019)
     whole words        all tokens of a word are masked (BERT's later release)
@@ -21,17 +21,20 @@ Expected before running: whole words and spans above single tokens, because a to
 replaced tokens above masked ones, because every token gives a signal.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Recipe, Table, main
+from tlm_ray import Flow, Recipe, Table, main
+from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Nsp, Rtd, Sop
 from tlm_ray.training.starts import Scratch
 
 TOKENS, MASKED, REPLACED = "tokens", "ELECTRA, tokens", "ELECTRA, replaced"
 NEXT, AUXILIARY = "GPT-2, next", "GPT, auxiliary"
+EMBEDDED_TOKENS, FILE_TOKENS = 40, 100  # mean tokens of a row: 38 on the embedded data, 102 on sciie at mini
 WORDS = {TOKENS: 0, "whole words": 1, "spans": 3}  # of `Masking`
 
 
@@ -41,8 +44,19 @@ class Objectives(Table):
 
     name = "objectives"
 
+    row_tokens: int = 0
+    """mean tokens per row, for operations of equal number (default: 40 for the embedded data, else 100)"""
     rows: list[str] = field(default_factory=list)
     """rows to train, such as tokens SOP "ELECTRA, replaced" (default: all)"""
+
+    def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
+        """Return the rows of a task, with the steps of equal cost."""
+        rows = super().recipes(task, flow)
+        if not all(isinstance(recipe.start, Scratch) for recipe in rows.values()):
+            return rows
+        tokens = self.row_tokens or (EMBEDDED_TOKENS if flow.is_embedded(task) else FILE_TOKENS)
+        first = replace(next(iter(rows.values())), objectives=(Mlm(),))
+        return {row: of_equal_cost(recipe, first, row_tokens=tokens) for row, recipe in rows.items()}
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return a recipe per objective; those of other encoders need a geometry, which `--architecture` replaces."""

@@ -1,0 +1,45 @@
+"""Recipes of equal cost: the counted operations of both stages are those of another recipe."""
+
+from dataclasses import replace
+
+import pytest
+from small import GEOMETRY, small_flow, small_recipe
+
+from tlm_ray import make
+from tlm_ray.runs.recipes.equal_cost import of_equal_cost
+from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd
+from tlm_ray.training.starts import Architecture, Scratch
+
+
+def of_family(family, **changes):
+    long = small_recipe(start=Scratch(replace(GEOMETRY, family=family)), k=10, **changes)
+    return replace(long, stage_one=long.stage_one.of_steps(150), stage_two=long.stage_two.of_steps(90))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_family("electra", objectives=(Generator(share=0.5), Rtd()), exported="rtd"),
+        of_family("gpt2", objectives=(Clm(),), auxiliary=(Clm(times=0.5),)),
+    ],
+    ids=["ELECTRA", "GPT"],
+)
+def test_counted_operations_are_within_two_per_cent(data, tmp_path, other):
+    first, flow = of_family("bert", objectives=(Mlm(),)), small_flow(data, tmp_path)
+    found = []
+    for recipe in (first, of_equal_cost(other, first, row_tokens=32)):
+        stages = flow.stages(recipe, "topics", 0)
+        make([stages.metrics], flow.execution.root)
+        records = [stage.record(flow.execution.root)["facts"] for stage in stages.trained]
+        assert [facts["steps"] for facts in records] == [recipe.stage_one.steps, recipe.stage_two.steps]
+        found.append(sum(facts["flops_counted"] for facts in records))
+    assert found[1] == pytest.approx(found[0], rel=0.02)
+
+
+def test_the_same_recipe_keeps_its_steps():
+    first = of_family("bert", objectives=(Mlm(),))
+    assert of_equal_cost(first, first, row_tokens=32) == first
+    unknown = replace(first, start=Architecture("folder"))
+    with pytest.raises(ValueError, match=r"start Architecture: operations are planned for Scratch\(geometry\) alone"):
+        of_equal_cost(unknown, first, row_tokens=32)

@@ -1,0 +1,54 @@
+"""Count the operations of a stage's steps before any data is there, to plan recipes of equal cost."""
+
+import numpy as np
+
+from tlm_ray.training.batches import Batches
+from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.flops import Flops
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.settings import NUMBERS, TASK, StageSettings
+from tlm_ray.training.starts import Scratch, scratch_config
+from tlm_ray.training.streams import Stream
+from tlm_ray.training.weights import RandomWeights
+
+ROWS = 2048  # per stream
+SENTENCE = 20  # tokens
+CYCLES = 4
+
+
+def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: int) -> float:
+    """Return the mean operations of a step, forward and backward, on rows of about `row_tokens` random tokens.
+
+    ValueError unless the stage starts from random weights of a geometry.
+    """
+    if not isinstance(settings.start, Scratch):
+        raise ValueError(f"start {type(settings.start).__name__}: operations are planned for Scratch(geometry) alone")
+    config = scratch_config(settings.start.geometry, vocabulary=vocabulary, pad_id=0, labels=("a", "b"))
+    model = JointModel(RandomWeights(config, seed=0), settings.heads, family=settings.start.family)
+    facts = Vocabulary(size=vocabulary, pad_id=0, mask_id=1, special_ids=(0, 1, 2, 3), ending_ids=(4,))
+    streams = tuple(
+        Stream(
+            name=name,
+            number=NUMBERS[name],
+            blocks=_random_rows(vocabulary, row_tokens, labels=name == TASK),
+            loss=loss,
+            batch_rows=settings.schedule.batch_rows,
+            seed=0,
+        )
+        for name, loss in settings.losses.items()
+    )
+    batches, flops = Batches(streams=streams, mixer=settings.mixer, vocabulary=facts, seed=0), Flops(model)
+    rho1 = getattr(settings, "rho1", 0) or 0
+    steps = CYCLES * (rho1 + 1)
+    return sum(flops.computed(batches.batch(step)) for step in range(steps)) / steps
+
+
+def _random_rows(vocabulary: int, row_tokens: int, *, labels: bool) -> Blocks:
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(max(3, row_tokens // 2), row_tokens + row_tokens // 2 + 1, ROWS)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = draw.integers(5, vocabulary, offsets[-1]).astype(np.int32)
+    tokens[::SENTENCE] = 4
+    tokens[offsets[:-1]], tokens[offsets[1:] - 1] = 2, 3
+    return Blocks(tokens, offsets, labels=draw.integers(0, 2, ROWS) if labels else None)
