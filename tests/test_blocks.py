@@ -176,9 +176,9 @@ def test_tokens_are_python_objects_for_one_chunk_only(tmp_path, monkeypatch):
     class Pieces:
         """A tokenizer that gives each text a thousand tokens, each an object of its own."""
 
-        cls_token_id, sep_token_id = 1, 2
-
-        def __call__(self, texts, **_):
+        def __call__(self, texts, add_special_tokens=True, **_):
+            if isinstance(texts, str):
+                return {"input_ids": [1, 3, 2] if add_special_tokens else [3]}
             return {"input_ids": [[1000 + place for place in range(1000)] for _ in texts]}
 
     texts = ["text"] * 1000

@@ -135,4 +135,4 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     BertConfig(model_type="gpt2").save_pretrained(tmp_path)
     GPT2Tokenizer(vocab={"a": 0, "<|endoftext|>": 1}, merges=[]).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no mask_token; an encoder's tokenizer is needed"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(tmp_path, needs=("mask_token",))

@@ -69,11 +69,13 @@ def write_general_blocks(
 
     ranks: (texts,). A longer passage becomes several blocks of the same rank, so no text is lost.
     """
-    ranks, parts = np.asarray(ranks, np.int32), []
+    from tlm_ray.training.tokenizer import frame_of  # transformers: only where text is tokenised
+
+    ranks, parts, frame = np.asarray(ranks, np.int32), [], frame_of(tokenizer)
     for chunk in _slices(len(texts)):
         encoded = tokenizer(texts[chunk], add_special_tokens=False, return_attention_mask=False, verbose=False)
         tokens, offsets = _flat(encoded["input_ids"], np.int32)
-        tokens, offsets, text = _cut(tokens, offsets, tokenizer, inside=block_tokens - 2)
+        tokens, offsets, text = _cut(tokens, offsets, frame, block_tokens=block_tokens)
         parts.append(_table(tokens, offsets).append_column("rank", pa.array(ranks[chunk][text])))
     storage.write_table(uri, pa.concat_tables(parts) if parts else GENERAL.empty_table())
     return read_blocks(uri)
@@ -155,20 +157,25 @@ def _flat(rows: list[list[int]], kind: type) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cut(
-    tokens: np.ndarray, offsets: np.ndarray, tokenizer: "PreTrainedTokenizerBase", *, inside: int
+    tokens: np.ndarray, offsets: np.ndarray, frame: tuple[list[int], list[int]], *, block_tokens: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split each text into blocks of at most `inside` tokens, and add [CLS] and [SEP] to each.
+    """Split each text into blocks of at most `block_tokens`, the special tokens before and after each included.
 
     Returns the blocks' tokens, their offsets, int64 (blocks + 1,), and each block's text, int64 (blocks,).
     """
-    lengths = np.diff(offsets)
+    before, after = frame
+    around = len(before) + len(after)
+    inside, lengths = block_tokens - around, np.diff(offsets)
     blocks = -(-lengths // inside)  # of each text
     text = np.repeat(np.arange(len(blocks)), blocks)
     place = np.arange(len(text)) - np.repeat(np.cumsum(blocks) - blocks, blocks)  # index of a block within its text
-    ends = np.cumsum(np.minimum(inside, lengths[text] - place * inside) + 2)
+    ends = np.cumsum(np.minimum(inside, lengths[text] - place * inside) + around)
     starts = np.concatenate([[0], ends])[:-1]
-    cut = np.empty(len(tokens) + 2 * len(text), np.int32)
+    cut = np.empty(len(tokens) + around * len(text), np.int32)
     special = np.zeros(len(cut), bool)
-    special[starts] = special[ends - 1] = True
-    cut[starts], cut[ends - 1], cut[~special] = tokenizer.cls_token_id, tokenizer.sep_token_id, tokens
+    at_start = [(starts + number, token) for number, token in enumerate(before)]
+    at_end = [(ends - len(after) + number, token) for number, token in enumerate(after)]
+    for places, token in (*at_start, *at_end):
+        special[places], cut[places] = True, token
+    cut[~special] = tokens
     return cut, np.concatenate([starts, ends[-1:]]) if len(ends) else np.zeros(1, np.int64), text

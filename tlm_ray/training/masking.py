@@ -24,7 +24,7 @@ class Vocabulary:
 
     size: int
     pad_id: int
-    mask_id: int
+    mask_id: int | None
     special_ids: tuple[int, ...]
     """tokens that are never masked, including padding"""
     continuing_ids: tuple[int, ...] = ()
@@ -90,6 +90,7 @@ class Masking:
             chosen = self._spans(_words(tokens, special, vocabulary, apart=self.words), special, draws[0], draws[3])
         else:
             chosen = (draws[0] < self.share) & ~special
+        assert vocabulary.mask_id is not None, "a tokenizer is opened for what the objectives need"
         masked = np.where(chosen & (draws[1] < self.masked), vocabulary.mask_id, tokens)
         random = chosen & (draws[1] >= self.masked) & (draws[1] < self.masked + self.random)
         return np.where(random, (draws[2] * vocabulary.size).astype(np.int64), masked), chosen

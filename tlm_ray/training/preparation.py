@@ -20,17 +20,25 @@ COUNTS = "counts.arrow"
 
 
 def make_tokenizer(
-    folder: str, tasks: Sequence[Task], selection: Sequence[str], *, name: str, vocabulary: int, k: int | None
+    folder: str,
+    tasks: Sequence[Task],
+    selection: Sequence[str],
+    *,
+    name: str,
+    vocabulary: int,
+    k: int | None,
+    needs: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write a tokenizer; return its vocabulary size.
 
     name: "trained" to train one on the selected text and the tasks' training texts, else a hub name or local folder.
     selection: locations of its tables. k: train on selected text with ranks below k; None for all.
+    needs: special tokens that must be there.
     """
     if name == "trained":
         tokenizer = train_wordpiece(_Texts(tasks, selection, k), vocabulary=vocabulary)
     else:
-        tokenizer = load_tokenizer(name)
+        tokenizer = load_tokenizer(name, needs=needs)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
         tokenizer.save_pretrained(path)
     return {"vocabulary": len(tokenizer)}

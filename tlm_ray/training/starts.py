@@ -168,7 +168,7 @@ class Pretrained(Start):
         from tlm_ray.training.weights import TrainedWeights
 
         with opened(self.source) as source:
-            yield TrainedWeights(source, labels=labels, seed=seed)
+            yield TrainedWeights(source, labels=labels, seed=seed, tokenizer=tokenizer)
 
 
 def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> "PretrainedConfig":

@@ -1,15 +1,16 @@
 """Train a WordPiece tokenizer on the selected and task text, or open any Hugging Face tokenizer."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from tlm_ray.storage.opening import open_settings
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD = "[PAD]"
+SPECIAL = [PAD, "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ALPHABET = 1000  # characters with a piece of their own, as in BERT's vocabulary; the rest are [UNK]
 UNKNOWN = 1e-4  # maximum share of characters that become [UNK]; texts with Han characters need some thousands of pieces
 
@@ -57,17 +58,40 @@ def _alphabet(counts: Counter[str], *, most: int) -> list[str]:
     return ranked[:size]
 
 
-def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """Open a tokenizer by hub name or local folder; ValueError if it does not support masked language modelling."""
+def load_tokenizer(name: str | Path, *, needs: Sequence[str] = ()) -> PreTrainedTokenizerBase:
+    """Open a tokenizer by hub name or local folder, with an end for each row and a token for padding.
+
+    needs: special tokens that must be there, such as mask_token. A tokenizer without any special tokens in a row, as
+    GPT-2's, ends each row with its end of text. One without a padding token gets PAD: classifiers of transformers read
+    the last token that is not padding, so the end of text cannot be both. ValueError names the missing token.
+    """
     try:
         tokenizer = open_settings(AutoTokenizer, name, use_fast=True)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"tokenizer {str(name)!r} cannot be opened ({error}); give a hub name or a local folder"
         ) from error
-    for needed in ("mask_token_id", "cls_token_id", "sep_token_id", "pad_token_id"):
-        if getattr(tokenizer, needed) is None:
+    end = tokenizer.eos_token
+    if tokenizer.pad_token_id is None:
+        tokenizer.add_special_tokens({"pad_token": PAD})
+    if end is not None and not tokenizer.num_special_tokens_to_add():
+        ids, pair = [(end, tokenizer.eos_token_id)], f"$A {end} $B:1 {end}:1"
+        ended = processors.TemplateProcessing(single=f"$A {end}", pair=pair, special_tokens=ids)
+        tokenizer.backend_tokenizer.post_processor = ended
+    for needed in needs:
+        if getattr(tokenizer, f"{needed}_id") is None:
             raise ValueError(
-                f"tokenizer {str(name)!r} has no {needed[:-3]}; an encoder's tokenizer is needed, such as BERT's"
+                f"tokenizer {str(name)!r} has no {needed}; an encoder's tokenizer is needed, such as BERT's, or a "
+                "decoder's for a recipe with objectives=(Clm(),)"
             )
+    if not tokenizer.num_special_tokens_to_add():
+        raise ValueError(f"tokenizer {str(name)!r} has no end of text, which ends each row; set its eos_token")
     return tokenizer
+
+
+def frame_of(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Return the special tokens before and after the text of a row, such as [CLS] and [SEP]."""
+    text, row = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    starts = range(len(row) - len(text) + 1)
+    start = next(start for start in starts if row[start : start + len(text)] == text)
+    return row[:start], row[start + len(text) :]

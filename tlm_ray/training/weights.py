@@ -14,6 +14,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
 
 from tlm_ray.storage.opening import open_pretrained, open_settings, open_trained_classifier
@@ -58,15 +59,25 @@ class TrainedWeights:
 
     source: stage one's model, or any encoder by hub name or local folder. labels: the task's. keep_head: keep a
     classifier's own head; ValueError if it has none. name: replaces the source in that error. (ModernBERT's two heads
-    share a layer, which a masked language model provides.)
+    share a layer, which a masked language model provides.) tokenizer: the source gets new embeddings for tokens of it
+    that it has not, such as GPT-2 for padding.
     """
 
     def __init__(
-        self, source: str | Path, *, labels: tuple[str, ...], seed: int, keep_head: bool = False, name: str = ""
+        self,
+        source: str | Path,
+        *,
+        labels: tuple[str, ...],
+        seed: int,
+        keep_head: bool = False,
+        name: str = "",
+        tokenizer: PreTrainedTokenizerBase | None = None,
     ):
         torch.manual_seed(seed)
         self.source, self.seed, self.keep_head, self.name = str(source), seed, keep_head, name
         self.config = open_settings(AutoConfig, self.source, **label_names(labels))
+        self.tokenizer = tokenizer
+        self._pad(self.config)
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return the source's classifier, with a fresh head unless keep_head is set."""
@@ -86,7 +97,17 @@ class TrainedWeights:
         return Head(self._open(model), without_last=True)
 
     def _open(self, model: Any, **options: Any) -> Any:
-        return open_pretrained(model, self.source, dtype=torch.float32, **options)
+        found = open_pretrained(model, self.source, dtype=torch.float32, **options)
+        opened: PreTrainedModel = found[0] if isinstance(found, tuple) else found
+        self._pad(opened.config)
+        if self.tokenizer is not None and len(self.tokenizer) > opened.config.vocab_size:
+            opened.resize_token_embeddings(len(self.tokenizer), mean_resizing=False)
+        return found
+
+    def _pad(self, config: PretrainedConfig) -> None:
+        """Set the padding token in a configuration that has none."""
+        if self.tokenizer is not None and config.pad_token_id is None:
+            config.pad_token_id = self.tokenizer.pad_token_id
 
     @staticmethod
     def _came_with_a_head(head: dict[str, Any], loading: dict[str, Any]) -> bool:

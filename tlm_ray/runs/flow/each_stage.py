@@ -91,6 +91,7 @@ class FlowStages(DataFlow):
                 name=recipe.tokenizer,
                 vocabulary=recipe.vocabulary,
                 k=k,
+                needs=sorted({needed for one in (*recipe.objectives, *recipe.auxiliary) for needed in one.needs}),
             ),
             cost={"seconds": 10.0},
         )

@@ -16,6 +16,8 @@ class Mlm(OfTokens):
     name: ClassVar[str] = "mlm"
     opens_as: ClassVar[str] = "AutoModelForMaskedLM"
 
+    needs: ClassVar[tuple[str, ...]] = ("mask_token",)
+
     masking: Masking = Masking()  # noqa: RUF009 - frozen
     times: float = field(default=1.0, metadata=LATER)
     """weight beside other objectives, 0 for the masks alone"""

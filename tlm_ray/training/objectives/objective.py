@@ -95,6 +95,8 @@ class Objective(ABC):
     """short lower-case name of its head, targets and logged loss"""
     opens_as: ClassVar[str] = "AutoModel"
     """the transformers class that opens the output of `export`"""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """special tokens that the tokenizer must have, such as mask_token"""
     is_causal: ClassVar[bool] = False
     """whether a token's hidden state may depend on no later token, which a decoder alone ensures"""
     needs_teacher: ClassVar[bool] = False

@@ -34,6 +34,8 @@ class Pairs(Objective):
     segment.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("cls_token", "sep_token")
+
     least: int = 4
     """minimum tokens of a segment"""
 

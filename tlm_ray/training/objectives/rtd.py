@@ -33,6 +33,7 @@ class Generator(Objective):
     """
 
     name: ClassVar[str] = "generator"
+    needs: ClassVar[tuple[str, ...]] = ("mask_token",)
 
     share: float = 0.25
     """size of the generator relative to the encoder: heads, width and inner size (section 3.2)"""
