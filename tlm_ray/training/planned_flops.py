@@ -17,10 +17,10 @@ SENTENCE = 20  # tokens
 CYCLES = 4
 
 
-def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: int) -> float:
-    """Return the mean operations of a step, forward and backward, on rows of about `row_tokens` random tokens.
+def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[int, int]) -> float:
+    """Return the mean operations of a step, forward and backward, on rows of random tokens.
 
-    ValueError unless the stage starts from random weights of a geometry.
+    row_tokens: their mean number in general and task rows; half to one and a half times as many occur. ValueError unless the stage starts from random weights of a geometry.
     """
     if not isinstance(settings.start, Scratch):
         raise ValueError(f"start {type(settings.start).__name__}: operations are planned for Scratch(geometry) alone")
@@ -31,7 +31,7 @@ def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: int) -> 
         Stream(
             name=name,
             number=NUMBERS[name],
-            blocks=_random_rows(vocabulary, row_tokens, labels=name == TASK),
+            blocks=_random_rows(vocabulary, row_tokens[NUMBERS[name]], labels=name == TASK),
             loss=loss,
             batch_rows=settings.schedule.batch_rows,
             seed=0,

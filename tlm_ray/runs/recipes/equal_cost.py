@@ -8,10 +8,10 @@ from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import StageSettings
 
 
-def of_equal_cost(recipe: Recipe, other: Recipe, *, row_tokens: int) -> Recipe:
+def of_equal_cost(recipe: Recipe, other: Recipe, *, row_tokens: tuple[int, int]) -> Recipe:
     """Return a recipe with other numbers of steps, so that each stage takes as many operations as the other's.
 
-    row_tokens: mean tokens per row. Warm-up and evaluations change in proportion. Both start from random weights.
+    row_tokens: mean tokens of general and of task rows. Warm-up and evaluations change in proportion. Both start from random weights.
     """
 
     def cost(one: Recipe, settings: StageSettings) -> float:
@@ -35,7 +35,7 @@ def _one_step(schedule: Schedule) -> Schedule:
 
 
 @cache
-def _step_flops(settings: StageSettings, vocabulary: int, row_tokens: int) -> float:
+def _step_flops(settings: StageSettings, vocabulary: int, row_tokens: tuple[int, int]) -> float:
     from tlm_ray.training.planned_flops import step_flops  # torch: only where operations are counted
 
     return step_flops(settings, vocabulary=vocabulary, row_tokens=row_tokens)
