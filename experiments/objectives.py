@@ -54,10 +54,9 @@ class Objectives(Table):
         rows = super().recipes(task, flow)
         if not all(isinstance(recipe.start, Scratch) for recipe in rows.values()):
             return rows
-        tokens = (
-            self.row_tokens if all(self.row_tokens) else (EMBEDDED_TOKENS if flow.is_embedded(task) else FILE_TOKENS)
-        )
-        first = replace(next(iter(rows.values())), objectives=(Mlm(),))
+        usual = EMBEDDED_TOKENS if flow.is_embedded(task) else FILE_TOKENS
+        tokens = self.row_tokens if all(self.row_tokens) else usual
+        first = replace(self.recipe(task, flow, self.mixture), objectives=(Mlm(),))
         return {row: of_equal_cost(recipe, first, row_tokens=tokens) for row, recipe in rows.items()}
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:

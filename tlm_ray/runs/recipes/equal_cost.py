@@ -11,7 +11,8 @@ from tlm_ray.training.settings import StageSettings
 def of_equal_cost(recipe: Recipe, other: Recipe, *, row_tokens: tuple[int, int]) -> Recipe:
     """Return a recipe with other numbers of steps, so that each stage takes as many operations as the other's.
 
-    row_tokens: mean tokens of general and of task rows. Warm-up and evaluations change in proportion. Both start from random weights.
+    row_tokens: mean tokens of general and of task rows. Warm-up and evaluations change in proportion. Both start from
+    random weights.
     """
 
     def cost(one: Recipe, settings: StageSettings) -> float:
