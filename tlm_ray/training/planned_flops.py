@@ -20,8 +20,8 @@ CYCLES = 4
 def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[int, int]) -> float:
     """Return the mean operations of a step, forward and backward, on rows of random tokens.
 
-    row_tokens: their mean number in general and task rows; half to one and a half times as many occur. ValueError unless
-    the stage starts from random weights of a geometry.
+    row_tokens: their mean number in general and task rows; half to one and a half times as many occur. ValueError
+    unless the stage starts from random weights of a geometry.
     """
     if not isinstance(settings.start, Scratch):
         raise ValueError(f"start {type(settings.start).__name__}: operations are planned for Scratch(geometry) alone")
