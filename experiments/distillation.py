@@ -70,7 +70,7 @@ class Distillation(Table):
             f"{own['flops_counted']:.2e} counted FLOPs, {own[self.split] / teacher[self.split]:.1%} of the teacher's "
             f"{self.split} score"
             for row, own in means.items()
-            if own["parameters"]
+            if own["parameters"] and own["texts_per_s"] and teacher[self.split]
         ]
 
 

@@ -248,9 +248,19 @@ def test_a_corpus_of_single_lines_is_told_what_it_loses(tmp_path, capsys):
     source = corpus(tmp_path / "corpus", {"a": [words(i) for i in range(9)] + [page(20, 21, 22)]})
     cleaned(tmp_path / "out", source, Cleaning())
     said = " ".join(capsys.readouterr().out.split())
-    assert "cleaned: 1 of 10 pages are left; 90% are dropped by few_sentences (fewer than 3; lower --sentences)" in said
-    with pytest.raises(ValueError, match="cleaning leaves none of 10 pages; 100% are dropped by few_sentences"):
+    assert "cleaned: 1 of 10 pages are left 9 page: few_sentences" in said
+    assert "cleaned: most pages are dropped; 90% have fewer than 3 sentences: lower --sentences" in said
+    with pytest.raises(ValueError, match="leaves none of 10 pages; 100% have fewer than 9 sentences: lower --sent"):
         clean_corpus(str(tmp_path / "none"), source, Cleaning(sentences=9), workers=1)
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_a_killed_task_left_is_no_page(tmp_path):
+    source = corpus(tmp_path / "corpus", {"a": [page(1, 2, 3)]})
+    (tmp_path / "out" / "pages").mkdir(parents=True)
+    (tmp_path / "out" / "pages" / "part-00000.parquet.7.ab.tmp").write_bytes(b"half")
+    _, pages = cleaned(tmp_path / "out", source, Cleaning())
+    assert pages == [("a.parquet", page(1, 2, 3))]
 
 
 @pytest.mark.usefixtures("alone")
@@ -271,6 +281,7 @@ def test_a_changed_page_is_told(tmp_path):
         ({"span": True}, "span True: must be a whole number"),
         ({"certainty": 0.0}, "certainty 0.0: must be above 0 and at most 1"),
         ({"near": 1.0}, "near 1.0: must be 0 .off., or below 1"),
+        ({"bad_words": "darn"}, "bad_words 'darn': must be a tuple"),
         ({"bad_words": ("Darn",)}, "bad_words 'Darn': must be in lower case"),
     ],
 )

@@ -22,7 +22,8 @@ from ways import batch_of
 from tlm_ray import make
 from tlm_ray.training.fewer_layers import kept_layers
 from tlm_ray.training.inputs import to_device
-from tlm_ray.training.objectives import Cosine, LayersOfTeacher, Mlm, SoftTokens
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Clm, Cosine, Labels, LayersOfTeacher, Mlm, SoftTokens
 from tlm_ray.training.starts import FewerLayers, Pretrained, Scratch
 
 # weights far from 0, so that a part that is left out would show
@@ -179,6 +180,24 @@ def test_a_recipe_with_a_teacher_makes_a_row(data, tmp_path):
     np.testing.assert_allclose(*first, rtol=0.05)
 
 
+def test_a_start_from_layers_has_the_teachers_sizes_and_a_decoders_layers_are_counted_anew(tmp_path):
+    geometry = replace(STUDENT, family="gpt2", layers=4)
+    big = make_model(stage_one(geometry=geometry, objectives=(Clm(),)))
+    big.encoder.config.use_cache = True  # GPT-2's default, by which a layer's number is its place in a cache
+    big.export(Clm(), tmp_path, precision="fp32")
+    start = FewerLayers(replace(geometry, layers=2)).beside(str(tmp_path))
+    with start.weights(tokenizer=None, labels=LABELS, seed=0) as weights:
+        JointModel(weights, (Labels(), Clm())).on("cpu")
+    wrong = FewerLayers(replace(geometry, layers=2, width=16)).beside(str(tmp_path))
+    with (
+        pytest.raises(
+            ValueError, match="hidden_size is 16 in its geometry and 32 in the teacher; only layers may differ"
+        ),
+        wrong.weights(tokenizer=None, labels=LABELS, seed=0),
+    ):
+        pass
+
+
 def test_what_cannot_be_is_refused_by_name(teacher, tmp_path):
     big = small_recipe(start=Scratch(replace(SMALL, family="bert")))
     with pytest.raises(ValueError, match=r"teacher None: soft needs one; give teacher=RECIPE or Pretrained\(folder\)"):
@@ -189,6 +208,12 @@ def test_what_cannot_be_is_refused_by_name(teacher, tmp_path):
         replace(big, teacher=big)
     with pytest.raises(ValueError, match="teacher: must be a recipe with a stage one"):
         replace(big, objectives=TRIPLE, teacher=replace(big, stage_one=None, start=Pretrained("x")))
+    with pytest.raises(
+        ValueError, match="tokenizer 'trained': the student shares the teacher's tokens; give tokenizer='x'"
+    ):
+        replace(big, objectives=TRIPLE, teacher=Pretrained("x"))
+    with pytest.raises(ValueError, match=r"soft needs mlm before it; give \(Mlm\(times=2\), SoftTokens"):
+        replace(big, objectives=(SoftTokens(), Mlm()), teacher=big)
     with pytest.raises(ValueError, match="soft temperature 0: must be above 0"):
         SoftTokens(temperature=0)
     own = settings(teacher, (SoftTokens(), Mlm()))
@@ -205,6 +230,9 @@ def test_what_cannot_be_is_refused_by_name(teacher, tmp_path):
     odd = stage_one(geometry=replace(STUDENT, layers=3), objectives=LAYERS, teacher=teacher)
     with pytest.raises(ValueError, match="the teacher's 4 layers are no multiple of the student's 3; change either"):
         make_model(odd)(*inputs)
+    albert = stage_one(geometry=replace(STUDENT, family="albert"), objectives=LAYERS, teacher=teacher)
+    with pytest.raises(ValueError, match="scores need BERT's layers with equally many heads"):
+        make_model(albert)(*inputs)
     modern = stage_one(geometry=replace(STUDENT, family="modernbert"), objectives=LAYERS, teacher=teacher)
     with pytest.raises(ValueError, match="scores need BERT's layers with equally many heads in student and teacher"):
         make_model(modern)(*inputs)

@@ -7,7 +7,7 @@ from small import GEOMETRY, small_flow, small_recipe
 
 from tlm_ray import make
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd
+from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd, SoftTokens
 from tlm_ray.training.starts import Architecture, Scratch
 
 
@@ -41,5 +41,8 @@ def test_the_same_recipe_keeps_its_steps():
     first = of_family("bert", objectives=(Mlm(),))
     assert of_equal_cost(first, first, row_tokens=(34, 31)) == first
     unknown = replace(first, start=Architecture("folder"))
+    taught = replace(first, objectives=(Mlm(), SoftTokens()), teacher=first)
+    with pytest.raises(ValueError, match="objectives labels, mlm, soft: their operations cannot be planned"):
+        of_equal_cost(taught, first, row_tokens=(34, 31))
     with pytest.raises(ValueError, match=r"start Architecture: operations are planned for Scratch\(geometry\) alone"):
         of_equal_cost(unknown, first, row_tokens=(34, 31))

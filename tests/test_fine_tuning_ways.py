@@ -23,7 +23,7 @@ from tlm_ray import make
 from tlm_ray.training.checkpoints import snapshot
 from tlm_ray.training.depths import depths_of
 from tlm_ray.training.inputs import to_device
-from tlm_ray.training.objectives import Clm, Labels, Mlm, SoftTokens, step_loss
+from tlm_ray.training.objectives import Clm, Labels, Mlm, Nsp, SoftTokens, step_loss
 from tlm_ray.training.optimizers import FIRST, SHARE, AdamW, rate_of
 from tlm_ray.training.starts import Scratch
 
@@ -121,3 +121,6 @@ def test_what_cannot_be_is_refused_by_name():
         AdamW(unfreeze_every=-1)
     with pytest.raises(ValueError, match=r"auxiliary .*: stage two has no teacher; give objectives such as Clm\(\)"):
         small_recipe(auxiliary=(Mlm(), SoftTokens()))
+    for wrong in ((Mlm(), Mlm(times=2.0)), (Labels(),), (Nsp(),)):
+        with pytest.raises(ValueError, match=r"auxiliary .*: give objectives of tokens, each once, such as Clm"):
+            small_recipe(auxiliary=wrong)

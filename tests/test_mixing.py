@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small import read_selection, small_flow, small_recipe
+from small import GEOMETRY, read_selection, small_flow, small_recipe
 from small_data import TOPICS
 from test_pages import ROOT
 from transformers import AutoModelForMaskedLM
@@ -17,6 +17,10 @@ from tlm_ray import Training, make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.training.mixers import Rates, Shares
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Mlm, TaskLabels
+from tlm_ray.training.starts import scratch_config
+from tlm_ray.training.weights import RandomWeights
 
 GLUE = [8_551, 67_349, 3_668, 363_846, 5_749, 392_702, 104_743, 2_490]
 
@@ -28,6 +32,7 @@ def test_rates_are_those_of_t5():
     plain = np.array(GLUE) / sum(GLUE)
     np.testing.assert_allclose(Rates().of(GLUE), plain)
     np.testing.assert_allclose(Rates(temperature=2.0).of(GLUE), plain**0.5 / (plain**0.5).sum())
+    np.testing.assert_allclose(Rates(temperature=1e-3).of([5, 5, 5]), [1 / 3] * 3)
     np.testing.assert_allclose(Rates(equal=True).of(GLUE), [1 / 8] * 8)
 
 
@@ -109,6 +114,7 @@ def test_two_tasks_share_a_stage_one_and_each_has_its_own_stage_two(two, tmp_pat
 def test_a_task_may_be_new_in_stage_two(two, tmp_path):
     flow = small_flow(two, tmp_path / "root")
     stages = flow.stages(small_recipe(tasks=("is.sea",)), "topics", 0)
+    assert len([one for one in stages.neighbours.inputs.values() if one.name == "task"]) == 2, "topics' texts stay out"
     make([stages.metrics], flow.execution.root)
     assert "topics" not in stages.stage_one.record(flow.execution.root)["facts"]["history"][-1]
     assert stages.metrics.record(flow.execution.root)["facts"]["test"] > 0
@@ -147,8 +153,14 @@ def test_the_experiments_rows_share_what_they_can(two, tmp_path):
 
 
 def test_what_cannot_be_is_refused_by_name():
-    with pytest.raises(ValueError, match="tasks a, a: name each once"):
-        small_recipe(tasks=("a", "a"))
+    with pytest.raises(ValueError, match="tasks a/x, b/x: name each once, by different last parts"):
+        small_recipe(tasks=("a/x", "b/x"))
+    with pytest.raises(
+        ValueError, match="tasks: 'general' has a meaning in the history of a training; rename the task"
+    ):
+        small_recipe(tasks=("general", "b"))
+    with pytest.raises(ValueError, match="tasks 'ab': must be a tuple of names"):
+        small_recipe(tasks="ab")
     with pytest.raises(ValueError, match="tasks: are learned in a stage one with task batches"):
         small_recipe(tasks=("a", "b"), one_stage=True)
     with pytest.raises(ValueError, match="tasks: are trained together from the start; give neither after nor teacher"):
@@ -157,3 +169,12 @@ def test_what_cannot_be_is_refused_by_name():
         Rates(limit=-1)
     with pytest.raises(ValueError, match="rates temperature 0: must be above 0"):
         Rates(temperature=0)
+
+
+@pytest.mark.parametrize("order", [((), ("a", "b", "c")), (("a", "b", "c"), ())])
+def test_a_regression_and_classes_may_be_mixed(order):
+    """Whichever comes first, each head has its own kind."""
+    config = scratch_config(GEOMETRY, vocabulary=80, pad_id=0, labels=order[0])
+    heads = [TaskLabels(number=number, labels=labels) for number, labels in enumerate(order)]
+    model = JointModel(RandomWeights(config, seed=0), (*heads, Mlm()))
+    assert [model.heads[head.name].is_regression for head in heads] == [not head.labels for head in heads]

@@ -67,6 +67,7 @@ class Outcome:
         stages, scores = self.stages[training], self.records.facts(self.stages[training].metrics)
         trained = [(stage, self.records.facts(stage)) for stage in stages.trained]
         tasks = training.recipe.tasks if isinstance(training.recipe, Recipe) else ()
+        tasks = tasks if training.task in tasks else ()  # else it bears the whole
         share = {stage.fingerprint: 1 / len(tasks) for stage in stages.trained[:1] if tasks}  # tasks share stage one
         parts = [share.get(stage.fingerprint, 1.0) for stage, _ in trained]
         counted = [part * facts.get("flops_counted", 0) for part, (_, facts) in zip(parts, trained, strict=True)]

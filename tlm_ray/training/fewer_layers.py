@@ -13,8 +13,8 @@ from tlm_ray.training.weights import TrainedWeights
 class SomeLayers(TrainedWeights):
     """The weights of a trained model with evenly spaced layers of it; ValueError if it has fewer."""
 
-    def __init__(self, source: str, *, layers: int, labels: tuple[str, ...], seed: int):
-        super().__init__(source, labels=labels, seed=seed)
+    def __init__(self, source: str, *, layers: int, **options: Any):
+        super().__init__(source, **options)
         self.whole = copy.deepcopy(self.config)
         self.kept = kept_layers(self.whole.num_hidden_layers, layers)
         self._cut(self.config)
@@ -32,6 +32,9 @@ class SomeLayers(TrainedWeights):
             raise ValueError(f"start FewerLayers: {kind} has no list of {of} layers; take another teacher")
         parent, name, layers = there
         setattr(parent, name, nn.ModuleList(layers[number] for number in self.kept))
+        for place, number in enumerate(self.kept):
+            for module in layers[number].modules():
+                vars(module).update({"layer_idx": place} if hasattr(module, "layer_idx") else {})  # a decoder's cache
         self._cut(opened.config)
         return found
 

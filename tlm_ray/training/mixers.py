@@ -60,7 +60,7 @@ class Rates:
     def of(self, examples: Sequence[int]) -> tuple[float, ...]:
         """Return each task's rate, given their numbers of examples; the rates sum to 1."""
         sizes = [1.0 if self.equal else float(min(count, self.limit or count)) for count in examples]
-        shares = [(size / sum(sizes)) ** (1 / self.temperature) for size in sizes]
+        shares = [(size / max(sizes)) ** (1 / self.temperature) for size in sizes]
         return tuple(share / sum(shares) for share in shares)
 
 

@@ -23,7 +23,7 @@ def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[in
     row_tokens: their mean number in general and task rows; half to one and a half times as many occur. ValueError
     unless the stage starts from random weights of a geometry.
     """
-    if not isinstance(settings.start, Scratch):
+    if type(settings.start) is not Scratch:
         raise ValueError(f"start {type(settings.start).__name__}: operations are planned for Scratch(geometry) alone")
     config = scratch_config(settings.start.geometry, vocabulary=vocabulary, pad_id=0, labels=("a", "b"))
     model = JointModel(RandomWeights(config, seed=0), settings.heads, family=settings.start.family)
@@ -42,7 +42,11 @@ def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[in
     batches, flops = Batches(streams=streams, mixer=settings.mixer, vocabulary=facts, seed=0), Flops(model)
     rho1 = getattr(settings, "rho1", 0) or 0
     steps = CYCLES * (rho1 + 1)
-    return sum(flops.computed(batches.batch(step)) for step in range(steps)) / steps
+    counted = sum(flops.computed(batches.batch(step)) for step in range(steps)) / steps
+    if not counted:
+        names = ", ".join(objective.name for objective in settings.heads)
+        raise ValueError(f"objectives {names}: their operations cannot be planned; they depend on values or a teacher")
+    return counted
 
 
 def _random_rows(vocabulary: int, row_tokens: int, *, labels: bool) -> Blocks:

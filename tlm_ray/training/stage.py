@@ -16,9 +16,10 @@ from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import Objective
+from tlm_ray.training.objectives.tokens import OfTokens
 from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
 from tlm_ray.training.progress import Follower, Ticker
-from tlm_ray.training.settings import CHECKPOINTS, MODEL, MOVES, STOPPED, Job
+from tlm_ray.training.settings import CHECKPOINTS, MODEL, MOVES, STOPPED, Job, StageSettings
 from tlm_ray.training.starts import Pretrained
 from tlm_ray.training.streams import Stream
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -42,7 +43,7 @@ def run_job(
     settings = job.settings
     facts = storage.read_record(storage.join(job.blocks, FACTS))
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder, needs=[needed for one in settings.heads for needed in one.needs])
     batches = Batches(
         streams=_streams(job),
         mixer=settings.mixer,
@@ -72,11 +73,16 @@ def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[st
     """Return the initial model."""
     settings = job.settings
     how: dict[str, Any] = {"tokenizer": tokenizer, "labels": labels, "seed": settings.seed}
-    teacher = _teacher(settings.taught_by, settings.exports[MODEL], how) if settings.taught_by else None
+    teacher = _teacher(settings.taught_by, _of_tokens(settings), how) if settings.taught_by else None
     model = JointModel.of(settings.start, settings.heads, teacher=teacher, **how)
     if job.counts:
         model.begin_with(*read_counts(job.counts))
     return model
+
+
+def _of_tokens(settings: StageSettings) -> Objective:
+    """Return the objective with whose head a teacher is opened: the first that predicts tokens."""
+    return next((one for one in settings.heads if isinstance(one, OfTokens)), settings.exports[MODEL])
 
 
 def _teacher(source: str, objective: Objective, how: dict[str, Any]) -> JointModel:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tlm_ray.training.weights import Weights
 
+# of a configuration, in which a start from a teacher's layers equals the teacher
+SIZES = ("model_type", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
 SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
 
 
@@ -125,7 +127,16 @@ class FewerLayers(Scratch):
         from tlm_ray.training.fewer_layers import SomeLayers
 
         with opened(self.source) as source:
-            yield SomeLayers(source, layers=self.geometry.layers, labels=labels, seed=seed)
+            weights = SomeLayers(source, layers=self.geometry.layers, labels=labels, seed=seed, tokenizer=tokenizer)
+            own = scratch_config(self.geometry, vocabulary=weights.config.vocab_size, pad_id=0, labels=labels)
+            for name in SIZES:
+                asked, known = getattr(own, name, None), getattr(weights.config, name, None)
+                if asked != known:
+                    raise ValueError(
+                        f"start FewerLayers: {name} is {asked} in its geometry and {known} in the teacher; only layers "
+                        "may differ"
+                    )
+            yield weights
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class TrainedWeights:
         self._pad(opened.config)
         if self.tokenizer is not None and len(self.tokenizer) > opened.config.vocab_size:
             opened.resize_token_embeddings(len(self.tokenizer), mean_resizing=False)
+            self.config.vocab_size = opened.config.vocab_size
         return found
 
     def _pad(self, config: PretrainedConfig) -> None:
@@ -143,4 +144,5 @@ def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: i for i, label in enumerate(labels)},
+        "problem_type": None,  # of classes, also where the source, or another task, is a regression
     }

@@ -31,6 +31,7 @@ from tlm_ray.corpus.portions import PACKED_BYTES, portions_of
 
 CLEANING_VERSION = 1
 DIGESTS = "pages.json"
+PARTS = "part-*.parquet"  # beside them may lie what a killed task was writing
 BUCKET_BYTES = 1_000_000_000  # text per bucket of keys: about 10 million spans, 240 MB
 FEW = 0.5  # share of pages below which the largest loss is told with a fix
 
@@ -60,7 +61,7 @@ def clean_corpus(folder: str, corpus: Corpus, cleaning: Cleaning, *, workers: in
         later = later_of_groups(np.concatenate(run(keys, find_near, title="find near-duplicates")))
         counts += _sum(run(parts, drop_near, later, title="drop near-duplicates"))
     _tell(counts, corpus, cleaning)
-    found = open_corpus(storage.join(folder, PAGES), column="text")
+    found = open_corpus(storage.join(folder, PAGES, PARTS), column="text")
     storage.write_record(storage.join(folder, DIGESTS), {file.name: file.digest for file in found.files})
     return dict(counts)
 
@@ -76,7 +77,7 @@ def check_libraries(cleaning: Cleaning) -> None:
 def pages_of(folder: str) -> Corpus:
     """Return the cleaned pages of a finished stage as a corpus; ValueError names a corrupt file."""
     known = storage.read_record(storage.join(folder, DIGESTS))
-    found = open_corpus(storage.join(folder, PAGES), column="text")
+    found = open_corpus(storage.join(folder, PAGES, PARTS), column="text")
     for file in found.files:
         if known.get(file.name) != file.digest:
             raise ValueError(f"file {file.uri!r} is corrupt (its sha256 differs); {storage.MAKE_ANEW}")
@@ -91,14 +92,17 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def _tell(counts: Mapping[str, int], corpus: Corpus, cleaning: Cleaning) -> None:
-    """Print what is left; ValueError if nothing is."""
+    """Print what is left, and what each rule dropped; ValueError if nothing is left."""
     pages, kept = counts["pages"], counts["kept"]
-    losses = {name.removeprefix("page: "): count for name, count in counts.items() if name.startswith("page: ")}
-    most = max(losses, key=losses.__getitem__, default="")
-    why = f"; {losses[most] / pages:.0%} are dropped by {most}" if most else ""
-    fix = f" (fewer than {cleaning.sentences}; lower --sentences)" if most == "few_sentences" else ""
+    losses = sorted(((count, name) for name, count in counts.items() if ": " in name), reverse=True)
+    console.print(f"cleaned: {kept:,} of {pages:,} pages are left", markup=False)
+    for count, name in losses:
+        console.print(f"  {count:>13,}  {name}", markup=False)
+    most = max((count for count, name in losses if name.startswith("page")), default=0)
+    few = counts.get("page: few_sentences", 0)
+    why = f"; {few / pages:.0%} have fewer than {cleaning.sentences} sentences: lower --sentences"
+    fix = why if few == most else ""
     if not kept:
-        raise ValueError(f"corpus {corpus.uri!r}: cleaning leaves none of {pages:,} pages{why}{fix}")
-    console.print(
-        f"cleaned: {kept:,} of {pages:,} pages are left{why}{fix if kept < FEW * pages else ''}", markup=False
-    )
+        raise ValueError(f"corpus {corpus.uri!r}: cleaning leaves none of {pages:,} pages{fix}")
+    if fix and kept < FEW * pages:
+        console.print(f"cleaned: most pages are dropped{fix}", style="yellow", markup=False)

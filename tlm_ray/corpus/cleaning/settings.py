@@ -33,5 +33,7 @@ class Cleaning:
             raise ValueError(f"cleaning certainty {self.certainty!r}: must be above 0 and at most 1, a probability")
         if not 0 <= self.near < 1:
             raise ValueError(f"cleaning near {self.near!r}: must be 0 (off), or below 1 such as 0.8, a similarity")
+        if not isinstance(self.bad_words, tuple):
+            raise ValueError(f"cleaning bad_words {self.bad_words!r}: must be a tuple, such as ('darn',)")
         if wrong := [word for word in self.bad_words if word != word.lower().strip() or not word]:
             raise ValueError(f"cleaning bad_words {wrong[0]!r}: must be in lower case, without spaces at its ends")

@@ -62,17 +62,18 @@ class Flow(FlowStages):
     def _mixed(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out a training whose stage one learns several tasks; the task itself need not be among them.
 
-        General text is in the first task's blocks: what was retrieved for all of them.
+        General text is in the first task's blocks: what was retrieved for all of them. Token counts are of these.
         """
         several = [self._found(recipe, name) for name in recipe.tasks]
-        tasks = [found.task for found in several]
+        tasks, own = [found.task for found in several], self.task(task_name)
         chosen = [found.neighbours for found in several if found.neighbours]
-        united = self.united(chosen, tasks) if chosen else None
+        # the dev and test texts of a task that is new in stage two are kept out of stage one, too
+        held_out = [*tasks, *([own] if own.fingerprint not in {task.fingerprint for task in tasks} else [])]
+        united = self.united(chosen, held_out) if chosen else None
         tokenizer = self.tokenizer(recipe, tasks, united)
         first, *further = (self.blocks(recipe, task, None if i else united, tokenizer) for i, task in enumerate(tasks))
         counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, first)
         stage_one = self.stage_one(recipe, first, counts, seed, further=further)
-        own = self.task(task_name)
         blocks = {task.fingerprint: made for task, made in zip(tasks, [first, *further], strict=True)}
         mine = blocks.get(own.fingerprint) or self.blocks(recipe, own, None, tokenizer)
         stage_two = self.stage_two(recipe, mine, stage_one, seed)

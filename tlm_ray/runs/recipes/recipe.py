@@ -15,12 +15,14 @@ from tlm_ray.runs.recipes.precision import fastest_precision
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.mixers import Rates
 from tlm_ray.training.mixing import MixedOne
-from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
+from tlm_ray.training.objectives.pairs import Pairs
 from tlm_ray.training.optimizers import AdamW, Optimizer
 from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.settings import StageOne, StageTwo
+from tlm_ray.training.settings import GENERAL, StageOne, StageTwo
 from tlm_ray.training.starts import FewerLayers, Pretrained, Start
 
+HISTORY = ("dev", "learning_rate", "step")  # entries that a task's name would replace
 PRECISIONS = ("auto", "fp32", "bf16")
 VOCABULARY_TEXTS = ("depth", "k")
 
@@ -128,6 +130,12 @@ class Recipe:
             )
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
+        beside = [one.name for one in self.auxiliary]
+        layouts = any(isinstance(one, Pairs) for one in self.auxiliary)
+        if len(set(beside)) < len(beside) or Labels.name in beside or layouts:
+            raise ValueError(
+                f"auxiliary {', '.join(beside)}: give objectives of tokens, each once, such as Clm(times=0.5)"
+            )
         if any(one.needs_teacher or one.reads_layers for one in self.auxiliary):
             raise ValueError(f"auxiliary {self.auxiliary!r}: stage two has no teacher; give objectives such as Clm()")
         if self.exported and self.exported not in (names := [objective.name for objective in self.objectives]):
@@ -142,8 +150,13 @@ class Recipe:
         """Raise ValueError if several tasks cannot be trained together."""
         if not self.tasks:
             return
-        if len(set(self.tasks)) < len(self.tasks):
-            raise ValueError(f"tasks {', '.join(self.tasks)}: name each once")
+        if not isinstance(self.tasks, tuple):
+            raise ValueError(f"tasks {self.tasks!r}: must be a tuple of names")
+        names = list(map(short_name, self.tasks))
+        if len(set(names)) < len(names):
+            raise ValueError(f"tasks {', '.join(self.tasks)}: name each once, by different last parts")
+        if taken := set(names) & {GENERAL, *HISTORY}:
+            raise ValueError(f"tasks: {min(taken)!r} has a meaning in the history of a training; rename the task")
         if self.stage_one is None or self.rho1 is None or self.one_stage or self.weighting == "mlm":
             raise ValueError("tasks: are learned in a stage one with task batches, and each has a stage two of its own")
         if self.after is not None or self.teacher is not None:
@@ -157,6 +170,13 @@ class Recipe:
             raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
         if self.teacher is not None and (not takers or self.stage_one is None):
             raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
+        names = [one.name for one in self.objectives]
+        if SoftTokens.name in names and Mlm.name not in names[: names.index(SoftTokens.name)]:
+            raise ValueError("objectives: soft needs mlm before it; give (Mlm(times=2), SoftTokens())")
+        if isinstance(self.teacher, Pretrained) and self.tokenizer == "trained":
+            raise ValueError(
+                f"tokenizer 'trained': the student shares the teacher's tokens; give tokenizer={self.teacher.source!r}"
+            )
         if isinstance(self.start, FewerLayers) and self.counts is not None:
             raise ValueError("counts: would replace the teacher's embeddings, with which it starts; give counts=None")
         if isinstance(self.teacher, Recipe) and (self.teacher.stage_one is None or self.after is not None):
