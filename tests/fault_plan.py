@@ -38,7 +38,7 @@ MOMENTS = (0.05, 0.9)  # from a driver's first stage, or a fault, to the next: o
 ATTEMPTS = 12  # by the same command
 DRIVER_S = 300  # that a driver may take
 # what is told of a run, not of a result
-TIMED = {"seconds", "wall_s", "expected_s", "tokens_per_s", "waiting", "utilisation", "sha256"}
+TIMED = {"seconds", "wall_s", "expected_s", "tokens_per_s", "texts_per_s", "waiting", "utilisation", "sha256"}
 
 
 @dataclass(frozen=True, kw_only=True)
