@@ -15,7 +15,8 @@ and take equally many steps. Stage two learns the task's labels alone.
     TinyBERT           the states of every second layer alone, from random weights (Jiao et al. 2020)
 
 Below the table: parameters, texts per second and the share of the teacher's score of each student. DistilBERT reports
-60 % of the parameters and 97 % of BERT's GLUE score; it is 60 % faster.
+60 % of the parameters and 97 % of BERT's GLUE score; it is 60 % faster. A student's FLOPs leave out the teacher's
+training; its counted ones include the teacher's passes.
 """
 
 from dataclasses import dataclass, replace

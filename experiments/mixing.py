@@ -47,32 +47,36 @@ class Mixing(Table):
         if not 0 < self.share <= 1:
             raise ValueError(f"--share {self.share:g}: must be above 0 and at most 1")
 
+    def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
+        """Return the row of each task alone."""
+        return {ALONE: recipe}
+
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task; the shared stage one has the settings of the first task's recipe."""
-        own, *_ = each = [self.recipe(name, flow, self.mixture) for name in (task, *self.data.tasks)]
-        first = replace(each[1], task_tokens=max(one.task_tokens for one in each))
-        steps = sum(one.stage_one.steps for one in each[1:] if one.stage_one)
-        assert first.stage_one is not None, "the recipes of scales have a stage one"
+        own = self.recipe(task, flow, self.mixture)
+        each = [self.recipe(name, flow, self.mixture) for name in self.data.tasks]
+        first = replace(each[0], task_tokens=max(one.task_tokens for one in each))
+        steps = sum(one.stage_one.steps for one in each if one.stage_one)
 
         def shared(names: list[str], rates: Rates) -> Recipe:
+            assert first.stage_one is not None, "the recipes of scales have a stage one"
             length = round(self.share * steps * len(names) / len(self.data.tasks))
-            stage_one = first.stage_one.of_steps(length)  # type: ignore[union-attr]
             return replace(
-                first, stage_one=stage_one, stage_two=own.stage_two, labels=own.labels, tasks=tuple(names), rates=rates
+                first,
+                stage_one=first.stage_one.of_steps(length),
+                stage_two=own.stage_two,
+                labels=own.labels,
+                tasks=tuple(names),
+                rates=rates,
             )
 
         names, others = self.data.tasks, [name for name in self.data.tasks if name != task]
-        return {
-            ALONE: own,
+        return dict(super().recipes(task, flow)) | {
             MIXED: shared(names, Rates(limit=self.limit)),
             f"{MIXED}, T = 2": shared(names, Rates(limit=self.limit, temperature=2.0)),
             f"{MIXED}, equal": shared(names, Rates(equal=True)),
             WITHOUT: shared(others, Rates(limit=self.limit)),
         }
-
-    def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
-        """Return nothing: the rows depend on the task (`recipes`)."""
-        raise NotImplementedError
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect each alone above mixed ones, and those above the row without the task."""

@@ -52,31 +52,27 @@ LINES = [
 ]
 
 
-@pytest.fixture
-def theirs(monkeypatch):
+@pytest.fixture(scope="module")
+def theirs():
     """datatrove's filter, which splits sentences as we do: its own splitter fetches a model."""
     from datatrove.data import Document
     from datatrove.pipeline.filters import c4_filters
-
-    monkeypatch.setattr(c4_filters, "split_into_sentences", lambda text, language: sentences_of(text))
 
     def clean(text, *, sentences, words):
         rules = c4_filters.C4QualityFilter(min_num_sentences=sentences, min_words_per_line=words)
         page = Document(text=text, id="0")
         return page.text if rules.filter(page) is True else ""
 
-    return clean
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(c4_filters, "split_into_sentences", lambda text, language: sentences_of(text))
+        yield clean
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(LINES), max_size=9), st.sampled_from([PAPER, EARLIER]))
-def _same(theirs, lines, limits):
+def test_pages_are_cleaned_as_by_datatrove(theirs, lines, limits):
     text = "\n".join(lines)
     assert c4.clean_page(text, Cleaning(**limits), Counter()) == theirs(text, **limits)
-
-
-def test_pages_are_cleaned_as_by_datatrove(theirs):
-    _same(theirs)
 
 
 def test_bad_words_are_found_as_by_datatrove(tmp_path, monkeypatch):

@@ -65,25 +65,20 @@ class Outcome:
         A row that trains no encoder has 0 FLOPs.
         """
         stages, scores = self.stages[training], self.records.facts(self.stages[training].metrics)
-        trained = [(stage, self.records.facts(stage)) for stage in stages.trained]
         tasks = training.recipe.tasks if isinstance(training.recipe, Recipe) else ()
-        tasks = tasks if training.task in tasks else ()  # else it bears the whole
-        share = {stage.fingerprint: 1 / len(tasks) for stage in stages.trained[:1] if tasks}  # tasks share stage one
-        parts = [share.get(stage.fingerprint, 1.0) for stage, _ in trained]
-        counted = [part * facts.get("flops_counted", 0) for part, (_, facts) in zip(parts, trained, strict=True)]
+        shared = 1 / len(tasks) if training.task in tasks else 1.0  # of stage one, the first that is trained
+        trained = [
+            (stage, self.records.facts(stage), 1.0 if number else shared) for number, stage in enumerate(stages.trained)
+        ]
+        counted = [share * facts.get("flops_counted", 0) for _, facts, share in trained]
         return {
             "dev": scores["dev"],
             "test": scores.get("test"),
             "metric": scores["metric"],
-            "flops": sum(
-                part * 6.0 * stage.cost["tokens"] * facts["parameters"]
-                for part, (stage, facts) in zip(parts, trained, strict=True)
-            ),
+            "flops": sum(share * 6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts, share in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
             "data_bytes": self.records.facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
-            "seconds": sum(part * facts["seconds"] for part, (_, facts) in zip(parts, trained, strict=True))
-            if trained
-            else scores["seconds"],
+            "seconds": sum(share * facts["seconds"] for _, facts, share in trained) if trained else scores["seconds"],
             "parameters": trained[-1][1]["parameters"] if trained else 0,
             "texts_per_s": scores.get("texts_per_s", 0.0),
         }

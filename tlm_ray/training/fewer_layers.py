@@ -34,7 +34,8 @@ class SomeLayers(TrainedWeights):
         setattr(parent, name, nn.ModuleList(layers[number] for number in self.kept))
         for place, number in enumerate(self.kept):
             for module in layers[number].modules():
-                vars(module).update({"layer_idx": place} if hasattr(module, "layer_idx") else {})  # a decoder's cache
+                if hasattr(module, "layer_idx"):  # a decoder's place in its cache
+                    module.layer_idx = place  # type: ignore[assignment]
         self._cut(opened.config)
         return found
 

@@ -175,7 +175,7 @@ class StageTwo(StageSettings):
 
     @property
     def losses(self) -> dict[str, Loss]:
-        return {TASK: Loss(((self.labels, 1.0), *((one, one.weight) for one in self.auxiliary)))}
+        return {TASK: Loss(((self.labels, self.labels.weight), *((one, one.weight) for one in self.auxiliary)))}
 
     @property
     def mixer(self) -> Mixer:

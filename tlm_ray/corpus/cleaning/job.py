@@ -100,8 +100,8 @@ def _tell(counts: Mapping[str, int], corpus: Corpus, cleaning: Cleaning) -> None
         console.print(f"  {count:>13,}  {name}", markup=False)
     most = max((count for count, name in losses if name.startswith("page")), default=0)
     few = counts.get("page: few_sentences", 0)
-    why = f"; {few / pages:.0%} have fewer than {cleaning.sentences} sentences: lower --sentences"
-    fix = why if few == most else ""
+    why = f"; {few / max(1, pages):.0%} have fewer than {cleaning.sentences} sentences: lower --sentences"
+    fix = why if few and few == most else ""
     if not kept:
         raise ValueError(f"corpus {corpus.uri!r}: cleaning leaves none of {pages:,} pages{fix}")
     if fix and kept < FEW * pages:

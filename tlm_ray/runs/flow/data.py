@@ -1,6 +1,6 @@
 """Lay out the data stages: corpora and tasks, embedded or from files, and passages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +32,21 @@ EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 EMBEDDED_ROWS = 504  # training rows of the embedded task, for recipes that depend on them
 # since these versions, the stages' files and all results made from them carry a sha256
 DOCUMENTS_VERSION, TASK_VERSION = 3, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """Where a stage reads documents from, and how that identifies its result."""
+
+    open: Callable[[Mapping[str, str]], Corpus]
+    """opens them, given the locations of the stage's inputs"""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Stage] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    size: int = 0
+    """bytes; 0 if unknown before it is made"""
+    names: str = ""
+    """column with the names of the documents' files, see `cut_passages`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,54 +89,56 @@ class DataFlow:
     def passages(self, recipe: Recipe) -> Stage:
         """Return the stage of the corpus cut into passages."""
         corpus, share = self.corpus_of(recipe), recipe.corpus_share
+        source = self._source(corpus) if recipe.cleaning is None else self._cleaned(corpus, recipe.cleaning)
         parameters = {"passage_tokens": recipe.passage_tokens} | ({"share": share} if share < 1 else {})
         beside = storage.join(self.execution.root, "passages")
         options: dict[str, Any] = parameters | {"workers": self.execution.workers, "beside": beside}
-        common: dict[str, Any] = {"name": "passages", "version": PASSAGES_VERSION, "scratch": WORK}
-        if recipe.cleaning is not None:
-            cleaned = self.cleaned(corpus, recipe.cleaning)
-            return Stage(
-                **common,
-                parameters=parameters,
-                inputs={"cleaned": cleaned},
-                make=lambda folder, inputs: cut_passages(folder, pages_of(inputs["cleaned"]), source=SOURCE, **options),
-                cost=cleaned.cost,
-            )
-        if corpus is None:
-            return Stage(
-                **common,
-                parameters=parameters,
-                inputs={"documents": self.documents},
-                make=lambda folder, inputs: cut_passages(folder, _embedded(inputs["documents"]), **options),
-                cost={"seconds": 10.0},
-            )
         return Stage(
-            **common,
-            parameters=parameters | _identity(corpus),
-            parts=_files(corpus),
-            make=lambda folder, _: cut_passages(folder, corpus, **options),
-            cost={"bytes": share * corpus.size},
+            name="passages",
+            version=PASSAGES_VERSION,
+            parameters=parameters | source.parameters,
+            inputs=source.inputs,
+            parts=source.parts,
+            make=lambda folder, inputs: cut_passages(folder, source.open(inputs), source=source.names, **options),
+            scratch=WORK,
+            cost={"bytes": share * source.size} if source.size else {"seconds": 10.0},
         )
 
     def cleaned(self, corpus: Corpus | None, cleaning: Cleaning) -> Stage:
         """Return the stage of a corpus' cleaned pages; None for the embedded corpus."""
         check_libraries(cleaning)
-        common: dict[str, Any] = {"name": "cleaned", "version": CLEANING_VERSION, "scratch": CLEANING_WORK}
-        options: dict[str, Any] = {"workers": self.execution.workers}
-        if corpus is None:
-            return Stage(
-                **common,
-                parameters={"cleaning": cleaning},
-                inputs={"documents": self.documents},
-                make=lambda folder, inputs: clean_corpus(folder, _embedded(inputs["documents"]), cleaning, **options),
-                cost={"seconds": 30.0},
-            )
+        source, workers = self._source(corpus), self.execution.workers
         return Stage(
-            **common,
-            parameters={"cleaning": cleaning} | _identity(corpus),
-            parts=_files(corpus),
-            make=lambda folder, _: clean_corpus(folder, corpus, cleaning, **options),
-            cost={"bytes": corpus.size},
+            name="cleaned",
+            version=CLEANING_VERSION,
+            parameters={"cleaning": cleaning} | source.parameters,
+            inputs=source.inputs,
+            parts=source.parts,
+            make=lambda folder, inputs: clean_corpus(folder, source.open(inputs), cleaning, workers=workers),
+            scratch=CLEANING_WORK,
+            cost={"bytes": source.size} if source.size else {"seconds": 30.0},
+        )
+
+    def _source(self, corpus: Corpus | None) -> "_Source":
+        """Return where documents are read from: a corpus, or None for the embedded one."""
+        if corpus is None:
+            return _Source(
+                open=lambda inputs: open_corpus(_whole(inputs["documents"], "corpus"), column="text"),
+                inputs={"documents": self.documents},
+            )
+        return _Source(
+            open=lambda _: corpus,
+            parameters=corpus.readers | {"column": corpus.column, "corpus": corpus.digest},
+            parts={"corpus": {file.name: file.digest for file in corpus.files}},
+            size=corpus.size,
+        )
+
+    def _cleaned(self, corpus: Corpus | None, cleaning: Cleaning) -> "_Source":
+        return _Source(
+            open=lambda inputs: pages_of(inputs["cleaned"]),
+            inputs={"cleaned": self.cleaned(corpus, cleaning)},
+            size=0 if corpus is None else corpus.size,
+            names=SOURCE,
         )
 
     @property
@@ -188,19 +205,6 @@ def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns)
     for note in task.notes:
         console.print(f"{task.name}: {note}", markup=False)
     return task
-
-
-def _identity(corpus: Corpus) -> dict[str, Any]:
-    return corpus.readers | {"column": corpus.column, "corpus": corpus.digest}
-
-
-def _files(corpus: Corpus) -> dict[str, dict[str, str]]:
-    """Return the parts of a corpus' digest, to tell which file changed."""
-    return {"corpus": {file.name: file.digest for file in corpus.files}}
-
-
-def _embedded(documents: str) -> Corpus:
-    return open_corpus(_whole(documents, "corpus"), column="text")
 
 
 def _whole(documents: str, part: str) -> str:

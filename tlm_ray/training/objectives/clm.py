@@ -1,11 +1,10 @@
 """Causal language modelling: predict each token from those before it (Radford et al. 2019)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from tlm_ray.identity import LATER
 from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.objectives.objective import Keys, Rows, Targets
 from tlm_ray.training.objectives.tokens import OfTokens
@@ -13,18 +12,14 @@ from tlm_ray.training.objectives.tokens import OfTokens
 
 @dataclass(frozen=True)
 class Clm(OfTokens):
-    """Causal language modelling with a decoder's own head; padding is predicted from no token, and predicts none."""
+    """Causal language modelling with a decoder's own head; padding is predicted from no token, and predicts none.
+
+    In stage two its weight beside the labels is 0.5 in Radford et al. (2018), equation 5.
+    """
 
     name: ClassVar[str] = "clm"
     opens_as: ClassVar[str] = "AutoModelForCausalLM"
     is_causal: ClassVar[bool] = True
-
-    times: float = field(default=1.0, metadata=LATER)
-    """weight beside other objectives, such as 0.5 in stage two (Radford et al. 2018, equation 5)"""
-
-    @property
-    def weight(self) -> float:
-        return self.times
 
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         following, chosen = np.roll(rows.tokens, -1, axis=1), np.roll(rows.attention, -1, axis=1) == 1

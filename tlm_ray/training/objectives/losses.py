@@ -56,7 +56,7 @@ def task_loss(
     """Return the loss of a task's text and labels, by one of WEIGHTINGS."""
     if weighting == "mlm":
         return text_loss(objectives)
-    weights = (*((objective, rho2 * objective.weight) for objective in objectives), (labels, 1.0))
+    weights = (*((objective, rho2 * objective.weight) for objective in objectives), (labels, labels.weight))
     return Loss(weights, divisor=rho2 + 1 if weighting == "released" else 1.0)
 
 

@@ -1,9 +1,8 @@
 """Masked language modelling: predict masked tokens from the others (Devlin et al. 2019)."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tlm_ray.identity import LATER
 from tlm_ray.training.masking import Masking, Vocabulary
 from tlm_ray.training.objectives.objective import Keys, Rows, Targets
 from tlm_ray.training.objectives.tokens import OfTokens
@@ -19,12 +18,6 @@ class Mlm(OfTokens):
     needs: ClassVar[tuple[str, ...]] = ("mask_token",)
 
     masking: Masking = Masking()  # noqa: RUF009 - frozen
-    times: float = field(default=1.0, metadata=LATER)
-    """weight beside other objectives, 0 for the masks alone"""
-
-    @property
-    def weight(self) -> float:
-        return self.times
 
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         tokens, chosen = self.masking(rows.tokens, vocabulary, seed=keys.seed, step=keys.step, rows=keys.rows)

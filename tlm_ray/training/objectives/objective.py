@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tlm_ray.identity import LATER
 from tlm_ray.training.masking import Vocabulary
 
 if TYPE_CHECKING:
@@ -104,10 +105,13 @@ class Objective(ABC):
     reads_layers: ClassVar[bool] = False
     """whether `loss` reads `features.layers`, of all layers, which only then are kept"""
 
+    times: float = field(default=1.0, kw_only=True, metadata=LATER)
+    """weight of this objective's mean loss beside those of others"""
+
     @property
     def weight(self) -> float:
-        """The weight of this objective's mean loss beside those of others."""
-        return 1.0
+        """The weight; derived objectives may compute it."""
+        return self.times
 
     @abstractmethod
     def head(self, weights: "Weights") -> "nn.Module":

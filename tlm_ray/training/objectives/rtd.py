@@ -82,10 +82,6 @@ class Rtd(Objective):
     times: float = 50.0
     """weight beside the generator's loss (section 3.3)"""
 
-    @property
-    def weight(self) -> float:
-        return self.times
-
     def head(self, weights: "Weights") -> "Head":
         """Return ELECTRA's discriminator head; ValueError for another architecture."""
         from transformers import AutoModelForPreTraining

@@ -24,13 +24,6 @@ class OfTeacher(Objective):
 
     needs_teacher: ClassVar[bool] = True
 
-    times: float = 1.0
-    """weight beside the other objectives"""
-
-    @property
-    def weight(self) -> float:
-        return self.times
-
     def head(self, weights: "Weights") -> "nn.Module":
         from torch import nn
 
