@@ -104,7 +104,7 @@ def test_every_type_is_right_or_refused_in_one_line(kinds, objective, least):
             "transformers has no AutoModelForSequenceClassification of it, which the objective 'labels'",
         ),
         ("bert", Clm(), "it is an encoder, whose states see later tokens, so next tokens would be copied; take a deco"),
-        ("t5", Mlm(), "it is an encoder-decoder, and only encoders are trained here"),
+        ("t5", Mlm(), "it is an encoder-decoder, and the objective 'labels' cannot train it"),
     ],
 )
 def test_the_line_has_the_reason(kind, objective, why):

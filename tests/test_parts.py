@@ -208,7 +208,8 @@ def test_general_text_has_no_labels_to_learn():
 
 def test_a_family_that_is_no_family_is_refused():
     with pytest.raises(
-        ValueError, match="family 'gpt': allowed are albert, bert, distilbert, electra, gpt2, modernbert, or a Family"
+        ValueError,
+        match="family 'gpt': allowed are albert, bert, distilbert, electra, gpt2, modernbert, t5, or a Family",
     ):
         replace(GEOMETRY, family="gpt")
 

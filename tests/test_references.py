@@ -1,7 +1,7 @@
 """Every objective, computed in all ways that must agree, interrupted and resumed, and opened by transformers alone.
 
 Its losses are held against a reference in test_model.py (masked tokens), test_decoder.py, test_pairs.py,
-test_electra.py and test_distillation.py.
+test_electra.py, test_distillation.py and test_t5.py.
 """
 
 import json
@@ -23,12 +23,14 @@ from trainings import (
 )
 from ways import assert_one_gradient
 
+from tlm_ray.training.decoders import Decoder
 from tlm_ray.training.families import Geometry
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.objectives import (
     Clm,
     Cosine,
     Generator,
+    Labels,
     LayersOfTeacher,
     Mlm,
     Nsp,
@@ -36,6 +38,8 @@ from tlm_ray.training.objectives import (
     Rtd,
     SoftTokens,
     Sop,
+    Spans,
+    TextLabels,
 )
 from tlm_ray.training.settings import MODEL
 
@@ -54,6 +58,7 @@ class System:
     of_task: frozenset[str] = frozenset()
     """objectives that leave task rows out"""
     taught: bool = False
+    labels: Labels = Labels()  # noqa: RUF009 - frozen
 
 
 SYSTEMS = {
@@ -67,6 +72,7 @@ SYSTEMS = {
     "DistilBERT": System((Mlm(times=2.0), SoftTokens(), Cosine()), taught=True),
     "DistilBERT, masked alone": System((Mlm(), SoftTokens(masked_only=True)), taught=True),
     "TinyBERT": System((LayersOfTeacher(), Mlm()), exported="mlm", taught=True),
+    "T5": System((Spans(),), replace(WIDE, family="t5"), labels=TextLabels()),
 }
 
 
@@ -83,7 +89,7 @@ def settings_of(teacher):
     """Return a function that gives the settings of a system's stage one."""
 
     def make(system: System):
-        options = {"exported": system.exported, "teacher": teacher if system.taught else ""}
+        options = {"exported": system.exported, "teacher": teacher if system.taught else "", "labels": system.labels}
         return stage_one(geometry=system.geometry, objectives=system.objectives, **options)
 
     return make
@@ -111,8 +117,9 @@ import json, sys, torch, transformers
 tokens, found = torch.tensor([json.loads(sys.argv[1])]), []
 for folder, opens_as in json.loads(sys.argv[2]):
     model = getattr(transformers, opens_as).from_pretrained(folder).eval()
+    also = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
-        found.append(model(input_ids=tokens).logits[0].tolist())
+        found.append(model(input_ids=tokens, **also).logits[0].tolist())
 assert "tlm_ray" not in sys.modules
 print(json.dumps(found))
 """
@@ -127,7 +134,10 @@ def test_what_is_exported_opens_in_a_process_that_has_transformers_alone(setting
         model.export(objective, tmp_path / name, precision="fp32")
         folders.append((str(tmp_path / name), objective.opens_as))
         with torch.no_grad():
-            expected.append(model.heads[objective.name].logits(model.encode(rows), None)[0].squeeze(-1))
+            head, hidden = model.heads[objective.name], model.encode(rows)
+            writes = isinstance(head, Decoder)
+            logits = head.next_tokens(hidden, None, rows["input_ids"]) if writes else head.logits(hidden, None)
+            expected.append(logits[0].squeeze(-1))
     command = [sys.executable, "-c", OPENED, json.dumps(tokens), json.dumps(folders)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     for name, found, own in zip(SYSTEMS, json.loads(done.stdout), expected, strict=True):

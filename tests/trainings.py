@@ -25,7 +25,9 @@ from tlm_ray.training.weights import RandomWeights
 from tlm_ray.training.worker import Worker
 
 LABELS, RHO2 = ("a", "b", "c"), 20.0
-VOCABULARY = Vocabulary(size=80, pad_id=0, mask_id=4, special_ids=(0, 1, 2, 3, 4))
+VOCABULARY = Vocabulary(
+    size=80, pad_id=0, mask_id=4, special_ids=(0, 1, 2, 3, 4), sentinel_ids=tuple(range(70, 80)), end_id=3
+)
 GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=32, dropout=0.0)
 SCHEDULE = Schedule(
     steps=12, batch_rows=8, learning_rate=5e-3, warmup_steps=3, weight_decay=0.1, evaluate_every=4, log_every=1

@@ -24,15 +24,19 @@ def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
 
 
 def open_trained_classifier(source: str | Path, *, name: str = "", **options: Any) -> Any:
-    """Return a sequence classifier with all its weights; `name` replaces the source in errors.
+    """Return a sequence classifier with all its weights, see `open_trained`."""
+    from transformers import AutoModelForSequenceClassification
+
+    return open_trained(AutoModelForSequenceClassification, source, name=name, **options)
+
+
+def open_trained(auto: Any, source: str | Path, *, name: str = "", **options: Any) -> Any:
+    """Return a model that classifies with all its weights; `name` replaces the source in errors.
 
     transformers would initialise missing weights at random, with only a warning. ValueError names the first missing
     one.
     """
-    from transformers import AutoModelForSequenceClassification
-
-    options |= {"output_loading_info": True}
-    model, loading = open_pretrained(AutoModelForSequenceClassification, source, **options)
+    model, loading = open_pretrained(auto, source, output_loading_info=True, **options)
     if loading["missing_keys"]:
         prefix, name = f"{model.base_model_prefix}.", name or str(source)
         head_first = sorted(loading["missing_keys"], key=lambda key: (key.startswith(prefix), key))

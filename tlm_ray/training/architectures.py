@@ -4,11 +4,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tlm_ray.training.objectives import Objective
+from tlm_ray.training.objectives.written import Written
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-OTHERS = "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra, or give a decoder Clm()"
+OTHERS = (
+    "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra, or give a decoder Clm(), or T5 "
+    "Spans() and labels=TextLabels()"
+)
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:
@@ -18,8 +22,9 @@ def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) 
     for objective in objectives:
         if objective.opens_as == "AutoModel":  # the objective has its own head
             continue
-        if getattr(config, "is_encoder_decoder", False):
-            raise refusal(config, "it is an encoder-decoder, and only encoders are trained here")
+        if getattr(config, "is_encoder_decoder", False) != isinstance(objective, Written):
+            kind = "no encoder-decoder" if isinstance(objective, Written) else "an encoder-decoder"
+            raise refusal(config, f"it is {kind}, and the objective {objective.name!r} cannot train it")
         if type(config) not in getattr(transformers, objective.opens_as)._model_mapping:
             decodes = type(config) in transformers.AutoModelForCausalLM._model_mapping
             kind = "it is a decoder: " if decodes and objective.opens_as == "AutoModelForMaskedLM" else ""

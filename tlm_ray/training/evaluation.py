@@ -12,7 +12,7 @@ from tlm_ray.evaluation.predictions import check_finite, decide, write_predictio
 from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.objectives import Labels
+from tlm_ray.training.objectives import Labels, classifier_of
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -47,7 +47,7 @@ def open_classifier(model: str, *, labels: tuple[str, ...], device: str) -> Join
     """
     with storage.folder_for_reading(model) as path:
         weights = TrainedWeights(path, labels=labels, seed=0, keep_head=True, name=model)
-        return JointModel(weights, (Labels(),)).on(device)
+        return JointModel(weights, (classifier_of(weights.config),)).on(device)
 
 
 def evaluate(
@@ -55,7 +55,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a trained classifier on dev and test, and write its predictions with the gold labels.
 
-    model: a folder that opens as AutoModelForSequenceClassification. metric: a metric, or "" for the one in the blocks'
+    model: a folder that opens as its task objective says. metric: a metric, or "" for the one in the blocks'
     facts. Returns dev and test scores in percent, and the speed on the test set, in texts per second.
     """
     transformers.utils.logging.set_verbosity_error()

@@ -158,9 +158,8 @@ class _Products(TorchDispatchMode):
 
 def _prime_sizes(model: nn.Module, kinds: tuple[Kind, ...]) -> Iterator[Sizes]:
     """Yield batch sizes whose prime factors (besides ROWS_TO) are all distinct and divide no size of the model."""
-    own = {size for one in _models(model) for p in one.parameters() for size in p.shape}.union(
-        *(kind.shape for kind in kinds)
-    )
+    tensors = [tensor for one in _models(model) for tensor in (*one.parameters(), *one.buffers())]
+    own = {size for tensor in tensors for size in tensor.shape}.union(*(kind.shape for kind in kinds))
 
     def is_free(n: int) -> bool:
         return all(n % d for d in range(2, n)) and all(size % n for size in own)

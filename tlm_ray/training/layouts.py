@@ -17,9 +17,8 @@ from tlm_ray.training import packing
 from tlm_ray.training.batches import Batch
 from tlm_ray.training.heads import Head, sample_rows
 from tlm_ray.training.inputs import to_device
-from tlm_ray.training.objectives import Loss
+from tlm_ray.training.objectives import Labels, Loss
 
-CLASSIFIER = "AutoModelForSequenceClassification"
 FURTHER = 4  # additional padding of the sample rows, which have 4 and 2 tokens
 # Relative to the largest value. Rounding differs by 1e-7 to 1e-5, padding by 4e-4 (Nystromformer) or more, other rows
 # by 6e-3 or more.
@@ -82,7 +81,7 @@ def _results(model: Any, inputs: dict[str, Any]) -> list[torch.Tensor]:
     """Return the hidden states of real tokens, (tokens, width), and each classifier's logits, (rows, classes)."""
     hidden, inside = packing.rectangle(model.encode(inputs), inputs)
     assert inside is not None, "padded rows have a mask"
-    classifiers = [name for name, one in model.objectives.items() if one.opens_as == CLASSIFIER]
+    classifiers = [name for name, one in model.objectives.items() if isinstance(one, Labels)]
     heads = [head for name in classifiers if isinstance(head := model.heads[name], Head)]
     return [hidden[inside.bool()], *(head(hidden, inside) for head in heads)]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 CONTINUES = "##"  # begins WordPiece's tokens that continue a word
 ENDINGS = (".", "!", "?")
 BEGINS = ("Ġ", "▁")  # begin the first token of a word in byte-level and SentencePiece vocabularies
+SENTINEL = "<extra_id_{}>"  # T5's name of a gap
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -31,17 +33,26 @@ class Vocabulary:
     """tokens that continue a word"""
     ending_ids: tuple[int, ...] = ()
     """tokens that end a sentence"""
+    sentinel_ids: tuple[int, ...] = ()
+    """<extra_id_0>, <extra_id_1> and so on, which stand for gaps"""
+    end_id: int = 0
+    """the token that ends a text"""
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "Vocabulary":
         """Collect the facts from a tokenizer."""
+        tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        known = {token: number for number, token in enumerate(tokens)}
+        end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
         return cls(
             size=len(tokenizer),
             pad_id=tokenizer.pad_token_id,
             mask_id=tokenizer.mask_token_id,
             special_ids=tuple(tokenizer.all_special_ids),
-            continuing_ids=_continuing(tokens := tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))),
+            continuing_ids=_continuing(tokens),
             ending_ids=tuple(number for number, token in enumerate(tokens) if token.lstrip("".join(BEGINS)) in ENDINGS),
+            sentinel_ids=tuple(known[token] for token in takewhile(known.__contains__, map(SENTINEL.format, count()))),
+            end_id=end,
         )
 
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from tlm_ray.training import cpu, packing
 from tlm_ray.training.architectures import refusal, refuse_by_type
-from tlm_ray.training.families import Family, fastest_attention
+from tlm_ray.training.families import FAMILIES, Family, fastest_attention
 from tlm_ray.training.heads import Head, sample_rows
 from tlm_ray.training.layer_outputs import Layers, read_layers
 from tlm_ray.training.layouts import check_layouts
@@ -140,7 +140,8 @@ class JointModel(nn.Module):
         if self.encoder._can_set_attn_implementation():
             cpu.register()
             packing.register()
-            attention = self.family.attention if self.family else fastest_attention
+            family = self.family or FAMILIES.get(self.config.model_type)
+            attention = family.attention if family else fastest_attention
             for model in (self.encoder, *self._own_encoders()):
                 model.set_attn_implementation(attention(on_cpu=on_cpu, packed=packed))
         self.to(device)

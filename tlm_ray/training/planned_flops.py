@@ -27,7 +27,15 @@ def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[in
         raise ValueError(f"start {type(settings.start).__name__}: operations are planned for Scratch(geometry) alone")
     config = scratch_config(settings.start.geometry, vocabulary=vocabulary, pad_id=0, labels=("a", "b"))
     model = JointModel(RandomWeights(config, seed=0), settings.heads, family=settings.start.family)
-    facts = Vocabulary(size=vocabulary, pad_id=0, mask_id=1, special_ids=(0, 1, 2, 3), ending_ids=(4,))
+    facts = Vocabulary(
+        size=vocabulary,
+        pad_id=0,
+        mask_id=1,
+        special_ids=(0, 1, 2, 3),
+        ending_ids=(4,),
+        sentinel_ids=tuple(range(vocabulary - max(one.sentinels for one in settings.heads), vocabulary)),
+        end_id=3,
+    )
     streams = tuple(
         Stream(
             name=name,

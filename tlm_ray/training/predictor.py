@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,11 @@ from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import check_finite, shares
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.storage.opening import open_settings, open_trained_classifier
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import TextLabels
 from tlm_ray.training.packing import first_position
 from tlm_ray.training.starts import opened
+from tlm_ray.training.weights import TrainedWeights
 
 ROWS = 64  # rows per batch of the model
 PREDICTED, PROBABILITIES = "predicted", "probabilities"  # names of the added columns
@@ -56,7 +60,7 @@ class Models:
         self.linear = [LinearModel.open(model) for model in models if is_linear(model)]
         self.classifiers = [Classifier.open(model, device, precision) for model in models if not is_linear(model)]
         self.share = fmean(model.encoders_share or 0.0 for model in self.linear) if self.linear else 1.0
-        self.labels = _classes(self.linear[0]) if self.linear else _names(self.classifiers[0].model.config)
+        self.labels = _classes(self.linear[0]) if self.linear else _names(self.classifiers[0].config)
 
     def with_predictions(self, table: pa.Table, columns: Sequence[str], file: str) -> pa.Table:
         """Return a table with predictions; columns: of the texts. file: names the table in errors."""
@@ -95,10 +99,20 @@ class Classifier:
     def __init__(self, source: str, device: str, precision: str, name: str = ""):
         self.device, self.name = device, name or source
         self.tokenizer = open_settings(AutoTokenizer, source)
-        self.model = open_trained_classifier(source, name=self.name).to(device).eval()
-        positions = getattr(self.model.config, "max_position_embeddings", self.tokenizer.model_max_length)
-        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(self.model.base_model))
-        self.precision = _precision(self.model.config, precision)
+        self.config = open_settings(AutoConfig, source)
+        scores: Any
+        if self.config.is_encoder_decoder:
+            names = tuple(_names(self.config))
+            weights = TrainedWeights(source, labels=names, seed=0, keep_head=True, name=self.name)
+            model = JointModel(weights, (TextLabels(),)).on(device).eval()
+            scores, encoder = model.scores, model.encoder
+        else:
+            classifier = open_trained_classifier(source, name=self.name).to(device).eval()
+            scores, encoder = (lambda inputs: classifier(**inputs).logits), classifier.base_model
+        self.scores = scores
+        positions = getattr(self.config, "max_position_embeddings", self.tokenizer.model_max_length)
+        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(encoder))
+        self.precision = _precision(self.config, precision)
 
     @classmethod
     def open(cls, model: str, device: str, precision: str) -> "Classifier":
@@ -109,7 +123,7 @@ class Classifier:
     @torch.inference_mode()
     def logits(self, texts: list[list[str]]) -> np.ndarray:
         """Return logits, float32 (rows, classes), for one column of texts, or two for pairs."""
-        found = np.zeros((len(texts[0]), self.model.config.num_labels), np.float32)
+        found = np.zeros((len(texts[0]), self.config.num_labels), np.float32)
         order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
         options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
         device = torch.device(self.device)
@@ -117,7 +131,7 @@ class Classifier:
             columns = [[column[row] for row in rows] for column in texts]
             inputs = self.tokenizer(*columns, **options).to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):  # as the metrics stage
-                found[rows] = self.model(**inputs).logits.float().cpu().numpy()
+                found[rows] = self.scores(dict(inputs)).float().cpu().numpy()
         check_finite(found, self.name)
         return found
 
@@ -189,7 +203,7 @@ def _check_model(model: str) -> PretrainedConfig:
             raise ValueError(
                 f"model {model!r}: gives a text any number of labels; only models of one label can be used"
             )
-        open_trained_classifier(source, name=model)
+        Classifier(source, "cpu", "fp32", name=model)
     return config
 
 

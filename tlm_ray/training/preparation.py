@@ -28,17 +28,18 @@ def make_tokenizer(
     vocabulary: int,
     k: int | None,
     needs: Sequence[str] = (),
+    sentinels: int = 0,
 ) -> dict[str, Any]:
     """Write a tokenizer; return its vocabulary size.
 
     name: "trained" to train one on the selected text and the tasks' training texts, else a hub name or local folder.
     selection: locations of its tables. k: train on selected text with ranks below k; None for all.
-    needs: special tokens that must be there.
+    needs: special tokens that must be there, beside as many sentinels.
     """
     if name == "trained":
-        tokenizer = train_wordpiece(_Texts(tasks, selection, k), vocabulary=vocabulary)
+        tokenizer = train_wordpiece(_Texts(tasks, selection, k), vocabulary=vocabulary, sentinels=sentinels)
     else:
-        tokenizer = load_tokenizer(name, needs=needs)
+        tokenizer = load_tokenizer(name, needs=needs, sentinels=sentinels)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
         tokenizer.save_pretrained(path)
     return {"vocabulary": len(tokenizer)}

@@ -114,6 +114,8 @@ class StageOne(StageSettings):
     """weighting of a task batch's losses, see tlm_ray.training.objectives.losses"""
     objectives: tuple[Objective, ...] = field(default=(Mlm(),), metadata=LATER)
     """objectives of the text"""
+    labels: Labels = field(default=Labels(), metadata=LATER)
+    """the task objective"""
     exported: str = field(default="", metadata=LATER)
     """name of the objective with whose model stage two starts; "" for the first"""
     teacher: str = field(default="", metadata=NO_RESULT)
@@ -137,7 +139,9 @@ class StageOne(StageSettings):
         general = {GENERAL: text_loss(self.objectives)} if self.k else {}
         if self.rho1 is None:
             return general
-        return general | {TASK: task_loss(self.objectives, rho2=self.rho2, weighting=self.weighting)}
+        return general | {
+            TASK: task_loss(self.objectives, rho2=self.rho2, weighting=self.weighting, labels=self.labels)
+        }
 
     @property
     def mixer(self) -> Mixer:
@@ -149,12 +153,12 @@ class StageOne(StageSettings):
 
     @property
     def heads(self) -> tuple[Objective, ...]:
-        return (Labels(), *self.objectives)
+        return (self.labels, *self.objectives)
 
     @property
     def exports(self) -> Mapping[str, Objective]:
         model = next((one for one in self.objectives if one.name == self.exported), self.objectives[0])
-        return {MODEL: model} | ({} if self.rho1 is None else {TASK_MODEL: Labels()})
+        return {MODEL: model} | ({} if self.rho1 is None else {TASK_MODEL: self.labels})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,8 @@ def run_job(
     settings = job.settings
     facts = storage.read_record(storage.join(job.blocks, FACTS))
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:
-        tokenizer = load_tokenizer(folder, needs=[needed for one in settings.heads for needed in one.needs])
+        needs = [needed for one in settings.heads for needed in one.needs]
+        tokenizer = load_tokenizer(folder, needs=needs, sentinels=max(one.sentinels for one in settings.heads))
     batches = Batches(
         streams=_streams(job),
         mixer=settings.mixer,

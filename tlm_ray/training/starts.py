@@ -100,7 +100,7 @@ class Scratch(Start):
         from tlm_ray.training.weights import RandomWeights
 
         size = {"vocabulary": len(tokenizer), "pad_id": tokenizer.pad_token_id}
-        yield RandomWeights(scratch_config(self.geometry, **size, labels=labels), seed=seed)
+        yield RandomWeights(scratch_config(self.geometry, **size, labels=labels), seed=seed, tokenizer=tokenizer)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Architecture(Start):
         from tlm_ray.training.weights import RandomWeights
 
         with opened(self.source) as source:
-            yield RandomWeights(config_of(source, tokenizer, labels), seed=seed)
+            yield RandomWeights(config_of(source, tokenizer, labels), seed=seed, tokenizer=tokenizer)
 
 
 @dataclass(frozen=True)

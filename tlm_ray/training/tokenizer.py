@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from tlm_ray.storage.opening import open_settings
+from tlm_ray.training.masking import SENTINEL
 
 PAD = "[PAD]"
 SPECIAL = [PAD, "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -15,12 +16,13 @@ ALPHABET = 1000  # characters with a piece of their own, as in BERT's vocabulary
 UNKNOWN = 1e-4  # maximum share of characters that become [UNK]; texts with Han characters need some thousands of pieces
 
 
-def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
+def train_wordpiece(texts: Iterable[str], *, vocabulary: int, sentinels: int = 0) -> PreTrainedTokenizerBase:
     """Train BERT's uncased WordPiece on texts, deterministically.
 
     The trainer numbers pieces in hash-table order, which varies between runs, and breaks ties of frequency by these
     numbers. So the alphabet is chosen here: most frequent characters first, ties by code point. Its ## pieces are
     numbered here, as special tokens. TypeError if the texts are an iterator, because they are read twice.
+    sentinels: number of tokens <extra_id_0> and so on, the last ones of the vocabulary.
     """
     if iter(texts) is texts:
         raise TypeError("texts: an iterator ends after one pass, but two are needed; give a list")
@@ -37,14 +39,17 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = words
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary,
+        vocab_size=vocabulary - sentinels,
         special_tokens=SPECIAL + [f"##{c}" for c in kept if continues(c)],
         initial_alphabet=kept,
         limit_alphabet=len(kept),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
+    trained = BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
+    if sentinels:
+        trained.add_special_tokens({"extra_special_tokens": list(map(SENTINEL.format, range(sentinels)))})
+    return trained
 
 
 def _alphabet(counts: Counter[str], *, most: int) -> list[str]:
@@ -58,12 +63,13 @@ def _alphabet(counts: Counter[str], *, most: int) -> list[str]:
     return ranked[:size]
 
 
-def load_tokenizer(name: str | Path, *, needs: Sequence[str] = ()) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str | Path, *, needs: Sequence[str] = (), sentinels: int = 0) -> PreTrainedTokenizerBase:
     """Open a tokenizer by hub name or local folder, with an end for each row and a token for padding.
 
-    needs: special tokens that must be there, such as mask_token. A tokenizer without any special tokens in a row, as
-    GPT-2's, ends each row with its end of text. One without a padding token gets PAD: classifiers of transformers read
-    the last token that is not padding, so the end of text cannot be both. ValueError names the missing token.
+    needs: special tokens that must be there, such as mask_token, beside as many sentinels. A tokenizer without any
+    special tokens in a row, as GPT-2's, ends each row with its end of text. One without a padding token gets PAD:
+    classifiers of transformers read the last token that is not padding, so the end of text cannot be both. ValueError
+    names the missing token.
     """
     try:
         tokenizer = open_settings(AutoTokenizer, name, use_fast=True)
@@ -84,6 +90,11 @@ def load_tokenizer(name: str | Path, *, needs: Sequence[str] = ()) -> PreTrained
                 f"tokenizer {str(name)!r} has no {needed}; an encoder's tokenizer is needed, such as BERT's, or a "
                 "decoder's for a recipe with objectives=(Clm(),)"
             )
+    if sentinels and SENTINEL.format(sentinels - 1) not in tokenizer.get_vocab():
+        raise ValueError(
+            f"tokenizer {str(name)!r} has no {SENTINEL.format(sentinels - 1)!r}, which the objective spans needs; give "
+            "T5's, or tokenizer='trained'"
+        )
     if not tokenizer.num_special_tokens_to_add():
         raise ValueError(f"tokenizer {str(name)!r} has no end of text, which ends each row; set its eos_token")
     return tokenizer

@@ -5,19 +5,22 @@ depend only on the configuration and the seed.
 """
 
 import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from transformers import (
     AutoConfig,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from tlm_ray.storage.opening import open_pretrained, open_settings, open_trained_classifier
+from tlm_ray.storage.opening import open_pretrained, open_settings, open_trained, open_trained_classifier
+from tlm_ray.training.decoders import Decoder, with_label_tokens
 from tlm_ray.training.heads import Head
 
 
@@ -37,12 +40,17 @@ class Weights(Protocol):
         """
         ...
 
+    @property
+    def decoder(self) -> Decoder:
+        """The decoder of an encoder-decoder, one for all objectives that write."""
+        ...
+
 
 class RandomWeights:
-    """Random weights from transformers' initialisation."""
+    """Random weights from transformers' initialisation; tokenizer: of the labels' names, for an encoder-decoder."""
 
-    def __init__(self, config: PretrainedConfig, *, seed: int):
-        self.config = config
+    def __init__(self, config: PretrainedConfig, *, seed: int, tokenizer: PreTrainedTokenizerBase | None = None):
+        self.config, self.tokenizer = config, tokenizer
         torch.manual_seed(seed)
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
@@ -52,6 +60,11 @@ class RandomWeights:
     def head(self, model: Any) -> Head:
         """Return a fresh head of one of transformers' classes."""
         return Head(model.from_config(self.config), without_last=True)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """A fresh decoder, one for all objectives."""
+        return Decoder(AutoModelForSeq2SeqLM.from_config(with_label_tokens(self.config, self.tokenizer)))
 
 
 class TrainedWeights:
@@ -95,6 +108,20 @@ class TrainedWeights:
     def head(self, model: Any) -> Head:
         """Return the source's head of one of transformers' classes."""
         return Head(self._open(model), without_last=True)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """The source's decoder, one for all objectives; ValueError if keep_head is set and it knows no labels."""
+        config = with_label_tokens(self.config, self.tokenizer)
+        if not self.keep_head:
+            return Decoder(self._open(AutoModelForSeq2SeqLM, config=config))
+        if not hasattr(config, "label_tokens"):
+            name = self.name or self.source
+            raise ValueError(
+                f"model {name!r}: is no trained classifier, its config.json has no label_tokens; train it first: "
+                f"experiments/train.py --start {name}"
+            )
+        return Decoder(open_trained(AutoModelForSeq2SeqLM, self.source, name=self.name, config=config))
 
     def _open(self, model: Any, **options: Any) -> Any:
         found = open_pretrained(model, self.source, dtype=torch.float32, **options)

@@ -78,7 +78,10 @@ class FlowStages(DataFlow):
         """Return the stage of the tokenizer, for the selected and the tasks' text."""
         is_trained = recipe.tokenizer == "trained"
         k = recipe.vocabulary_k if is_trained and neighbours else None
+        objectives = (*recipe.objectives, *recipe.auxiliary)
+        sentinels = max(one.sentinels for one in objectives)
         trained = {"name": "trained", "vocabulary": recipe.vocabulary} | ({} if k is None else {"k": k})
+        trained |= {"sentinels": sentinels} if sentinels else {}
         return Stage(
             name="tokenizer",
             version=2,
@@ -91,7 +94,8 @@ class FlowStages(DataFlow):
                 name=recipe.tokenizer,
                 vocabulary=recipe.vocabulary,
                 k=k,
-                needs=sorted({needed for one in (*recipe.objectives, *recipe.auxiliary) for needed in one.needs}),
+                needs=sorted({needed for one in objectives for needed in one.needs}),
+                sentinels=sentinels,
             ),
             cost={"seconds": 10.0},
         )

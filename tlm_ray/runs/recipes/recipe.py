@@ -17,6 +17,7 @@ from tlm_ray.training.mixers import Rates
 from tlm_ray.training.mixing import MixedOne
 from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
 from tlm_ray.training.objectives.pairs import Pairs
+from tlm_ray.training.objectives.written import Written
 from tlm_ray.training.optimizers import AdamW, Optimizer
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import GENERAL, StageOne, StageTwo
@@ -73,7 +74,7 @@ class Recipe:
     exported: str = ""
     """name of the objective with whose model stage two starts; "" for the first"""
     labels: Labels = Labels()  # noqa: RUF009 - frozen
-    """how stage two learns the task"""
+    """how the task is learned; stage one smooths no labels"""
     auxiliary: tuple[Objective, ...] = field(default=(), metadata=LATER)
     """what stage two learns from the task's text beside its labels, such as (Clm(times=0.5),) for a decoder"""
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
@@ -121,6 +122,7 @@ class Recipe:
             raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
         self._check_teacher()
         self._check_tasks()
+        self._check_writing()
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or self.start.width is None):
@@ -161,6 +163,17 @@ class Recipe:
             raise ValueError("tasks: are learned in a stage one with task batches, and each has a stage two of its own")
         if self.after is not None or self.teacher is not None:
             raise ValueError("tasks: are trained together from the start; give neither after nor teacher")
+
+    def _check_writing(self) -> None:
+        """Raise ValueError if an encoder-decoder has objectives of an encoder, or the reverse."""
+        family, everything = self.start.family, (*self.objectives, self.labels, *self.auxiliary)
+        written = [one.name for one in everything if isinstance(one, Written)]
+        if family is not None and family.writes != (len(written) == len(everything)):
+            names = ", ".join(one.name for one in everything)
+            fix = "objectives=(Spans(),), labels=TextLabels()" if family.writes else "objectives of an encoder"
+            raise ValueError(f"objectives {names}: do not fit the family {family.name!r}; give {fix}")
+        if written and self.tasks:
+            raise ValueError("tasks: several are not learned as texts; give labels=Labels() and an encoder")
 
     def _check_teacher(self) -> None:
         """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
@@ -214,6 +227,7 @@ class Recipe:
             start=self.start,
             schedule=self.stage_one,
             objectives=self.objectives,
+            labels=self.labels.in_stage_one,
             exported=self.exported,
             optimizer=self.optimizer,
             k=self.k if self.uses_general else 0,

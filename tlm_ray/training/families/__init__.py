@@ -1,4 +1,4 @@
-"""Families of encoders, and of one decoder, one file each: configuration, number of parameters and attention.
+"""Families of encoders, and of models with a decoder, one file each: configuration, number of parameters, attention.
 
 To add your own, derive a frozen dataclass from `Family` and pass it as `Geometry(family=...)`.
 """
@@ -10,9 +10,11 @@ from tlm_ray.training.families.electra import Electra
 from tlm_ray.training.families.family import FAMILIES, Family, Geometry, fastest_attention
 from tlm_ray.training.families.gpt2 import Gpt2
 from tlm_ray.training.families.modernbert import ModernBert
+from tlm_ray.training.families.t5 import T5
 
 __all__ = [
     "FAMILIES",
+    "T5",
     "Albert",
     "Bert",
     "DistilBert",
@@ -24,4 +26,5 @@ __all__ = [
     "fastest_attention",
 ]
 
-FAMILIES |= {family.name: family for family in (Albert(), Bert(), DistilBert(), Electra(), Gpt2(), ModernBert())}
+ALL = (Albert(), Bert(), DistilBert(), Electra(), Gpt2(), ModernBert(), T5())
+FAMILIES |= {family.name: family for family in ALL}

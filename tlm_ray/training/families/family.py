@@ -18,6 +18,8 @@ class Family(ABC):
     """An encoder architecture of transformers."""
 
     name: ClassVar[str]
+    writes: ClassVar[bool] = False
+    """whether it has a decoder that writes texts, labels among them"""
 
     @abstractmethod
     def config(self, geometry: "Geometry", **common: Any) -> "PretrainedConfig":

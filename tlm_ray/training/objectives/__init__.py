@@ -8,6 +8,7 @@
     Rtd         which tokens it replaced (ELECTRA)
     SoftTokens, Cosine    a teacher's predictions and last states (DistilBERT)
     LayersOfTeacher       its hidden states and attention scores (TinyBERT)
+    Spans, TextLabels     what was in gaps, and the names of labels, both written by a decoder (T5)
 
 To add your own, derive a frozen dataclass from `Objective` and pass it as `Recipe(objectives=(...))`.
 """
@@ -21,6 +22,8 @@ from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, R
 from tlm_ray.training.objectives.pairs import Nsp, Sop
 from tlm_ray.training.objectives.rtd import Generator, Rtd
 from tlm_ray.training.objectives.soft import Cosine, SoftTokens
+from tlm_ray.training.objectives.spans import Spans
+from tlm_ray.training.objectives.text_labels import TextLabels, classifier_of
 
 __all__ = [
     "WEIGHTINGS",
@@ -39,8 +42,11 @@ __all__ = [
     "Rtd",
     "SoftTokens",
     "Sop",
+    "Spans",
     "Targets",
     "TaskLabels",
+    "TextLabels",
+    "classifier_of",
     "step_loss",
     "task_loss",
     "text_loss",

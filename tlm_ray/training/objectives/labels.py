@@ -32,6 +32,11 @@ class Labels(Objective):
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"labels: smoothing {self.smoothing}: must be 0 or more and below 1, such as 0.1")
 
+    @property
+    def in_stage_one(self) -> "Labels":
+        """The task objective of stage one, which smooths no labels."""
+        return Labels()
+
     def head(self, weights: "Weights") -> "Head":
         return weights.classifier_head()
 

@@ -72,6 +72,6 @@ def step_loss(
     for objective, weight in loss.weights:
         if (own := targets.get(objective.name)) is None:
             continue
-        share = 1.0 if own.chosen is None else token_share
+        share = token_share if own.of_tokens else 1.0
         total = total + weight * (sums[objective.name] * (share * world / max(1, own.total)))
     return total / loss.divisor

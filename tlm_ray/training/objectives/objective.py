@@ -28,6 +28,13 @@ class Targets:
     """bool (rows, length), the tokens to predict; None if each row is predicted"""
     total: int
     """number of predictions of the whole step, over all parts and workers"""
+    is_text: bool = False
+    """whether a row's values are tokens to write, which `total` counts"""
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether tokens are predicted, so that long rows weigh more than short ones."""
+        return self.is_text or self.chosen is not None
 
     def of(self, rows: slice, width: int | None = None) -> "Targets":
         """Return the targets of some rows, cut to `width` tokens; the total still counts the whole step."""
@@ -98,6 +105,8 @@ class Objective(ABC):
     """the transformers class that opens the output of `export`"""
     needs: ClassVar[tuple[str, ...]] = ()
     """special tokens that the tokenizer must have, such as mask_token"""
+    sentinels: ClassVar[int] = 0
+    """sentinel tokens, <extra_id_0> and so on, that the tokenizer must have"""
     is_causal: ClassVar[bool] = False
     """whether a token's hidden state may depend on no later token, which a decoder alone ensures"""
     needs_teacher: ClassVar[bool] = False
