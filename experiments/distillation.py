@@ -19,12 +19,14 @@ Below the table: parameters, texts per second and the share of the teacher's sco
 training; its counted ones include the teacher's passes.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import ray
 
 from tlm_ray import Outcome, Recipe, Table, main
+from tlm_ray.runs.cli.table import chosen
 from tlm_ray.training.objectives import Cosine, LayersOfTeacher, Mlm, SoftTokens
 from tlm_ray.training.starts import FewerLayers, Scratch
 
@@ -38,7 +40,10 @@ class Distillation(Table):
 
     name = "distillation"
 
-    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+    rows: list[str] = field(default_factory=list)
+    """rows to train, teacher among them, such as teacher "no teacher" DistilBERT (default: all)"""
+
+    def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return the teacher, then the students; their sizes come from a geometry, which `--architecture` has not."""
         if not isinstance(recipe.start, Scratch):
             raise ValueError("--architecture: has no geometry to halve; leave it out")
@@ -53,11 +58,12 @@ class Distillation(Table):
             rows[f"without {part}"] = replace(student, objectives=(head, *kept))
         rows["without its layers"] = replace(rows[TRIPLE], start=recipe.start, counts=recipe.counts)
         rows[TINY] = replace(rows["without its layers"], objectives=(states, Mlm(times=0.0)), exported=Mlm.name)
-        return rows
+        return chosen(rows, self.rows)
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect the teacher above the student, and the student above those that lack something."""
-        return [(TEACHER, TRIPLE), *((TRIPLE, row) for row in rows if row not in (TEACHER, TRIPLE, TINY))]
+        pairs = [(TEACHER, TRIPLE), *((TRIPLE, row) for row in rows if row not in (TEACHER, TRIPLE, TINY))]
+        return [pair for pair in pairs if set(pair) <= set(rows)]
 
     def notes(self, outcome: Outcome) -> list[str]:
         """Return each student's size, speed and score beside its teacher's, means over tasks and seeds."""
@@ -65,13 +71,13 @@ class Distillation(Table):
         for training in outcome.stages:
             facts.setdefault(training.row, []).append(outcome.facts(training))
         means = {row: {name: fmean(one[name] for one in own) for name in MEASURED} for row, own in facts.items()}
-        teacher = means[TEACHER]
+        teacher = means.get(TEACHER, {}).get(self.split)
         return [
             f"{row}: {own['parameters'] / 1e6:.2f} million parameters, {own['texts_per_s']:,.0f} texts per second, "
-            f"{own['flops_counted']:.2e} counted FLOPs, {own[self.split] / teacher[self.split]:.1%} of the teacher's "
+            f"{own['flops_counted']:.2e} counted FLOPs, {own[self.split] / teacher:.1%} of the teacher's "
             f"{self.split} score"
             for row, own in means.items()
-            if own["parameters"] and own["texts_per_s"] and teacher[self.split]
+            if own["parameters"] and own["texts_per_s"] and teacher
         ]
 
 

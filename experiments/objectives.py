@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import Flow, Recipe, Table, main
+from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.masking import Masking
@@ -64,7 +65,7 @@ class Objectives(Table):
         first = replace(self.recipe(task, flow, self.mixture), objectives=(Mlm(),))
         return {row: of_equal_cost(recipe, first, row_tokens=tokens) for row, recipe in rows.items()}
 
-    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+    def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return a recipe per objective; those of other encoders need a geometry, which `--architecture` replaces."""
         rows = {row: replace(recipe, objectives=(Mlm(Masking(words=words)),)) for row, words in WORDS.items()}
         for pairs in (Nsp(), Sop()):
@@ -80,9 +81,7 @@ class Objectives(Table):
             for row, length in ((GAPS, 3.0), (GAPS_OF_ONE, 1.0)):
                 objectives = (Spans(length=length),)
                 rows[row] = replace(recipe, start=t5, objectives=objectives, labels=TextLabels(), counts=counts)
-        if unknown := [row for row in self.rows if row not in rows]:
-            raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, rows))}")
-        return {row: own for row, own in rows.items() if not self.rows or row in self.rows}
+        return chosen(rows, self.rows)
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect whole words and longer gaps above single tokens, and replaced tokens above masked ones."""

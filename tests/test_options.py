@@ -19,6 +19,7 @@ from tlm_ray.runs.recipes.paper import recipe_for
 
 SCRIPTS = {
     "attention_heads": "AttentionHeads",
+    "distillation": "Distillation",
     "main_table": "MainTable",
     "flops": "Flops",
     "glue": "Glue",
@@ -318,3 +319,19 @@ def test_a_given_selection_is_one_row_whatever_the_corpora(parsed, tmp_path):
     table = parsed("retrieval", "--given", str(tmp_path / "x.csv"), "--root", str(tmp_path))
     rows = table.vary(recipe_for("docstrings", "tiny"))
     assert [row for row in rows if "given" in row] == ["given"] and len(rows) == 5
+
+
+@pytest.mark.parametrize(
+    ("script", "rows", "expected"),
+    [
+        ("objectives", ["T5, spans", "T5, tokens"], [("T5, spans", "T5, tokens")]),
+        ("objectives", ["SOP"], []),
+        ("distillation", ["teacher", "DistilBERT"], [("teacher", "DistilBERT")]),
+        ("distillation", ["no teacher", "TinyBERT"], []),
+    ],
+)
+def test_rows_can_be_chosen_by_name(parsed, script, rows, expected):
+    table, recipe = parsed(script, "--rows", *rows), recipe_for("docstrings", "tiny")
+    assert list(table.vary(recipe)) == rows and table.expected(rows) == expected
+    with pytest.raises(ValueError, match=f"--rows 'best': allowed are .*{rows[0]!r}"):
+        parsed(script, "--rows", "best").vary(recipe)

@@ -95,6 +95,13 @@ class Table(TrainingOptions, ABC):
         )
 
 
+def chosen(recipes: Mapping[str, Recipe], rows: Sequence[str]) -> Mapping[str, Recipe]:
+    """Return the recipes that --rows names, all without any; ValueError names an unknown row."""
+    if unknown := [row for row in rows if row not in recipes]:
+        raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, recipes))}")
+    return {row: recipe for row, recipe in recipes.items() if not rows or row in rows}
+
+
 def main(kind: type[Table], doc: str | None, connect: Callable[..., Any]) -> None:
     """Run a table as a script: parse its options, connect to Ray, show the results.
 
