@@ -17,11 +17,12 @@ from small import GEOMETRY, small_flow, small_recipe
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from tlm_ray import make
+from tlm_ray import Flow, make
 from tlm_ray.corpus.cleaning import Cleaning
 from tlm_ray.training.masking import uniform
 from tlm_ray.training.mixers import Rates
 from tlm_ray.training.objectives import Clm, Mlm, Objective, Targets
+from tlm_ray.training.settings import TASK_MODEL
 from tlm_ray.training.starts import Scratch, Start
 from tlm_ray.training.weights import TrainedWeights
 
@@ -152,3 +153,63 @@ def test_a_system_of_ones_own_makes_a_row(data, tmp_path, name):
 
 def test_an_objective_takes_30_lines():
     assert len(inspect.getsource(Swapped).splitlines()) <= 30
+
+
+@dataclass(frozen=True)
+class TaskLast:
+    """A mixer: general text in the first part of stage one, the task's in the rest."""
+
+    general: int
+
+    def place(self, step: int) -> tuple[int, int]:
+        return (0, step) if step < self.general else (1, step - self.general)
+
+
+@dataclass(frozen=True)
+class KeptHead(Start):
+    """A start that keeps a trained classifier's head."""
+
+    source: str
+
+    @property
+    def identity(self):
+        return {}
+
+    @contextmanager
+    def weights(self, *, tokenizer, labels, seed):
+        yield TrainedWeights(self.source, labels=labels, seed=seed, keep_head=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepsHead(Flow):
+    """A flow whose stage two goes on with stage one's task head; the released code draws another."""
+
+    def stage_two(self, recipe, blocks, stage_one, seed, taught=None):
+        def make(folder, inputs):
+            start = KeptHead(f"{inputs['stage_one']}/{TASK_MODEL}")
+            return self.train(stage, folder, inputs, recipe.settings_two(seed, start))
+
+        drawn = super().stage_two(recipe, blocks, stage_one, seed, taught)
+        stage = replace(drawn, parameters=drawn.parameters | {"head": "kept"}, make=make)
+        return stage
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_mixer_and_a_flow_of_ones_own_make_a_row(data, tmp_path):
+    plain, recipe = small_flow(data, tmp_path), small_recipe(mixer=TaskLast(general=9))
+    flow = KeepsHead.like(plain)
+    stages, usual = (one.stages(recipe, "topics", 0) for one in (flow, plain))
+    assert stages.stage_one.fingerprint == usual.stage_one.fingerprint
+    assert stages.stage_two.fingerprint != usual.stage_two.fingerprint
+    turns = flow.stages(small_recipe(), "topics", 0).stage_one
+    assert stages.stage_one.fingerprint != turns.fingerprint and stages.stage_one.cost == turns.cost
+    make([stages.metrics, usual.metrics], str(tmp_path))
+    history = stages.stage_one.record(str(tmp_path))["facts"]["history"]
+    assert [("general_mlm" in entry, "task" in entry) for entry in history] == [(True, False)] * 9 + [(False, True)] * 3
+    losses = [one.stage_two.record(str(tmp_path))["facts"]["history"][0]["task"] for one in (stages, usual)]
+    assert losses[0] != losses[1], "another head begins"
+
+
+def test_a_mixer_needs_both_streams():
+    with pytest.raises(ValueError, match="mixer: chooses between general text and one task; give both"):
+        small_recipe(mixer=TaskLast(general=9), k=0)

@@ -4,6 +4,7 @@ The rule counts a forward and a backward pass through every weight, and ignores 
 serves only to compare trainings. Tokens are the capacity of the rows, filled or not.
 """
 
+from tlm_ray.training.mixers import Mixer
 from tlm_ray.training.schedules import Schedule
 from tlm_ray.training.settings import StageOne
 from tlm_ray.training.starts import Start
@@ -20,9 +21,16 @@ def training_flops(*, tokens: int, parameters: int) -> int:
     return 6 * tokens * parameters
 
 
-def mixed_tokens(schedule: Schedule, rho1: int | None, *, block_tokens: int, task_tokens: int) -> int:
-    """Return the tokens of a stage with rho1 general batches per task batch; their row lengths may differ."""
+def mixed_tokens(
+    schedule: Schedule, rho1: int | None, *, block_tokens: int, task_tokens: int, mixer: Mixer | None = None
+) -> int:
+    """Return the tokens of a stage with rho1 general batches per task batch; their row lengths may differ.
+
+    mixer: places its batches otherwise.
+    """
     task_steps = 0 if rho1 is None else schedule.steps // (rho1 + 1)  # each cycle ends with a task batch
+    if mixer is not None:
+        task_steps = sum(mixer.place(step)[0] for step in range(schedule.steps))
     general_steps = schedule.steps - task_steps
     return schedule.batch_rows * (general_steps * block_tokens + task_steps * task_tokens)
 
@@ -30,7 +38,8 @@ def mixed_tokens(schedule: Schedule, rho1: int | None, *, block_tokens: int, tas
 def stage_one_cost(settings: StageOne, *, block_tokens: int, task_tokens: int, vocabulary: int) -> dict[str, float]:
     """Return the tokens of stage one and, if the encoder's size is known, its FLOPs."""
     lengths = {"block_tokens": block_tokens, "task_tokens": task_tokens}
-    return _cost(mixed_tokens(settings.schedule, settings.rho1, **lengths), settings.start, vocabulary)
+    tokens = mixed_tokens(settings.schedule, settings.rho1, mixer=settings.own_mixer, **lengths)
+    return _cost(tokens, settings.start, vocabulary)
 
 
 def stage_two_cost(schedule: Schedule, start: Start, *, task_tokens: int, vocabulary: int) -> dict[str, float]:

@@ -116,6 +116,8 @@ class StageOne(StageSettings):
     """objectives of the text"""
     labels: Labels = field(default=Labels(), metadata=LATER)
     """the task objective"""
+    own_mixer: Mixer | None = field(default=None, metadata=LATER)
+    """which stream each step is from, as a frozen dataclass; None: `Cycle` by rho1"""
     exported: str = field(default="", metadata=LATER)
     """name of the objective with whose model stage two starts; "" for the first"""
     teacher: str = field(default="", metadata=NO_RESULT)
@@ -145,7 +147,7 @@ class StageOne(StageSettings):
 
     @property
     def mixer(self) -> Mixer:
-        return Cycle(self.rho1)
+        return self.own_mixer or Cycle(self.rho1)
 
     @property
     def taught_by(self) -> str:

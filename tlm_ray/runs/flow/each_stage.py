@@ -149,7 +149,7 @@ class FlowStages(DataFlow):
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["after"], MODEL)) if after else recipe.start
             known = storage.join(inputs["teacher"], MODEL) if teacher else checkpoint.source if checkpoint else ""
-            return self._train(stage, folder, inputs, replace(settings, start=start.beside(known), teacher=known))
+            return self.train(stage, folder, inputs, replace(settings, start=start.beside(known), teacher=known))
 
         settings = recipe.settings_one(seed)
         stage = Stage(
@@ -181,7 +181,7 @@ class FlowStages(DataFlow):
 
         def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
             start = Pretrained(storage.join(inputs["stage_one"], MODEL)) if stage_one else recipe.start
-            return self._train(stage, folder, inputs, recipe.settings_two(seed, start))
+            return self.train(stage, folder, inputs, recipe.settings_two(seed, start))
 
         stage = Stage(
             name="stage_two",
@@ -199,7 +199,8 @@ class FlowStages(DataFlow):
         )
         return stage
 
-    def _train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
+    def train(self, stage: Stage, folder: str, inputs: Mapping[str, str], settings: StageSettings) -> dict[str, Any]:
+        """Train a stage in its folder, and return its facts; a stage of a flow of your own calls it too."""
         read: dict[str, Any] = {name: inputs.get(name, "") for name in ("blocks", "counts", "taught")}
         read["further"] = tuple(location for name, location in inputs.items() if name.startswith("blocks_"))
         job = Job(folder=folder, **read, settings=settings, compute=self.execution.compute, metric=self.metric)

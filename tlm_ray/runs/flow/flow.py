@@ -6,8 +6,8 @@
 `Flow.stages` lays out one training. Stages that trainings share have equal fingerprints and run once.
 """
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self
 
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.runs.flow.each_stage import FlowStages
@@ -26,6 +26,11 @@ class Found(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Flow(FlowStages):
     """The sources of data, the stages made of them, and how they run."""
+
+    @classmethod
+    def like(cls, other: "Flow") -> Self:
+        """Return a flow of this class with another's fields, for a class of your own."""
+        return cls(**{each.name: getattr(other, each.name) for each in fields(Flow)})
 
     def stages(self, recipe: Recipe, task_name: str, seed: int) -> Stages:
         """Lay out one training, from the top down."""

@@ -68,7 +68,7 @@ def _stage_one_tokens(recipe: Recipe) -> Tokens:
     """Return a function that counts the tokens of a stage-one schedule; general and task rows may differ in length."""
     rho1 = recipe.rho1 if recipe.uses_general else 0
     lengths = {"block_tokens": recipe.block_tokens, "task_tokens": recipe.task_tokens}
-    return lambda schedule: mixed_tokens(schedule, rho1, **lengths)
+    return lambda schedule: mixed_tokens(schedule, rho1, mixer=recipe.mixer, **lengths)
 
 
 def _stage_two_tokens(recipe: Recipe) -> Tokens:

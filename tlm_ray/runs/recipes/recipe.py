@@ -13,7 +13,7 @@ from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.recipes.precision import fastest_precision
 from tlm_ray.training.counts import Counts
-from tlm_ray.training.mixers import Rates
+from tlm_ray.training.mixers import Mixer, Rates
 from tlm_ray.training.mixing import MixedOne
 from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
 from tlm_ray.training.objectives.pairs import Pairs
@@ -71,6 +71,8 @@ class Recipe:
     """tasks that stage one learns together, each with a head of its own; (): the task of the training alone"""
     rates: Rates = field(default=Rates(), metadata=LATER)
     """how often each of several tasks gets a batch"""
+    mixer: Mixer | None = field(default=None, metadata=LATER)
+    """which of general text (0) and task (1) each step of stage one is from; None: in turn, by rho1"""
     exported: str = ""
     """name of the objective with whose model stage two starts; "" for the first"""
     labels: Labels = Labels()  # noqa: RUF009 - frozen
@@ -142,6 +144,8 @@ class Recipe:
             raise ValueError(f"auxiliary {self.auxiliary!r}: stage two has no teacher; give objectives such as Clm()")
         if self.exported and self.exported not in (names := [objective.name for objective in self.objectives]):
             raise ValueError(f"exported {self.exported!r}: allowed are {', '.join(names)}, the recipe's objectives")
+        if self.mixer is not None and (not self.uses_general or self.rho1 is None or self.tasks):
+            raise ValueError("mixer: chooses between general text and one task; give both, k and rho1 above 0")
         if self.rho1 is None and self.k == 0:
             raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
@@ -228,6 +232,7 @@ class Recipe:
             schedule=self.stage_one,
             objectives=self.objectives,
             labels=self.labels.in_stage_one,
+            own_mixer=self.mixer,
             exported=self.exported,
             optimizer=self.optimizer,
             k=self.k if self.uses_general else 0,
