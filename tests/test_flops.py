@@ -123,7 +123,8 @@ class Looking(Folding):
 @pytest.mark.parametrize("model", [Folding(), Looking()])
 def test_an_encoder_that_is_no_sum_of_such_terms_is_not_counted(model):
     flops, batch = Flops(model), make_batch([9, 4], masked=None, labelled=True)
-    assert flops.computed(batch) == flops.real(batch) == 0
+    assert flops.unknown == [] and flops.computed(batch) == flops.real(batch) == 0
+    assert flops.unknown == ["labels"]
 
 
 @pytest.mark.parametrize("vocabulary", [90, 5 * 7 * 11 * 13, 5 * 7 * 131])

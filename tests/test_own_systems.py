@@ -213,3 +213,21 @@ def test_a_mixer_and_a_flow_of_ones_own_make_a_row(data, tmp_path):
 def test_a_mixer_needs_both_streams():
     with pytest.raises(ValueError, match="mixer: chooses between general text and one task; give both"):
         small_recipe(mixer=TaskLast(general=9), k=0)
+
+
+class OfSome(Mlm):
+    """Masked tokens, of which those below 100 count; how many those are depends on the batch's values."""
+
+    def loss(self, head, features, prediction):
+        rare = (prediction.values < 100).nonzero()[:, 0]
+        return super().loss(
+            head, features, prediction._replace(values=prediction.values[rare], places=prediction.places[rare])
+        )
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_record_names_objectives_whose_operations_cannot_be_counted(data, tmp_path):
+    stages = small_flow(data, tmp_path).stages(small_recipe(objectives=(OfSome(),)), "topics", 0)
+    make([stages.stage_one], str(tmp_path))
+    facts = stages.stage_one.record(str(tmp_path))["facts"]
+    assert facts["flops_counted"] == 0 and facts["flops_unknown"] == ["labels", "mlm"]

@@ -62,6 +62,11 @@ class Flops:
         self.model = _without_data(model)
         self.terms: dict[tuple[Kind, ...], Terms] = {}
 
+    @property
+    def unknown(self) -> list[str]:
+        """The objectives whose operations could not be counted in some batch."""
+        return sorted({kind.name for kinds, terms in self.terms.items() if not terms for kind in kinds})
+
     def computed(self, batch: Batch) -> int:
         """Return the operations of a batch, padding included."""
         rows, width = batch.tokens.shape

@@ -170,6 +170,8 @@ def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
         "seconds": progress.seconds,
         "history": progress.history,
     }
+    if trainer.flops.unknown:
+        facts["flops_unknown"] = trainer.flops.unknown  # why flops_counted is 0, or lacks these objectives' steps
     if progress.damaged:
         facts["damaged_checkpoints"] = progress.damaged
     return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if trainer.keep_best else {})
