@@ -19,6 +19,7 @@ from tlm_ray import (
     Training,
     main,
 )  # fmt: skip
+from tlm_ray.runs.flow.students import Teaching
 
 ROWS = {
     "task data only": lambda recipe: replace(recipe, k=0, rho1=0),
@@ -86,7 +87,13 @@ class MainTable(Table):
         seeds = tuple(range(self.seeds))
         kept = [one for one in super().trainings(flow) if not self.rows or one.row in self.rows]
         taught = [
-            Training(row=f"{OURS}, student of {len(seeds)}", task=task, recipe=recipe, seed=seed, teachers=seeds)
+            Training(
+                row=f"{OURS}, student of {len(seeds)}",
+                task=task,
+                recipe=recipe,
+                seed=seed,
+                teaching=Teaching(seeds=seeds),
+            )
             for task, recipe in ((task, self.recipe(task, flow, self.mixture)) for task in self.data.tasks)
             for seed in seeds
         ]

@@ -5,6 +5,7 @@
     python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
     python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
     python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
+    python experiments/train.py ... --teachers larger-model      # one model, distilled from any trained ones
     python experiments/train.py ... --register reviews           # also in MLflow's registry
 
 The folder opens with transformers, and with `experiments/predict.py`. The best seed is chosen on the dev set. The table
@@ -23,6 +24,7 @@ from tlm_ray import (
     Flow,
     Mixture,
     OneTask,
+    Recipe,
     Training,
     TrainingOptions,
     open_flow,
@@ -36,9 +38,11 @@ from tlm_ray import (
 )  # fmt: skip
 from tlm_ray.corpus.tasks import Task
 from tlm_ray.runs.flow.data import EMBEDDED
+from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import LINEAR
 from tlm_ray.storage.listing import check_only
+from tlm_ray.training.teaching import check_teachers
 
 ROW, STUDENT = "train", "student"
 
@@ -58,6 +62,8 @@ class Train(TrainingOptions):
     `linear`"""
     student: bool = False
     """keep one model, distilled from the ensemble of all seeds"""
+    teachers: list[str] = field(default_factory=list)
+    """keep one model, distilled from these: folders of encoders, of any tokenizer, or of linear models"""
     register: str = ""
     """name under which MLflow registers the kept model"""
     start: str = ""
@@ -74,8 +80,9 @@ class Train(TrainingOptions):
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
         if self.register and self.ensemble:
             raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble, or use --student")
-        if self.ensemble and self.student:
-            raise ValueError("--ensemble and --student: give one of them; --student keeps one model")
+        for name in ("student", "teachers"):
+            if self.ensemble and getattr(self, name):
+                raise ValueError(f"--ensemble and --{name}: give one of them; --{name} keeps one model")
         if self.start and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
 
@@ -86,9 +93,18 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
     recipe = options.recipe(task, flow, options.mixture)
     recipe = options.fine_tuned(recipe, options.start, options.before, task, flow) if options.start else recipe
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
-    teachers = tuple(one.seed for one in trained) if options.student else ()
-    taught = [Training(row=STUDENT, task=task, recipe=recipe, teachers=teachers)] if teachers else []
-    return trained + taught + plain_trainings(flow, [task])
+    return trained + taught(options, flow, recipe) + plain_trainings(flow, [task])
+
+
+def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
+    """Return the student if asked for, once its teachers are known to fit the task."""
+    if not options.student and not options.teachers:
+        return []
+    if options.teachers:
+        check_teachers(options.teachers, flow.read(options.data.task).labels)
+    seeds = tuple(range(options.seeds)) if options.student else ()
+    teaching = Teaching(seeds=seeds, models=tuple(options.teachers))
+    return [Training(row=STUDENT, task=options.data.task, recipe=recipe, teaching=teaching)]
 
 
 def main() -> None:

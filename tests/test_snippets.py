@@ -152,6 +152,8 @@ def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path, called, 
     less = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--precision", "fp32"]
     called(*shlex.split(TRAIN), *less, "--tracking-uri", empty_store(tmp_path))
     called(*shlex.split(PREDICT), "--workers", "1")
+    taught = called(*shlex.split(TRAIN), *less, "--tracking-uri", empty_store(tmp_path), "--teachers", "reviews-model")
+    assert "soft_labels" in taught and re.search(r"^ *student +[\d.]+ +[\d.]+", taught, re.M)
     (parquet,) = (tmp_path / "predictions").glob("*.parquet")
     assert pq.read_table(parquet).column_names == ["review", "predicted", "probabilities"]
     (snippet,) = PYTHON["README.md"]

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from small import STAGE_TWO, small_flow, small_recipe
 from test_encoders import similarity  # noqa: F401 - a fixture
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tlm_ray import storage
+from tlm_ray.corpus.tasks import load_task
+from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.stages.making import make
+from tlm_ray.training import teaching
 from tlm_ray.training.blocks import Blocks, read_blocks
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
@@ -23,7 +26,7 @@ from tlm_ray.training.splicing import spliced
 
 def taught(flow, task, **changes):
     """A student of seeds 0 and 1, and its stages, made."""
-    student = Training(row="student", task=task, recipe=small_recipe(**changes), teachers=(0, 1))
+    student = Training(row="student", task=task, recipe=small_recipe(**changes), teaching=Teaching(seeds=(0, 1)))
     stages = student.stages(flow)
     make([stages.metrics], flow.execution.root)
     return stages
@@ -136,7 +139,51 @@ def test_the_loss_of_soft_labels_is_their_cross_entropy():
 def test_students_of_other_teachers_are_other_students(data, tmp_path):
     flow, recipe = small_flow(data, tmp_path), small_recipe(stage_two=STAGE_TWO)
     trainings = [
-        Training(row="x", task="topics", recipe=recipe, seed=seed, teachers=teachers)
-        for seed, teachers in ((0, ()), (0, (0, 1)), (0, (0, 1, 2)), (1, (0, 1)))
+        Training(row="x", task="topics", recipe=recipe, seed=seed, teaching=teachers and Teaching(seeds=teachers))
+        for seed, teachers in ((0, None), (0, (0, 1)), (0, (0, 1, 2)), (1, (0, 1)))
     ]
     assert len({each.stages(flow).metrics.fingerprint for each in trainings}) == 4
+
+
+@pytest.mark.usefixtures("alone")
+def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
+    flow, root = small_flow(data, tmp_path), str(tmp_path)
+    teaching = Teaching(recipe=small_recipe(vocabulary=120), seeds=(0, 1), splices=1, passages=2, longer=1)
+    student = Training(row="student", task="topics", recipe=small_recipe(), teaching=teaching)
+    stages = student.stages(flow)
+    make([stages.metrics], root)
+    soft = stages.stage_two.inputs["taught"]
+    rows, blocks = read_blocks(f"{soft.folder(root)}/train.arrow"), stages.blocks.folder(root)
+    own, general = read_blocks(f"{blocks}/train.arrow"), read_blocks(f"{blocks}/general.arrow")
+    assert len(rows) == 4 * len(own) and soft.record(root)["facts"]["teachers"] == 2
+    first = np.arange(2 * len(own))  # passages come last, those of the lowest ranks first
+    np.testing.assert_array_equal(
+        rows.tokens[rows.offsets[2 * len(own)] :], general.tokens[: general.offsets[len(first)]]
+    )
+
+    texts = load_task(stages.task.folder(root)).train_texts
+    tokens = AutoTokenizer.from_pretrained(f"{blocks}/tokenizer")
+    some = {0: texts[0], len(own) - 1: texts[-1]}
+    some |= {
+        row: tokens.decode(rows.tokens[slice(*rows.offsets[row : row + 2])], skip_special_tokens=True)
+        for row in (len(own), 3 * len(own))
+    }
+    for row, text in some.items():
+        said = []
+        for number in (0, 1):
+            folder = f"{soft.inputs[f'teacher_{number}'].folder(root)}/model"
+            read = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt", truncation=True)
+            with torch.inference_mode():
+                said.append(
+                    AutoModelForSequenceClassification.from_pretrained(folder).eval()(**read).logits[0].softmax(-1)
+                )
+        np.testing.assert_allclose(rows.labels[row], np.mean(said, axis=0), atol=1e-5)
+
+
+def test_what_cannot_teach_is_refused(data, tmp_path):
+    with pytest.raises(ValueError, match="teaching: has no teacher; give seeds or models"):
+        Teaching()
+    with pytest.raises(ValueError, match="teaching: passages -1: must be 0 or more"):
+        Teaching(seeds=(0,), passages=-1)
+    with pytest.raises(ValueError, match="passages: 9 blocks are asked for and 5 selected; raise --k, or ask fewer"):
+        teaching.first_rows(Blocks(np.arange(5, dtype=np.int32), np.arange(6)), 9)

@@ -163,7 +163,7 @@ class Outcome:
         if pooled:
             models = ", ".join(f"{short} on {task}" for task, short in pooled.items())
             notes.append(f"Ensembles include the linear model that is best on dev: {models}")
-        if any(training.teachers for training in self.stages):
+        if any(training.teaching for training in self.stages):
             notes.append("Costs and intervals of a student do not include its teachers")
         return notes
 

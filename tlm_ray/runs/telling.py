@@ -65,7 +65,7 @@ class Teller:
         for one, own in self.stages.items():
             if (one.row, one.task) not in seen:
                 seen.add((one.row, one.task))
-                values = settings_of(one.recipe) | ({"teachers": len(one.teachers)} if one.teachers else {})
+                values = settings_of(one.recipe) | ({"teachers": one.teaching.teachers} if one.teaching else {})
                 values |= self._chosen(own.metrics) if isinstance(own, PlainStages) else {}
                 kind = type(one.recipe).__name__
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)

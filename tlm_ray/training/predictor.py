@@ -69,7 +69,7 @@ class Models:
         found = np.zeros((len(table), len(self.labels)), np.float32)
         rows = np.flatnonzero(known)
         if len(rows):
-            found[rows] = self._said([[column[row] for row in rows] for column in texts])
+            found[rows] = self.said([[column[row] for row in rows] for column in texts])
         if len(self.labels) == 1:  # in transformers a single label means a regression
             return table.append_column(PREDICTED, pa.array(found[:, 0], mask=~known))
         labels = [self.labels[best] for best in found.argmax(axis=1)]
@@ -77,7 +77,7 @@ class Models:
         label = pa.array([name if there else None for name, there in zip(labels, known, strict=True)], pa.string())
         return table.append_column(PREDICTED, label).append_column(PROBABILITIES, lists)
 
-    def _said(self, texts: list[list[str]]) -> np.ndarray:
+    def said(self, texts: list[list[str]]) -> np.ndarray:
         """Return probabilities, (rows, classes), or numbers, (rows, 1): means per kind of model, then their pool."""
         joined = [" ".join(row).rstrip() for row in zip(*texts, strict=True)]
         encoders = [shares(classifier.logits(texts)) for classifier in self.classifiers]

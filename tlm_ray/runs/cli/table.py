@@ -85,7 +85,7 @@ class Table(TrainingOptions, ABC):
 
     def view(self, trainings: Sequence[Training]) -> View:
         """Return the view of its scores."""
-        rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe) and not one.teachers))
+        rows = list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe) and not one.teaching))
         return View(
             against=self.against(rows),
             split=self.split,

@@ -1,7 +1,7 @@
-"""Lay out the stages of a student: stage two learns soft labels, the mean predictions of several trainings."""
+"""Lay out the stages of a student: stage two learns soft labels, the mean predictions of trained models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tlm_ray import parallel, storage
@@ -10,22 +10,49 @@ from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage, Stages
-
-# Spliced rows per training row, which the teachers label too. With more to learn, stage two is twice as long; at `mini`
-# a student costs 1.25 trainings.
-SPLICES = 3
-LONGER = 2
+from tlm_ray.storage.digests import identity_of
 
 
-def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachers: Sequence[int]) -> Stages:
-    """Lay out a student that starts from stage one of its own seed; soft labels are not smoothed further.
+@dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """Who teaches a student, and what it learns from them; with more rows stage two is longer.
 
-    teachers: the seeds of trainings of the same recipe.
+    The defaults cost 1.25 trainings at `mini`.
     """
+
+    seeds: tuple[int, ...] = ()
+    """trainings of the student's own recipe, or of `recipe`"""
+    recipe: Recipe | None = None
+    """another recipe of the teachers, of any tokenizer"""
+    models: tuple[str, ...] = ()
+    """further teachers: folders or URIs of trained encoders, of any tokenizer, or of linear models"""
+    splices: int = 3
+    """spliced rows per training row"""
+    passages: int = 0
+    """blocks of retrieved passages per training row"""
+    longer: int = 2
+    """steps of stage two, as a multiple of the recipe's"""
+
+    def __post_init__(self) -> None:
+        if not self.seeds and not self.models:
+            raise ValueError("teaching: has no teacher; give seeds or models")
+        for name, least in (("splices", 0), ("passages", 0), ("longer", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"teaching: {name} {getattr(self, name)}: must be {least} or more")
+
+    @property
+    def teachers(self) -> int:
+        """The number of teachers."""
+        return len(self.seeds) + len(self.models)
+
+
+def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teaching: Teaching) -> Stages:
+    """Lay out a student that starts from stage one of its own seed; soft labels are not smoothed further."""
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
-    trained = [flow.stages(recipe, task_name, teacher).last for teacher in teachers]
-    taught = soft_labels(flow, recipe, own.blocks, trained)
-    longer = {name: LONGER * getattr(recipe.stage_two, name) for name in ("steps", "warmup_steps", "evaluate_every")}
+    trained = [flow.stages(teaching.recipe or recipe, task_name, teacher).last for teacher in teaching.seeds]
+    taught = soft_labels(flow, recipe, own, trained, teaching)
+    schedule = recipe.stage_two
+    longer = {name: teaching.longer * getattr(schedule, name) for name in ("steps", "warmup_steps", "evaluate_every")}
     learner = replace(
         recipe, labels=replace(recipe.labels, smoothing=0.0), stage_two=replace(recipe.stage_two, **longer)
     )
@@ -34,9 +61,12 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teacher
     return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two=stage_two))
 
 
-def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[Stage]) -> Stage:
-    """Return the stage of soft labels: teachers' predictions for training texts, and for texts spliced from them."""
+def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stage], teaching: Teaching) -> Stage:
+    """Return the stage of soft labels: teachers' predictions for training texts, spliced rows and passages."""
     compute = flow.execution.compute
+    identities = list(map(identity_of, teaching.models))
+    reads_texts = bool(teaching.models or teaching.recipe)
+    further = {"passages": teaching.passages} if teaching.passages else {}
     names = [f"teacher_{number}" for number in range(len(teachers))]
 
     def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
@@ -44,9 +74,14 @@ def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[St
             work.write_soft_labels,
             folder,
             inputs["blocks"],
-            [storage.join(inputs[name], MODELS[stage.name]) for name, stage in zip(names, teachers, strict=True)],
+            [
+                *(storage.join(inputs[name], MODELS[stage.name]) for name, stage in zip(names, teachers, strict=True)),
+                *teaching.models,
+            ],
             resources=dict(compute.resources),
-            splices=SPLICES,
+            task=inputs.get("task", ""),
+            splices=teaching.splices,
+            passages=teaching.passages,
             precision=recipe.precision,
             device="cuda" if compute.gpu else "cpu",
             threads=1,
@@ -55,8 +90,12 @@ def soft_labels(flow: Flow, recipe: Recipe, blocks: Stage, teachers: Sequence[St
     return Stage(
         name="soft_labels",
         version=2,
-        parameters={"precision": recipe.precision, "splices": SPLICES},
-        inputs={"blocks": blocks} | dict(zip(names, teachers, strict=True)),
+        parameters={"precision": recipe.precision, "splices": teaching.splices}
+        | further
+        | ({"models": identities} if identities else {}),
+        inputs={"blocks": own.blocks}
+        | ({"task": own.task} if reads_texts else {})
+        | dict(zip(names, teachers, strict=True)),
         make=make,
         lane="train",
         cost={"seconds": 30.0},

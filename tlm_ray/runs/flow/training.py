@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tlm_ray.plain import PLAIN, PlainClassifier
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.plain import PlainStages, plain_stages
-from tlm_ray.runs.flow.students import taught_stages
+from tlm_ray.runs.flow.students import Teaching, taught_stages
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stages
 
@@ -23,15 +23,15 @@ class Training:
     """the recipe, or a classifier that trains no encoder"""
     seed: int = 0
     """seed of initial weights, masks and the order of rows"""
-    teachers: tuple[int, ...] = ()
-    """seeds of the teachers (same recipe); stage two learns their soft labels instead of the labels"""
+    teaching: Teaching | None = None
+    """teachers, whose soft labels stage two learns instead of the labels"""
 
     def stages(self, flow: Flow) -> Stages | PlainStages:
         """Lay out the stages of the training."""
         if isinstance(self.recipe, PlainClassifier):
             return plain_stages(flow, self.recipe, self.task)
-        if self.teachers:
-            return taught_stages(flow, self.recipe, self.task, self.seed, self.teachers)
+        if self.teaching:
+            return taught_stages(flow, self.recipe, self.task, self.seed, self.teaching)
         return flow.stages(self.recipe, self.task, self.seed)
 
 
