@@ -194,7 +194,7 @@ def test_pretrained_rivals_from_a_command_to_a_table(encoder, data, tmp_path):
     best = max(by_steps[4], key=by_steps[4].__getitem__)
     assert len(by_steps[4]) == 2 and list(by_steps[12]) == [best] == [1e-2]
     printed = " ".join(made.stdout.split())  # a terminal breaks lines
-    assert "fine-tuned for 6 epochs at rate 0.01, the highest tried; dev scores after a third of them" in printed
+    assert "fine-tuned for 6 epochs at rate 0.01, the highest tried; dev scores of seed 0" in printed
     assert "bert of 0.0 M weights, model.safetensors of sha256" in printed
     own = next(file for file in (tmp_path / "tlm" / "metrics").glob("*/record.json") if "Frozen" in file.read_text())
     said = storage.read_table(str(own.parent / "test_predictions.arrow")).to_pydict()
