@@ -22,6 +22,7 @@ from tlm_ray.training.blocks import Blocks, read_blocks
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
 from tlm_ray.training.splicing import spliced
+from tlm_ray.training.starts import Pretrained
 
 
 def taught(flow, task, **changes):
@@ -148,25 +149,27 @@ def test_students_of_other_teachers_are_other_students(data, tmp_path):
 @pytest.mark.usefixtures("alone")
 def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
     flow, root = small_flow(data, tmp_path), str(tmp_path)
-    teaching = Teaching(recipe=small_recipe(vocabulary=120), seeds=(0, 1), splices=1, passages=2, longer=1)
+    more = {"splices": 1, "passages": 2, "replacements": 1, "longer": 1}
+    teaching = Teaching(recipe=small_recipe(vocabulary=120), seeds=(0, 1), **more)
     student = Training(row="student", task="topics", recipe=small_recipe(), teaching=teaching)
     stages = student.stages(flow)
     make([stages.metrics], root)
     soft = stages.stage_two.inputs["taught"]
     rows, blocks = read_blocks(f"{soft.folder(root)}/train.arrow"), stages.blocks.folder(root)
     own, general = read_blocks(f"{blocks}/train.arrow"), read_blocks(f"{blocks}/general.arrow")
-    assert len(rows) == 4 * len(own) and soft.record(root)["facts"]["teachers"] == 2
-    first = np.arange(2 * len(own))  # passages come last, those of the lowest ranks first
-    np.testing.assert_array_equal(
-        rows.tokens[rows.offsets[2 * len(own)] :], general.tokens[: general.offsets[len(first)]]
-    )
+    assert len(rows) == 5 * len(own) and soft.record(root)["facts"]["teachers"] == 2
+    spliced_to, passages_to, last = (rows.offsets[times * len(own)] for times in (2, 4, 5))
+    first = general.tokens[: general.offsets[2 * len(own)]]
+    np.testing.assert_array_equal(rows.tokens[spliced_to:passages_to], first, err_msg="those of the lowest ranks")
+    same = rows.tokens[passages_to:last] == own.tokens[: own.offsets[-1]]
+    assert 0.4 < same.mean() < 1, "some words are replaced, in rows of equal lengths"
 
     texts = load_task(stages.task.folder(root)).train_texts
     tokens = AutoTokenizer.from_pretrained(f"{blocks}/tokenizer")
     some = {0: texts[0], len(own) - 1: texts[-1]}
     some |= {
         row: tokens.decode(rows.tokens[slice(*rows.offsets[row : row + 2])], skip_special_tokens=True)
-        for row in (len(own), 3 * len(own))
+        for row in (len(own), 3 * len(own), 4 * len(own))
     }
     for row, text in some.items():
         said = []
@@ -185,5 +188,9 @@ def test_what_cannot_teach_is_refused(data, tmp_path):
         Teaching()
     with pytest.raises(ValueError, match="teaching: passages -1: must be 0 or more"):
         Teaching(seeds=(0,), passages=-1)
+    recipe = small_recipe(stage_one=None, start=Pretrained("x"), tokenizer="x", k=0)
+    taught_alone = Training(row="x", task="topics", recipe=recipe, teaching=Teaching(seeds=(0,), replacements=1))
+    with pytest.raises(ValueError, match="teaching: replacements need a stage one, whose model replaces words"):
+        taught_alone.stages(small_flow(data, tmp_path))
     with pytest.raises(ValueError, match="passages: 9 blocks are asked for and 5 selected; raise --k, or ask fewer"):
         teaching.first_rows(Blocks(np.arange(5, dtype=np.int32), np.arange(6)), 9)

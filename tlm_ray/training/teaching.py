@@ -1,7 +1,7 @@
 """Make soft labels: trained models' predictions for texts, for distillation (Hinton et al. 2015).
 
-The texts are the task's training texts, rows spliced from them, and passages of the selection. A teacher with the
-student's tokenizer reads its tokens; any other reads the texts.
+The texts are the task's training texts, rows spliced from them or with replaced words, and passages of the selection.
+A teacher with the student's tokenizer reads its tokens; any other reads the texts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,16 @@ from tlm_ray.evaluation.predictions import shares
 from tlm_ray.plain.linear_model import is_linear
 from tlm_ray.training.blocks import Blocks, read_blocks, write_blocks
 from tlm_ray.training.evaluation import open_classifier
+from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.model import JointModel
+from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.prediction import predict
 from tlm_ray.training.predictor import NUMBER, Models, check_models
 from tlm_ray.training.preparation import FACTS, TOKENIZER
+from tlm_ray.training.replacing import replaced
 from tlm_ray.training.settings import BLOCKS, GENERAL, TASK
 from tlm_ray.training.splicing import spliced
+from tlm_ray.training.starts import Pretrained
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.worker import Worker
 
@@ -36,6 +41,8 @@ def write_soft_labels(
     task: str = "",
     splices: int,
     passages: int = 0,
+    replacements: int = 0,
+    mlm: str = "",
     precision: str,
     device: str,
     threads: int,
@@ -43,8 +50,9 @@ def write_soft_labels(
     """Write rows to learn, labelled with the teachers' mean probabilities or numbers.
 
     teachers: folders of trained encoders, or of linear models. task: folder of a task stage, whose texts teachers of
-    another tokenizer read. splices, passages: spliced rows and blocks of passages per training row; the passages are
-    those of the lowest ranks. Returns the number of teachers, and their accuracy on the training rows.
+    another tokenizer read. splices, passages, replacements: spliced rows, blocks of passages and rows with replaced
+    words per training row. The passages are those of the lowest ranks; mlm: folder of the masked language model that
+    replaces words. Returns the number of teachers, and their accuracy on the training rows.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -57,12 +65,18 @@ def write_soft_labels(
         parts.append(first if rows.types is None else replace(first, types=_types(first)))
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         tokenizer = load_tokenizer(path)
+    if replacements:
+        with storage.folder_for_reading(mlm) as path:
+            model = JointModel.of(Pretrained(str(path)), (Mlm(),), tokenizer=tokenizer, labels=labels, seed=0).on(
+                device
+            )
+        parts.append(replaced(rows, replacements, model, Vocabulary.of(tokenizer), device=device))
     own = [each for each in teachers if _reads_tokens(each, tokenizer)]
     others = [each for each in teachers if each not in own]
     said, worker = [], Worker(device=device, precision=precision)
     for each in own:
-        model = open_classifier(each, labels=labels, device=device)
-        logits = [predict(model, part, pad_id=tokenizer.pad_token_id, worker=worker) for part in parts]
+        classifier = open_classifier(each, labels=labels, device=device)
+        logits = [predict(classifier, part, pad_id=tokenizer.pad_token_id, worker=worker) for part in parts]
         said.append(shares(np.concatenate(logits)))
     if others:
         known = load_task(task).splits["train"].select(["text", "text_pair"]).to_pydict().values()

@@ -11,6 +11,7 @@ from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.storage.digests import identity_of
+from tlm_ray.training.settings import MODEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +31,15 @@ class Teaching:
     """spliced rows per training row"""
     passages: int = 0
     """blocks of retrieved passages per training row"""
+    replacements: int = 0
+    """rows with replaced words per training row, as in TinyBERT; stage one's model replaces them"""
     longer: int = 2
     """steps of stage two, as a multiple of the recipe's"""
 
     def __post_init__(self) -> None:
         if not self.seeds and not self.models:
             raise ValueError("teaching: has no teacher; give seeds or models")
-        for name, least in (("splices", 0), ("passages", 0), ("longer", 1)):
+        for name, least in (("splices", 0), ("passages", 0), ("replacements", 0), ("longer", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"teaching: {name} {getattr(self, name)}: must be {least} or more")
 
@@ -66,7 +69,10 @@ def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stag
     compute = flow.execution.compute
     identities = list(map(identity_of, teaching.models))
     reads_texts = bool(teaching.models or teaching.recipe)
-    further = {"passages": teaching.passages} if teaching.passages else {}
+    further = {name: asked for name in ("passages", "replacements") if (asked := getattr(teaching, name))}
+    written_by = own.stages_one[-1] if teaching.replacements and own.stages_one else None
+    if teaching.replacements and written_by is None:
+        raise ValueError("teaching: replacements need a stage one, whose model replaces words; give replacements=0")
     names = [f"teacher_{number}" for number in range(len(teachers))]
 
     def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
@@ -82,6 +88,8 @@ def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stag
             task=inputs.get("task", ""),
             splices=teaching.splices,
             passages=teaching.passages,
+            replacements=teaching.replacements,
+            mlm=storage.join(inputs["mlm"], MODEL) if written_by else "",
             precision=recipe.precision,
             device="cuda" if compute.gpu else "cpu",
             threads=1,
@@ -95,6 +103,7 @@ def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stag
         | ({"models": identities} if identities else {}),
         inputs={"blocks": own.blocks}
         | ({"task": own.task} if reads_texts else {})
+        | ({"mlm": written_by} if written_by else {})
         | dict(zip(names, teachers, strict=True)),
         make=make,
         lane="train",
