@@ -181,6 +181,24 @@ def test_it_makes_a_row_that_transformers_alone_predicts(data, root, stages, tmp
     np.testing.assert_allclose(np.array(found["probabilities"].to_pylist()), expected, atol=1e-5)
     assert found["predicted"].to_pylist() == [names[best] for best in expected.argmax(axis=1)]
 
+    facts, gold = stages.metrics.record(str(root))["facts"], pq.read_table(data / "tasks" / "topics" / "test.parquet")
+    said = []
+    for text in gold["text"].to_pylist():
+        read = tokenizer(text, return_tensors="pt", truncation=True)
+        tokens = model.generate(**{name: read[name] for name in ("input_ids", "attention_mask")}, max_new_tokens=9)
+        said.append(tokens[0, 1:].tolist())
+    labels = [written.index(own) if own in written else -1 for own in said]
+    right = np.mean(
+        [
+            names[label] == own if label >= 0 else False
+            for label, own in zip(labels, gold["label"].to_pylist(), strict=True)
+        ]
+    )
+    assert (facts["written_right"], facts["written_else"]) == (
+        pytest.approx(right),
+        pytest.approx(labels.count(-1) / 24),
+    )
+
     blocks, metrics = (stage.folder(str(root)) for stage in (stages.blocks, stages.metrics))
     dev = read_blocks(f"{blocks}/dev.arrow")
     first = tokenizer.decode(dev.tokens[1 : dev.offsets[1] - 1].tolist())

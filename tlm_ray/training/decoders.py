@@ -54,6 +54,15 @@ class Decoder(Head):
         logits = self.next_tokens(hidden, attention, shifted(labels=texts)).float().transpose(1, 2)
         return -cross_entropy(logits, texts, reduction="none", ignore_index=NONE).sum(1)
 
+    def written(self, hidden: torch.Tensor, attention: torch.Tensor | None) -> torch.Tensor:
+        """Write the likeliest token after another; return the class that has this name, int64 (rows,), or -1."""
+        read = torch.full((len(hidden), 1), self.model.config.decoder_start_token_id, device=hidden.device)
+        for _ in range(self.texts.shape[1]):
+            following = self.next_tokens(hidden, attention, read)[:, -1].argmax(-1)
+            read = torch.cat([read, following[:, None]], dim=1)
+        same = ((read[:, None, 1:] == self.texts) | (self.texts == NONE)).all(-1)
+        return torch.where(same.any(-1), same.long().argmax(-1), -1)
+
     def logits(self, hidden: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
         """Return the logits of the sample rows, read by the decoder too."""
         return self.next_tokens(hidden, attention, sample_rows(self.model.config)["input_ids"])

@@ -13,7 +13,7 @@ from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import Labels, classifier_of
-from tlm_ray.training.prediction import predict
+from tlm_ray.training.prediction import predict, write
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
 from tlm_ray.training.weights import TrainedWeights
@@ -56,7 +56,8 @@ def evaluate(
     """Score a trained classifier on dev and test, and write its predictions with the gold labels.
 
     model: a folder that opens as its task objective says. metric: a metric, or "" for the one in the blocks'
-    facts. Returns dev and test scores in percent, and the speed on the test set, in texts per second.
+    facts. Returns dev and test scores in percent, and the speed on the test set, in texts per second. Of an
+    encoder-decoder also the shares of test texts for which it writes the right label, and no label, as T5 is scored.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -80,4 +81,7 @@ def evaluate(
         check_finite(logits, model)
         predicted = write_predictions(folder, split, rows.labels, logits)
         scores[split] = score(metric or facts["metric"], rows.labels, predicted)
+    if classifier.config.is_encoder_decoder:
+        written = write(classifier, rows, pad_id=pad_id, worker=Worker(device=device, precision=precision))
+        scores |= {"written_right": float((written == rows.labels).mean()), "written_else": float((written < 0).mean())}
     return scores

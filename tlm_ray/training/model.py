@@ -178,6 +178,10 @@ class JointModel(nn.Module):
         """Return a classifier's logits, float32 (rows, classes), or a regression's numbers, (rows, 1)."""
         return self.heads[objective](*Features(self, inputs).rectangle).float()
 
+    def written(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the class whose name a decoder writes, float32 (rows, 1), or -1 where it writes anything else."""
+        return self.heads["labels"].written(*Features(self, inputs).rectangle)[:, None].float()
+
     def export(self, objective: Objective, folder: Path, *, precision: str) -> None:
         """Write the model with an objective's head; its configuration records the training precision."""
         for head in self.heads.values():
