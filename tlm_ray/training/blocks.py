@@ -56,6 +56,16 @@ class Blocks:
         rows = int(np.searchsorted(self.ranks, k, side="left"))
         return Blocks(self.tokens, self.offsets[: rows + 1], ranks=self.ranks[:rows])
 
+    def spread(self, share: float) -> "Blocks":
+        """Return a share of the general blocks, at least one, at equal distances; all of them for 1."""
+        if share == 1:
+            return self
+        assert self.ranks is not None, "only general blocks carry ranks"
+        rows = np.arange(max(1, round(share * len(self)))) * len(self) // max(1, round(share * len(self)))
+        parts = [self.tokens[start:end] for start, end in zip(self.offsets[rows], self.offsets[rows + 1], strict=True)]
+        offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
+        return Blocks(np.concatenate(parts), offsets, ranks=self.ranks[rows])
+
 
 def write_general_blocks(
     uri: str,

@@ -43,6 +43,8 @@ class StageSettings(ABC):
     optimizer: Optimizer = field(default=AdamW(), metadata=LATER)
     k: int = 0
     """train on general text with ranks below k; 0 for none"""
+    general_share: float = field(default=1.0, metadata=LATER)
+    """share of its blocks, at equal distances"""
 
     @property
     @abstractmethod

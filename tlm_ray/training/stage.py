@@ -1,5 +1,6 @@
 """Run a training stage on one worker: open the blocks, resume, train, save, export."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -107,7 +108,7 @@ def _streams(job: Job) -> tuple[Stream, ...]:
             Stream(
                 name=name,
                 number=number,
-                blocks=blocks if blocks.ranks is None else blocks.cut(settings.k),
+                blocks=blocks if blocks.ranks is None else blocks.cut(settings.k).spread(settings.general_share),
                 loss=loss,
                 batch_rows=settings.schedule.batch_rows,
                 seed=settings.seed,
@@ -167,6 +168,7 @@ def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
         "steps": progress.step,
         "tokens": progress.tokens,
         "flops_counted": progress.flops,
+        "passes": _passes(trainer.batches, progress.step),
         "seconds": progress.seconds,
         "history": progress.history,
     }
@@ -175,6 +177,15 @@ def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
     if progress.damaged:
         facts["damaged_checkpoints"] = progress.damaged
     return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if trainer.keep_best else {})
+
+
+def _passes(batches: Batches, steps: int) -> dict[str, float]:
+    """Return how often a training has passed over the rows of each stream."""
+    turns = Counter(batches.mixer.place(step)[0] for step in range(steps))
+    return {
+        stream.name: round(turns[number] * stream.batch_rows / len(stream.blocks), 2)
+        for number, stream in enumerate(batches.streams)
+    }
 
 
 def _export(

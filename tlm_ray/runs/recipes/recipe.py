@@ -61,6 +61,8 @@ class Recipe:
     """share of the corpus' documents to retrieve from, sampled by a hash of their text (table 3)"""
     cleaning: Cleaning | None = field(default=None, metadata=LATER)
     """what is dropped from the corpus before it is cut into passages; None: nothing"""
+    general_share: float = field(default=1.0, metadata=LATER)
+    """share of the selected blocks to train on, which are then repeated more often"""
     depth: int = 0
     """passages retrieved per query, at least k, so one retrieval serves every smaller k; 0 means k"""
     weighting: str = "released"
@@ -116,6 +118,8 @@ class Recipe:
             )
         if not 0 < self.corpus_share <= 1:
             raise ValueError(f"corpus_share {self.corpus_share!r}: must be above 0 and at most 1, a share of documents")
+        if not 0 < self.general_share <= 1:
+            raise ValueError(f"general_share {self.general_share!r}: must be above 0 and at most 1, a share of blocks")
         if not self.rho2 >= 0:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         if self.stage_one is None and not self.begins_trained:
@@ -236,6 +240,7 @@ class Recipe:
             exported=self.exported,
             optimizer=self.optimizer,
             k=self.k if self.uses_general else 0,
+            general_share=self.general_share if self.uses_general else 1.0,
             rho1=self.rho1 if self.uses_general else 0,
             rho2=self.rho2,
             weighting=self.weighting,
