@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import chain, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,8 @@ from ways import batch_of, learned
 
 from tlm_ray import make, predict_texts
 from tlm_ray.evaluation.predictions import read_predictions, shares
+from tlm_ray.runs import experiment
+from tlm_ray.runs.flow.training import Training
 from tlm_ray.training.architecture_check import try_architecture
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.counts import Counts
@@ -108,17 +111,17 @@ def test_losses_and_gradients_are_those_of_transformers():
     with model.heads["spans"].whole(model.encoder) as whole:
         read = {"input_ids": torch.from_numpy(batch.tokens), "attention_mask": torch.from_numpy(batch.attention)}
         values, labels = (torch.from_numpy(batch.targets[name].values) for name in ("spans", "labels"))
-        texts = torch.tensor([[label, 1] for label in range(len(LABELS))])[labels]
+        texts = torch.tensor([[*[label] * 3, 1] for label in range(len(LABELS))])[labels]
         spans, names = whole(**read, labels=values).loss, whole(**read, labels=texts).loss
         assert losses == pytest.approx(
             {
                 "spans": float(spans.detach()) * batch.targets["spans"].total,
-                "labels": float(names.detach()) * 2 * len(labels),
+                "labels": float(names.detach()) * 4 * len(labels),
             },
             rel=1e-5,
         )
         model.zero_grad()
-        (20 * spans * batch.token_share + 2 * names).div(21).backward()
+        (20 * spans * batch.token_share + 4 * names).div(21).backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(
             parameter.grad, gradients[name], rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n} {m}"
@@ -261,3 +264,12 @@ def test_a_classifier_that_knows_no_labels_is_refused(data, tmp_path):
     pq.write_table(pa.table({"text": ["the sea"]}), tmp_path / "new.parquet")
     with pytest.raises(ValueError, match=r"is no trained classifier, its config.json has no label_tokens"):
         predict_texts(f"{tmp_path}/model", f"{tmp_path}/new.parquet", f"{tmp_path}/out", columns=["text"], workers=1)
+
+
+def test_a_model_that_writes_is_not_logged_as_a_pipeline(capsys):
+    training = Training(row="T5", task="topics", recipe=small_recipe(start=START, **OBJECTIVES))
+    outcome = SimpleNamespace(model=lambda training: "/root/model")  # without log_model
+    experiment._log_model(outcome, training)
+    assert "transformers has no pipeline for the model of 'T5'; it stays in /root/model" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.hub import short_name
 from tlm_ray.report import check_name
@@ -18,12 +19,14 @@ from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.planning.estimates import stage_seconds
 from tlm_ray.runs.planning.plan import Wanted, show
 from tlm_ray.runs.preflight import check_cluster, check_starts, encoders_of, fitted
+from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.runs.stages.why import reasons
 from tlm_ray.runs.tracking.tracked import recipe_words
+from tlm_ray.training.objectives.written import Written
 
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking.tracker import Tracker
@@ -119,8 +122,17 @@ def run(
     tracker.finish(_scores(outcome))
     for training, own in stages.items() if log_models else ():
         if isinstance(own, Stages):
-            outcome.log_model(training)
+            _log_model(outcome, training)
     return outcome
+
+
+def _log_model(outcome: Outcome, training: Training) -> None:
+    """Log a training's encoder to MLflow, which cannot log a model that writes its labels."""
+    if isinstance(training.recipe, Recipe) and isinstance(training.recipe.labels, Written):
+        told = f"tracking: transformers has no pipeline for the model of {training.row!r}; it stays in "
+        console.print(escape(told + storage.shown(outcome.model(training))))
+    else:
+        outcome.log_model(training)
 
 
 def _scores(outcome: Outcome) -> dict[str, float]:

@@ -16,7 +16,7 @@ OTHERS = (
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:
-    """Raise ValueError for an encoder-decoder, or if transformers has no model of this type for an objective."""
+    """Raise ValueError if an objective needs a decoder and has none, or the reverse, or transformers has no model."""
     import transformers
 
     for objective in objectives:
