@@ -101,8 +101,3 @@ def check_cells(cells: Sequence[Cell]) -> None:
 def names(cells: Sequence[Cell], field: str) -> list[str]:
     """Return the distinct values of "row" or "task", in order of first appearance."""
     return list(dict.fromkeys(getattr(cell, field) for cell in cells))
-
-
-def metric_of(cells: Sequence[Cell], task: str) -> str:
-    """Return the metric of a task's column."""
-    return next(cell.metric for cell in cells if cell.task == task)
