@@ -32,7 +32,6 @@ import ray
 from tlm_ray import Flow, Recipe, Table, main
 from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.training.counts import Counts
 from tlm_ray.training.masking import Masking
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Nsp, Rtd, Sop, Spans, TextLabels
 from tlm_ray.training.starts import Scratch
@@ -77,7 +76,7 @@ class Objectives(Table):
             rows[NEXT] = replace(recipe, start=Scratch(replace(geometry, family="gpt2")), objectives=(Clm(),))
             rows[AUXILIARY] = replace(rows[NEXT], auxiliary=(Clm(times=0.5),))
             t5 = Scratch(replace(geometry, family="t5"))
-            counts = Counts(scale=1.0) if recipe.counts else None  # T5's token embeddings are of size 1
+            counts = replace(recipe.counts, scale=1.0) if recipe.counts else None  # T5's token embeddings are of size 1
             for row, length in ((GAPS, 3.0), (GAPS_OF_ONE, 1.0)):
                 objectives = (Spans(length=length),)
                 rows[row] = replace(recipe, start=t5, objectives=objectives, labels=TextLabels(), counts=counts)

@@ -53,10 +53,16 @@ class Repeats(Table):
             if isinstance(stages, Stages) and stages.stage_one is not None:
                 rows.setdefault(training.row, []).append(outcome.records.facts(stages.stage_one))
         return [
-            f"{row}: {fmean(one['passes']['general'] for one in facts):,.1f} passes over general text, last losses: "
+            f"{row}: {passes_of(facts)} passes over general text, last losses: "
             + ", ".join(f"{name} {fmean(last(one, name) for one in facts):.2f}" for name in losses_of(facts))
             for row, facts in rows.items()
         ]
+
+
+def passes_of(facts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean passes over general text; earlier versions did not record them."""
+    passes = [one.get("passes", {}).get("general") for one in facts]
+    return "unknown" if None in passes else f"{fmean(passes):,.1f}"
 
 
 def last(facts: Mapping[str, Any], name: str) -> float:

@@ -42,7 +42,6 @@ from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import LINEAR
 from tlm_ray.storage.listing import check_only
-from tlm_ray.training.teaching import check_teachers
 
 ROW, STUDENT = "train", "student"
 
@@ -73,6 +72,7 @@ class Train(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "teachers", [storage.absolute_if_there(each) for each in self.teachers])
         if self.before != "plain" and not self.start:
             raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
         for name in ("ensemble", "student"):
@@ -101,7 +101,10 @@ def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
     if not options.student and not options.teachers:
         return []
     if options.teachers:
-        check_teachers(options.teachers, flow.read(options.data.task).labels)
+        from tlm_ray.training.teaching import check_teachers  # transformers: 3 s, which --help need not take
+
+        task = options.data.task
+        check_teachers(options.teachers, None if flow.is_embedded(task) else flow.read(task).labels)
     seeds = tuple(range(options.seeds)) if options.student else ()
     teaching = Teaching(seeds=seeds, models=tuple(options.teachers))
     return [Training(row=STUDENT, task=options.data.task, recipe=recipe, teaching=teaching)]

@@ -217,7 +217,7 @@ def test_masks_of_words_do_not_depend_on_padding():
 
 def test_words_are_known_from_the_marks_of_each_kind_of_vocabulary():
     class Tokens(list):
-        all_special_ids, pad_token_id, mask_token_id = (0,), 0, 0
+        all_special_ids, pad_token_id, mask_token_id, eos_token_id, sep_token_id = (0,), 0, 0, None, 0
 
         def convert_ids_to_tokens(self, numbers):
             return [self[number] for number in numbers]

@@ -19,7 +19,7 @@ BART = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_di
 T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
 FUNNEL = {"block_sizes": [1, 1], "num_decoder_layers": 1, "d_model": 32, "n_head": 2, "d_head": 16, "d_inner": 64}
 MOBILE = {"embedding_size": 16, "intra_bottleneck_size": 16}
-AN_ENCODER_DECODER = "it is an encoder-decoder, and only encoders are trained here"
+AN_ENCODER_DECODER = "it is an encoder-decoder, and the objective 'labels' cannot train it"
 A_DECODER = "it is a decoder: transformers has no AutoModelForMaskedLM of it"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "bart": (BART, AN_ENCODER_DECODER),

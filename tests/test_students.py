@@ -1,5 +1,7 @@
 """Students: soft labels against transformers alone, and a stage two that learns them."""
 
+import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -186,11 +188,47 @@ def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
 def test_what_cannot_teach_is_refused(data, tmp_path):
     with pytest.raises(ValueError, match="teaching: has no teacher; give seeds or models"):
         Teaching()
+    with pytest.raises(ValueError, match="teaching: has no teacher"):
+        Teaching(recipe=small_recipe(), models=("x",))
+    with pytest.raises(ValueError, match=r"teaching: models \['x'\]: must be a tuple"):
+        Teaching(models=["x"])
+    with pytest.raises(ValueError, match="teachers 'absent': there is no such folder"):
+        teaching.check_teachers(["absent"], ("a", "b"))
+    with pytest.raises(ValueError, match="teachers 'x': has the labels a, b, the task a, c; give a model of this task"):
+        teaching.in_order("x", ("a", "b"), ("a", "c"))
+    alone = Training(
+        row="x", task="topics", recipe=small_recipe(k=0, rho1=0), teaching=Teaching(seeds=(0,), passages=1)
+    )
+    with pytest.raises(ValueError, match="teaching: passages need general text of one task"):
+        alone.stages(small_flow(data, tmp_path))
     with pytest.raises(ValueError, match="teaching: passages -1: must be 0 or more"):
         Teaching(seeds=(0,), passages=-1)
     recipe = small_recipe(stage_one=None, start=Pretrained("x"), tokenizer="x", k=0)
     taught_alone = Training(row="x", task="topics", recipe=recipe, teaching=Teaching(seeds=(0,), replacements=1))
-    with pytest.raises(ValueError, match="teaching: replacements need a stage one, whose model replaces words"):
+    with pytest.raises(ValueError, match="teaching: replacements need a stage one that exports an Mlm"):
         taught_alone.stages(small_flow(data, tmp_path))
-    with pytest.raises(ValueError, match="passages: 9 blocks are asked for and 5 selected; raise --k, or ask fewer"):
+    with pytest.raises(
+        ValueError, match="passages: 9 blocks are asked for and 5 selected; ask fewer, or raise --depth"
+    ):
         teaching.first_rows(Blocks(np.arange(5, dtype=np.int32), np.arange(6)), 9)
+
+
+@pytest.mark.usefixtures("alone")
+def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
+    flow, root = small_flow(data, tmp_path), str(tmp_path)
+    own = flow.stages(small_recipe(), "topics", 0)
+    make([own.metrics], root)
+    first, second = f"{own.stage_two.folder(root)}/model", tmp_path / "turned"
+    shutil.copytree(first, second)
+    config = json.loads((second / "config.json").read_text())
+    turned = dict(zip("012", ("sea", "sky", "kitchen"), strict=True))
+    assert list(config["id2label"].values()) == ["kitchen", "sea", "sky"]
+    config |= {"id2label": turned, "label2id": {name: int(number) for number, name in turned.items()}}
+    (second / "config.json").write_text(json.dumps(config))
+    found = []
+    for model in (first, str(second)):
+        teaching.write_soft_labels(
+            f"{root}/soft", own.blocks.folder(root), [model], splices=0, precision="fp32", device="cpu", threads=1
+        )
+        found.append(read_blocks(f"{root}/soft/train.arrow").labels)
+    np.testing.assert_array_equal(found[0], found[1][:, [1, 2, 0]])  # what was called kitchen is called sea

@@ -24,11 +24,12 @@ from tlm_ray.runs.flow.training import Training
 from tlm_ray.training.architecture_check import try_architecture
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.counts import Counts
+from tlm_ray.training.decoders import with_label_tokens
 from tlm_ray.training.flops import Flops
 from tlm_ray.training.inputs import to_device
 from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.objectives import Keys, Mlm, Rows, Spans, TextLabels
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.objectives import Keys, Labels, Mlm, Rows, Spans, TextLabels
+from tlm_ray.training.starts import Scratch, scratch_config
 from tlm_ray.training.tokenizer import load_tokenizer, train_wordpiece
 
 T5 = replace(GEOMETRY, layers=2, family="t5")
@@ -238,7 +239,15 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(tmp_path):
         small_recipe(start=Scratch(geometry))
     with pytest.raises(ValueError, match="objectives spans, labels: do not fit the family 'bert'; give objectives of"):
         small_recipe(start=Scratch(replace(SMALL, family="bert")), objectives=(Spans(),), labels=TextLabels())
-    with pytest.raises(ValueError, match="tasks: several are not learned as texts"):
+    for labels, objectives in ((TextLabels(), (Mlm(),)), (Labels(), (Mlm(), Spans()))):
+        with pytest.raises(ValueError, match="do not fit the family 'bert'; give objectives of an encoder"):
+            small_recipe(start=Scratch(replace(SMALL, family="bert")), objectives=objectives, labels=labels)
+    with pytest.raises(ValueError, match="vocabulary 150: 100 are sentinels; give 200 or more"):
+        small_recipe(start=Scratch(geometry), vocabulary=150, **OBJECTIVES)
+    long = {"objectives": (Spans(length=1.0),), "labels": TextLabels(), "block_tokens": 900}
+    with pytest.raises(ValueError, match="rows of 900 tokens have 135 spans, and there are 100 sentinels"):
+        small_recipe(start=Scratch(replace(geometry, positions=1024)), **long)
+    with pytest.raises(ValueError, match="a decoder has one task and all its layers"):
         small_recipe(start=Scratch(geometry), tasks=("topics", "other"), **OBJECTIVES)
     with pytest.raises(ValueError, match="family 't5': its relative positions allow no packed rows"):
         make_model(stage_one(geometry=T5, **OBJECTIVES)).on("cpu", packed=True)
@@ -257,12 +266,22 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(tmp_path):
         try_architecture(str(tmp_path), (Mlm(),), packed=False)
 
 
+def test_labels_that_a_tokenizer_cannot_tell_apart_are_refused():
+    tokenizer = train_wordpiece(["sea sky"] * 9, vocabulary=60, sentinels=5)
+    config = scratch_config(T5, vocabulary=60, pad_id=0, labels=("Sea", "sky", "sea"))
+    with pytest.raises(ValueError, match="labels 'Sea' and 'sea': are the same to the tokenizer"):
+        with_label_tokens(config, tokenizer)
+    config = scratch_config(T5, vocabulary=60, pad_id=0, labels=("sea", "0"))
+    with pytest.raises(ValueError, match="label '0': the tokenizer does not know its characters"):
+        with_label_tokens(config, tokenizer)
+
+
 def test_a_classifier_that_knows_no_labels_is_refused(data, tmp_path):
     model = T5ForConditionalGeneration(make_model(stage_one(geometry=T5, **OBJECTIVES)).config)
     model.save_pretrained(tmp_path / "model")
     train_wordpiece(["the sea"] * 9, vocabulary=60).save_pretrained(tmp_path / "model")
     pq.write_table(pa.table({"text": ["the sea"]}), tmp_path / "new.parquet")
-    with pytest.raises(ValueError, match=r"is no trained classifier, its config.json has no label_tokens"):
+    with pytest.raises(ValueError, match="is no trained classifier, its weights lack"):
         predict_texts(f"{tmp_path}/model", f"{tmp_path}/new.parquet", f"{tmp_path}/out", columns=["text"], workers=1)
 
 

@@ -89,7 +89,7 @@ class Outcome:
         own, made = (recipe, stages) if isinstance(recipe, Recipe) and isinstance(stages, Stages) else (None, None)
         while own is not None and made is not None:
             if made.neighbours is not None:
-                size = sum(self.records.facts(made.neighbours).get("rank_bytes", [])[: own.k])
+                size = int(own.general_share * sum(self.records.facts(made.neighbours).get("rank_bytes", [])[: own.k]))
                 sizes[made.neighbours.fingerprint] = max(size, sizes.get(made.neighbours.fingerprint, 0))
             own, made = own.after, made.before
         return sum(sizes.values())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tlm_ray.training.families import FAMILIES
 from tlm_ray.training.objectives import Objective
 from tlm_ray.training.objectives.written import Written
 
@@ -22,9 +23,11 @@ def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) 
     for objective in objectives:
         if objective.opens_as == "AutoModel":  # the objective has its own head
             continue
-        if getattr(config, "is_encoder_decoder", False) != isinstance(objective, Written):
-            kind = "no encoder-decoder" if isinstance(objective, Written) else "an encoder-decoder"
-            raise refusal(config, f"it is {kind}, and the objective {objective.name!r} cannot train it")
+        writes = config.model_type in FAMILIES and FAMILIES[config.model_type].writes
+        if isinstance(objective, Written) and not writes:
+            raise refusal(config, f"the objective {objective.name!r} trains T5 alone")
+        if getattr(config, "is_encoder_decoder", False) and not isinstance(objective, Written):
+            raise refusal(config, f"it is an encoder-decoder, and the objective {objective.name!r} cannot train it")
         if type(config) not in getattr(transformers, objective.opens_as)._model_mapping:
             decodes = type(config) in transformers.AutoModelForCausalLM._model_mapping
             kind = "it is a decoder: " if decodes and objective.opens_as == "AutoModelForMaskedLM" else ""

@@ -61,7 +61,8 @@ class Blocks:
         if share == 1:
             return self
         assert self.ranks is not None, "only general blocks carry ranks"
-        rows = np.arange(max(1, round(share * len(self)))) * len(self) // max(1, round(share * len(self)))
+        count = max(1, round(share * len(self)))
+        rows = np.arange(count) * len(self) // count
         parts = [self.tokens[start:end] for start, end in zip(self.offsets[rows], self.offsets[rows + 1], strict=True)]
         offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
         return Blocks(np.concatenate(parts), offsets, ranks=self.ranks[rows])

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tlm_ray.training.heads import GivenStates, Head, sample_rows
-from tlm_ray.training.objectives.written import NONE
+from tlm_ray.training.masking import NONE
 
 END = 1  # of T5's own vocabulary
 
@@ -88,8 +88,19 @@ def with_label_tokens(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBa
         end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
         labels: dict[Any, str] = dict(config.id2label or {})
         names = [labels[number] for number in sorted(labels)]
-        config.label_tokens = [[*tokenizer(name, add_special_tokens=False)["input_ids"], end] for name in names]
-        config.eos_token_id = end
+        texts = [[*tokenizer(name, add_special_tokens=False)["input_ids"], end] for name in names]
+        _check_texts(names, texts, tokenizer)
+        config.label_tokens, config.eos_token_id = texts, end
     if getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = config.pad_token_id
     return config
+
+
+def _check_texts(names: list[str], texts: list[list[int]], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if a label's name has no tokens of its own."""
+    for number, (name, text) in enumerate(zip(names, texts, strict=True)):
+        if len(text) < 2 or tokenizer.unk_token_id in text:
+            raise ValueError(f"label {name!r}: the tokenizer does not know its characters; give it another name")
+        if text in texts[:number]:
+            same = names[texts.index(text)]
+            raise ValueError(f"labels {same!r} and {name!r}: are the same to the tokenizer; give one another name")

@@ -12,7 +12,7 @@ from tlm_ray.evaluation.predictions import check_finite, decide, write_predictio
 from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.training.blocks import read_blocks
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.objectives import Labels, classifier_of
+from tlm_ray.training.objectives import Labels, TextLabels, classifier_of
 from tlm_ray.training.prediction import predict, write
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokenizer import load_tokenizer
@@ -81,7 +81,7 @@ def evaluate(
         check_finite(logits, model)
         predicted = write_predictions(folder, split, rows.labels, logits)
         scores[split] = score(metric or facts["metric"], rows.labels, predicted)
-    if classifier.config.is_encoder_decoder:
+    if isinstance(classifier.objectives[Labels.name], TextLabels):
         written = write(classifier, rows, pad_id=pad_id, worker=Worker(device=device, precision=precision))
         scores |= {"written_right": float((written == rows.labels).mean()), "written_else": float((written < 0).mean())}
     return scores

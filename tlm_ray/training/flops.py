@@ -74,7 +74,7 @@ class Flops:
         return _value(self._terms(batch), np.full(rows, width), _places(batch), filled)
 
     def real(self, batch: Batch) -> int:
-        """Return the operations of a batch's real tokens, without padding of rows or predictions."""
+        """Return the operations of a batch's real tokens, without padding, except that of texts to write."""
         return _value(self._terms(batch), batch.attention.sum(axis=1), _places(batch), _places(batch))
 
     def _terms(self, batch: Batch) -> Terms:

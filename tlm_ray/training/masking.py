@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CONTINUES = "##"  # begins WordPiece's tokens that continue a word
 ENDINGS = (".", "!", "?")
 BEGINS = ("Ġ", "▁")  # begin the first token of a word in byte-level and SentencePiece vocabularies
+NONE = -100  # no token to write; transformers' own number
 SENTINEL = "<extra_id_{}>"  # T5's name of a gap
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

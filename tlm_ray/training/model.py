@@ -1,7 +1,7 @@
 """The joint model: one encoder with a head per objective.
 
 Heads are transformers' own for the architecture. So stage one's result opens as `AutoModelForMaskedLM`, and stage two's
-as `AutoModelForSequenceClassification`.
+as `AutoModelForSequenceClassification`. Of an encoder-decoder both open as `AutoModelForSeq2SeqLM`.
 """
 
 from collections.abc import Mapping, Sequence

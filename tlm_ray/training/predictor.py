@@ -17,7 +17,7 @@ from tlm_ray.evaluation.predictions import check_finite, shares
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.storage.opening import open_settings, open_trained_classifier
 from tlm_ray.training.model import JointModel
-from tlm_ray.training.objectives import TextLabels
+from tlm_ray.training.objectives import TextLabels, classifier_of
 from tlm_ray.training.packing import first_position
 from tlm_ray.training.starts import opened
 from tlm_ray.training.weights import TrainedWeights
@@ -101,13 +101,14 @@ class Classifier:
         self.tokenizer = open_settings(AutoTokenizer, source)
         self.config = open_settings(AutoConfig, source)
         scores: Any
-        if self.config.is_encoder_decoder:
+        self.model: Any
+        if isinstance(classifier_of(self.config), TextLabels):
             names = tuple(_names(self.config))
             weights = TrainedWeights(source, labels=names, seed=0, keep_head=True, name=self.name)
-            model = JointModel(weights, (TextLabels(),)).on(device).eval()
+            self.model = model = JointModel(weights, (TextLabels(),)).on(device).eval()
             scores, encoder = model.scores, model.encoder
         else:
-            classifier = open_trained_classifier(source, name=self.name).to(device).eval()
+            self.model = classifier = open_trained_classifier(source, name=self.name).to(device).eval()
             scores, encoder = (lambda inputs: classifier(**inputs).logits), classifier.base_model
         self.scores = scores
         positions = getattr(self.config, "max_position_embeddings", self.tokenizer.model_max_length)
@@ -186,6 +187,14 @@ def _classes(model: LinearModel) -> list[str]:
 def _names(config: PretrainedConfig) -> list[str]:
     names = [name for _, name in sorted((config.id2label or {}).items())]  # a config.json may have "10" before "2"
     return names if len(names) > 1 else [NUMBER]
+
+
+def names_of(model: str) -> list[str]:
+    """Return the names of a model's labels, in its order, or [NUMBER] for a regression."""
+    if is_linear(model):
+        return _classes(LinearModel.open(model))
+    with opened(model) as source:
+        return _names(open_settings(AutoConfig, source))
 
 
 def _check_model(model: str) -> PretrainedConfig:

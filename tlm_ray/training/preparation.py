@@ -37,7 +37,8 @@ def make_tokenizer(
     needs: special tokens that must be there, beside as many sentinels.
     """
     if name == "trained":
-        tokenizer = train_wordpiece(_Texts(tasks, selection, k), vocabulary=vocabulary, sentinels=sentinels)
+        texts = _Texts(tasks, selection, k, with_labels=sentinels > 0)
+        tokenizer = train_wordpiece(texts, vocabulary=vocabulary, sentinels=sentinels)
     else:
         tokenizer = load_tokenizer(name, needs=needs, sentinels=sentinels)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
@@ -52,10 +53,13 @@ class _Texts:
     tasks: Sequence[Task]
     selection: Sequence[str]
     k: int | None
+    with_labels: bool = False
+    """with the labels' names, which a decoder writes"""
 
     def __iter__(self) -> Iterator[str]:
         for task in self.tasks:
             yield from task.train_texts
+            yield from task.labels if self.with_labels else ()
         for table in map(storage.read_table, self.selection):
             kept = table if self.k is None else table.filter(pc.less(table["rank"], self.k))
             yield from kept["text"].to_pylist()
@@ -94,13 +98,16 @@ def make_blocks(
     return facts
 
 
-def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int) -> dict[str, Any]:
-    """Write initial embeddings and bias, from the task's text and general text of ranks below k (0 for none)."""
+def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int, share: float = 1.0) -> dict[str, Any]:
+    """Write initial embeddings and bias, from the task's text and general text of ranks below k (0 for none).
+
+    share: the part of that general text to count.
+    """
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         vocabulary = Vocabulary.of(load_tokenizer(path))
     read = [read_blocks(storage.join(blocks, "train.arrow"))]
     if k:
-        read.append(read_blocks(storage.join(blocks, "general.arrow")).cut(k))
+        read.append(read_blocks(storage.join(blocks, "general.arrow")).cut(k).spread(share))
     embeddings, bias = count(read, how, vocabulary=vocabulary.size, special_ids=vocabulary.special_ids, width=width)
     rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), width)
     storage.write_table(storage.join(folder, COUNTS), pa.table({"embedding": rows, "bias": bias}))

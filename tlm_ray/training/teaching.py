@@ -23,7 +23,7 @@ from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.model import JointModel
 from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.prediction import predict
-from tlm_ray.training.predictor import NUMBER, Models, check_models
+from tlm_ray.training.predictor import NUMBER, Models, check_models, names_of
 from tlm_ray.training.preparation import FACTS, TOKENIZER
 from tlm_ray.training.replacing import replaced
 from tlm_ray.training.settings import BLOCKS, GENERAL, TASK
@@ -59,7 +59,7 @@ def write_soft_labels(
     torch.set_num_threads(threads)
     labels = tuple(storage.read_record(storage.join(blocks, FACTS))["labels"])
     rows = read_blocks(storage.join(blocks, BLOCKS[TASK]))
-    parts = [rows, spliced(rows, splices)]
+    parts = [rows] + ([spliced(rows, splices)] if splices else [])
     if passages:
         first = first_rows(read_blocks(storage.join(blocks, BLOCKS[GENERAL])), passages * len(rows))
         parts.append(first if rows.types is None else replace(first, types=_types(first)))
@@ -71,19 +71,19 @@ def write_soft_labels(
                 device
             )
         parts.append(replaced(rows, replacements, model, Vocabulary.of(tokenizer), device=device))
-    own = [each for each in teachers if _reads_tokens(each, tokenizer)]
-    others = [each for each in teachers if each not in own]
-    said, worker = [], Worker(device=device, precision=precision)
-    for each in own:
-        classifier = open_classifier(each, labels=labels, device=device)
-        logits = [predict(classifier, part, pad_id=tokenizer.pad_token_id, worker=worker) for part in parts]
-        said.append(shares(np.concatenate(logits)))
-    if others:
-        known = load_task(task).splits["train"].select(["text", "text_pair"]).to_pydict().values()
-        texts = [[*some, *more] for some, more in zip(known, _texts(parts[1:], tokenizer), strict=True)]
-        read = texts if any(texts[1]) else texts[:1]
-        said += [_in_order(Models(others, device), labels, read)] * len(others)
-    soft = np.array(said).mean(axis=0)
+    worker, said = Worker(device=device, precision=precision), []
+    reads_tokens = [_reads_tokens(each, tokenizer) for each in teachers]
+    texts = [] if all(reads_tokens) else _all_texts(task, parts, tokenizer)
+    for teacher, reads in zip(teachers, reads_tokens, strict=True):
+        names = names_of(teacher)
+        if reads:
+            classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
+            logits = [predict(classifier, part, pad_id=tokenizer.pad_token_id, worker=worker) for part in parts]
+            found = shares(np.concatenate(logits))
+        else:
+            found = Models([teacher], device).said(texts)
+        said.append(found[:, in_order(teacher, names, labels)])
+    soft = np.array(said, np.float32).mean(axis=0)
     write_blocks(storage.join(folder, BLOCKS[TASK]), parts, soft if labels else soft[:, 0])
     agree = {"agree": float((soft[: len(rows)].argmax(axis=1) == rows.labels).mean())} if labels else {}
     return {"teachers": len(teachers)} | agree
@@ -93,7 +93,7 @@ def first_rows(rows: Blocks, count: int) -> Blocks:
     """Return the first rows, without ranks; ValueError if there are too few."""
     if len(rows) < count:
         raise ValueError(
-            f"passages: {count:,} blocks are asked for and {len(rows):,} selected; raise --k, or ask fewer"
+            f"passages: {count:,} blocks are asked for and {len(rows):,} selected; ask fewer, or raise --depth"
         )
     offsets = rows.offsets[: count + 1]
     return Blocks(rows.tokens[: offsets[-1]], offsets)
@@ -105,6 +105,21 @@ def _reads_tokens(teacher: str, tokenizer: PreTrainedTokenizerBase) -> bool:
         return False
     with storage.folder_for_reading(teacher) as path:
         return load_tokenizer(path).get_vocab() == tokenizer.get_vocab()
+
+
+def _all_texts(task: str, parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase) -> list[list[str]]:
+    """Return the columns of texts of all rows: the task's own for its training rows, decoded ones for others.
+
+    ValueError for made rows of pairs whose tokens do not tell the texts apart.
+    """
+    known = list(load_task(task).splits["train"].select(["text", "text_pair"]).to_pydict().values())
+    if any(known[1]) and len(parts) > 1 and parts[0].types is None:
+        raise ValueError(
+            "teachers: the student's tokenizer has no token types, so made rows cannot be cut into pairs for one of "
+            "another tokenizer; give Teaching(splices=0), or teachers of the student's tokenizer"
+        )
+    texts = [[*some, *more] for some, more in zip(known, _texts(parts[1:], tokenizer), strict=True)]
+    return texts if any(known[1]) else texts[:1]
 
 
 def _texts(parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase) -> Iterator[list[str]]:
@@ -128,21 +143,25 @@ def _rows(values: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
     return np.split(values[: offsets[-1]], offsets[1:-1])
 
 
-def check_teachers(models: Sequence[str], labels: Sequence[str]) -> None:
-    """Raise ValueError unless all models are trained and predict a task's labels, none for a regression."""
-    check_models(models, "fp32")
-    _check_labels(Models(models).labels, labels)
+def check_teachers(models: Sequence[str], labels: Sequence[str] | None) -> None:
+    """Raise ValueError unless each is a trained model that predicts a task's labels, none for a regression.
+
+    labels: None if the task is not known yet.
+    """
+    for model in models:
+        if not storage.exists(model):
+            raise ValueError(f"teachers {model!r}: there is no such folder; give the folder or URI of a trained model")
+        check_models([model], "fp32")
+        if labels is not None:
+            in_order(model, names_of(model), labels)
 
 
-def _check_labels(own: Sequence[str], labels: Sequence[str]) -> None:
-    if set(own) != set(labels or [NUMBER]):
+def in_order(teacher: str, names: Sequence[str], labels: Sequence[str]) -> list[int]:
+    """Return the places of the task's labels among a teacher's; ValueError if it has others."""
+    wanted = list(labels) or [NUMBER]
+    if sorted(names) != sorted(wanted):
         raise ValueError(
-            f"teachers: have the labels {', '.join(own)}, the task {', '.join(labels)}; give models of this task"
+            f"teachers {teacher!r}: has the labels {', '.join(names)}, the task {', '.join(wanted)}; give a model of "
+            "this task"
         )
-
-
-def _in_order(models: Models, labels: tuple[str, ...], texts: list[list[str]]) -> np.ndarray:
-    """Return probabilities in the order of the task's labels, or numbers; ValueError if the models have others."""
-    _check_labels(models.labels, labels)
-    said = models.said(texts)
-    return said[:, [models.labels.index(label) for label in labels]] if labels else said
+    return [list(names).index(label) for label in wanted]

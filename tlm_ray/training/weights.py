@@ -115,11 +115,11 @@ class TrainedWeights:
         config = with_label_tokens(self.config, self.tokenizer)
         if not self.keep_head:
             return Decoder(self._open(AutoModelForSeq2SeqLM, config=config))
-        if not hasattr(config, "label_tokens"):
-            name = self.name or self.source
+        texts, classes = len(getattr(config, "label_tokens", [])), config.num_labels
+        if texts != classes:
             raise ValueError(
-                f"model {name!r}: is no trained classifier, its config.json has no label_tokens; train it first: "
-                f"experiments/train.py --start {name}"
+                f"model {self.name or self.source!r}: its config.json has {texts} label_tokens for {classes} labels; "
+                "train it anew with labels=TextLabels()"
             )
         return Decoder(open_trained(AutoModelForSeq2SeqLM, self.source, name=self.name, config=config))
 

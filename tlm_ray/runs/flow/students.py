@@ -11,6 +11,7 @@ from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.storage.digests import identity_of
+from tlm_ray.training.objectives import Mlm, Objective
 from tlm_ray.training.settings import MODEL
 
 
@@ -37,8 +38,10 @@ class Teaching:
     """steps of stage two, as a multiple of the recipe's"""
 
     def __post_init__(self) -> None:
-        if not self.seeds and not self.models:
-            raise ValueError("teaching: has no teacher; give seeds or models")
+        if not self.seeds and (not self.models or self.recipe is not None):
+            raise ValueError("teaching: has no teacher; give seeds, of a recipe or the student's own, or models")
+        if not isinstance(self.models, tuple):
+            raise ValueError(f"teaching: models {self.models!r}: must be a tuple of locations")
         for name, least in (("splices", 0), ("passages", 0), ("replacements", 0), ("longer", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"teaching: {name} {getattr(self, name)}: must be {least} or more")
@@ -50,7 +53,14 @@ class Teaching:
 
 
 def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teaching: Teaching) -> Stages:
-    """Lay out a student that starts from stage one of its own seed; soft labels are not smoothed further."""
+    """Lay out a student that starts from stage one of its own seed; soft labels are not smoothed further.
+
+    ValueError if the recipe cannot make the rows that are asked for.
+    """
+    if teaching.replacements and not isinstance(_exported(recipe), Mlm):
+        raise ValueError("teaching: replacements need a stage one that exports an Mlm; give replacements=0")
+    if teaching.passages and (not recipe.uses_general or recipe.tasks):
+        raise ValueError("teaching: passages need general text of one task; give k above 0, or passages=0")
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
     trained = [flow.stages(teaching.recipe or recipe, task_name, teacher).last for teacher in teaching.seeds]
     taught = soft_labels(flow, recipe, own, trained, teaching)
@@ -64,15 +74,20 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachin
     return replace(own, stage_two=stage_two, metrics=flow.metrics(recipe, own.blocks, stage_two=stage_two))
 
 
+def _exported(recipe: Recipe) -> Objective | None:
+    """Return the objective with whose model the recipe's stage two begins; None without a stage one."""
+    if recipe.stage_one is not None:
+        return recipe.settings_one(0).exports[MODEL]
+    return _exported(recipe.after) if recipe.after else None
+
+
 def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stage], teaching: Teaching) -> Stage:
     """Return the stage of soft labels: teachers' predictions for training texts, spliced rows and passages."""
     compute = flow.execution.compute
     identities = list(map(identity_of, teaching.models))
     reads_texts = bool(teaching.models or teaching.recipe)
     further = {name: asked for name in ("passages", "replacements") if (asked := getattr(teaching, name))}
-    written_by = own.stages_one[-1] if teaching.replacements and own.stages_one else None
-    if teaching.replacements and written_by is None:
-        raise ValueError("teaching: replacements need a stage one, whose model replaces words; give replacements=0")
+    written_by = own.stages_one[-1] if teaching.replacements else None
     names = [f"teacher_{number}" for number in range(len(teachers))]
 
     def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ def of_equal_cost(recipe: Recipe, other: Recipe, *, row_tokens: tuple[int, int])
     row_tokens: mean tokens of general and of task rows. Warm-up and evaluations change in proportion. Both start from
     random weights.
     """
-    if recipe.tasks or other.tasks:
-        raise ValueError("tasks: the operations of several tasks cannot be planned; give recipes of one")
+    if recipe.tasks or other.tasks or recipe.mixer or other.mixer:
+        raise ValueError("tasks, mixer: operations are planned for one task and rho1 alone; give neither")
 
     def cost(one: Recipe, settings: StageSettings) -> float:
         return _step_flops(replace(settings, schedule=_one_step(settings.schedule)), one.vocabulary, row_tokens)

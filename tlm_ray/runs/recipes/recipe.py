@@ -15,7 +15,7 @@ from tlm_ray.runs.recipes.precision import fastest_precision
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.mixers import Mixer, Rates
 from tlm_ray.training.mixing import MixedOne
-from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens, Spans
 from tlm_ray.training.objectives.pairs import Pairs
 from tlm_ray.training.objectives.written import Written
 from tlm_ray.training.optimizers import AdamW, Optimizer
@@ -176,12 +176,23 @@ class Recipe:
         """Raise ValueError if an encoder-decoder has objectives of an encoder, or the reverse."""
         family, everything = self.start.family, (*self.objectives, self.labels, *self.auxiliary)
         written = [one.name for one in everything if isinstance(one, Written)]
-        if family is not None and family.writes != (len(written) == len(everything)):
+        if family is not None and (len(written) < len(everything) if family.writes else bool(written)):
             names = ", ".join(one.name for one in everything)
             fix = "objectives=(Spans(),), labels=TextLabels()" if family.writes else "objectives of an encoder"
             raise ValueError(f"objectives {names}: do not fit the family {family.name!r}; give {fix}")
-        if written and self.tasks:
-            raise ValueError("tasks: several are not learned as texts; give labels=Labels() and an encoder")
+        if written and (self.tasks or isinstance(self.start, FewerLayers)):
+            raise ValueError(
+                "objectives: a decoder has one task and all its layers; give neither tasks nor FewerLayers"
+            )
+        sentinels = max(one.sentinels for one in everything)
+        if sentinels and self.tokenizer == "trained" and self.vocabulary < 2 * sentinels:
+            raise ValueError(f"vocabulary {self.vocabulary}: {sentinels} are sentinels; give {2 * sentinels} or more")
+        for spans in (one for one in everything if isinstance(one, Spans)):
+            if (most := spans.count(longest := max(self.block_tokens, self.task_tokens))[1]) > spans.sentinels:
+                raise ValueError(
+                    f"objectives spans: rows of {longest} tokens have {most} spans, and there are {spans.sentinels} "
+                    "sentinels; give Spans(length=...) more tokens, or shorter rows"
+                )
 
     def _check_teacher(self) -> None:
         """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""

@@ -34,7 +34,7 @@ class Labels(Objective):
 
     @property
     def in_stage_one(self) -> "Labels":
-        """The task objective of stage one, which smooths no labels."""
+        """The task objective of stage one, without smoothing or a weight of its own."""
         return Labels()
 
     def head(self, weights: "Weights") -> "Head":

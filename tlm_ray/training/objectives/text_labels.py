@@ -48,5 +48,5 @@ class TextLabels(Written, Labels):
 
 
 def classifier_of(config: "PretrainedConfig") -> Labels:
-    """Return the task objective whose head a trained model has."""
-    return TextLabels() if getattr(config, "is_encoder_decoder", False) else Labels()
+    """Return the task objective whose head a trained model has, by what its training wrote into the configuration."""
+    return TextLabels() if hasattr(config, "label_tokens") else Labels()

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from tlm_ray.training.decoders import Decoder
     from tlm_ray.training.weights import Weights
 
-NONE = -100  # no target; transformers' own number
-
 
 class Written(Objective):
     """Trains an encoder-decoder; all such objectives of a model share one decoder."""
