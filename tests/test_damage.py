@@ -114,7 +114,7 @@ def test_a_flipped_bit_of_any_file_of_a_stage_is_named(made, name):
 
 
 def _reads_alike(file: Path, whole: bytes, place: int) -> bool:
-    """Say whether a flipped bit may change nothing: E for e in a number of JSON, or a record's 17th digit of a number."""
+    """Say whether a flipped bit may change nothing: E for e in a number, or the 17th digit of one in a record."""
     at = place // 8
     if file.name == RECORD and whole[at : at + 1].isdigit():
         number = re.search(rb"[\d.]*$", whole[:at])[0] + re.match(rb"[\d.]*", whole[at:])[0]
