@@ -19,7 +19,7 @@ class Decoder(Head):
     """An encoder-decoder of transformers without its encoder, once that is shared (`share`).
 
     `texts` has the tokens of each label's name, int64 (classes, length), and NONE after their ends. They come from the
-    configuration's label_tokens. Without any, as where operations are planned, each name is three tokens and an end.
+    configuration's label_tokens. Without any, as where operations are planned, each name is two tokens and an end.
     """
 
     texts: torch.Tensor
@@ -27,7 +27,7 @@ class Decoder(Head):
     def __init__(self, model: PreTrainedModel):
         super().__init__(model)
         classes = model.config.num_labels or 0
-        names = getattr(model.config, "label_tokens", None) or [[label] * 3 + [END] for label in range(classes)]
+        names = getattr(model.config, "label_tokens", None) or [[label, label, END] for label in range(classes)]
         texts = pad_sequence([torch.tensor(name) for name in names], batch_first=True, padding_value=NONE)
         self.register_buffer("texts", texts)
 
