@@ -58,22 +58,17 @@ def write_soft_labels(
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
     labels = tuple(storage.read_record(storage.join(blocks, FACTS))["labels"])
+    with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
+        tokenizer = load_tokenizer(path)
     rows = read_blocks(storage.join(blocks, BLOCKS[TASK]))
     parts = [rows] + ([spliced(rows, splices)] if splices else [])
     if passages:
-        first = first_rows(read_blocks(storage.join(blocks, BLOCKS[GENERAL])), passages * len(rows))
-        parts.append(first if rows.types is None else replace(first, types=_types(first)))
-    with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
-        tokenizer = load_tokenizer(path)
+        parts.append(_passages(blocks, rows, passages))
     if replacements:
-        with storage.folder_for_reading(mlm) as path:
-            model = JointModel.of(Pretrained(str(path)), (Mlm(),), tokenizer=tokenizer, labels=labels, seed=0).on(
-                device
-            )
-        parts.append(replaced(rows, replacements, model, Vocabulary.of(tokenizer), device=device))
-    worker, said = Worker(device=device, precision=precision), []
+        parts.append(_replaced(rows, replacements, mlm, tokenizer, device))
     reads_tokens = [_reads_tokens(each, tokenizer) for each in teachers]
     texts = [] if all(reads_tokens) else _all_texts(task, parts, tokenizer)
+    worker, said = Worker(device=device, precision=precision), []
     for teacher, reads in zip(teachers, reads_tokens, strict=True):
         names = names_of(teacher)
         if reads:
@@ -87,6 +82,19 @@ def write_soft_labels(
     write_blocks(storage.join(folder, BLOCKS[TASK]), parts, soft if labels else soft[:, 0])
     agree = {"agree": float((soft[: len(rows)].argmax(axis=1) == rows.labels).mean())} if labels else {}
     return {"teachers": len(teachers)} | agree
+
+
+def _passages(blocks: str, rows: Blocks, times: int) -> Blocks:
+    """Return `times` as many blocks of passages as there are training rows."""
+    first = first_rows(read_blocks(storage.join(blocks, BLOCKS[GENERAL])), times * len(rows))
+    return first if rows.types is None else replace(first, types=_types(first))
+
+
+def _replaced(rows: Blocks, times: int, mlm: str, tokenizer: PreTrainedTokenizerBase, device: str) -> Blocks:
+    """Return `times` as many rows as there are training rows, with words replaced by the model at `mlm`."""
+    how: dict[str, Any] = {"tokenizer": tokenizer, "labels": (), "seed": 0}
+    model = JointModel.of(Pretrained(mlm), (Mlm(),), **how).on(device)
+    return replaced(rows, times, model, Vocabulary.of(tokenizer), device=device)
 
 
 def first_rows(rows: Blocks, count: int) -> Blocks:
