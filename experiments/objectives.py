@@ -21,7 +21,7 @@ Masks and gaps have 15 % of the text. Operations of the generator and the decode
 
 Expected before running: whole words and spans above single tokens, because a token is easy to guess from its word, and
 replaced tokens above masked ones, because every token gives a signal. T5's paper reports 83.49 for gaps of three tokens
-and 83.28 for its baseline (GLUE); ELECTRA's small model is 4.8 points above a BERT of its size and compute.
+and 83.28 for gaps of one (GLUE).
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@
 All rows take equally many steps of one retrieval and one tokenizer. A row trains on a share of the selected blocks, at
 equal distances in the order of their ranks. Below the table: how often stage one passed over its text, and its losses.
 
-T5's paper (Raffel et al. 2020, table 9) reports for GLUE 83.28 without a repeat, then 82.87, 82.62, 79.55 and 76.34 for
+T5's paper (Raffel et al. 2020) reports for GLUE 83.28 without a repeat, then 82.87, 82.62, 79.55 and 76.34 for
 64, 256, 1,024 and 4,096 passes; its training loss falls as text is repeated more often.
 """
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 from trainings import VOCABULARY, make_blocks, make_model, stage_one
+from transformers import AutoModelForMaskedLM
 
 from tlm_ray.training import replacing
 from tlm_ray.training.blocks import Blocks
+from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.replacing import CANDIDATES, CHOSEN, replaced
 
 WORDS = replace(VOCABULARY, continuing_ids=tuple(range(60, 70)))
@@ -29,15 +31,15 @@ def test_whole_words_alone_are_replaced_by_likely_ones_in_four_of_ten_places():
     np.testing.assert_array_equal(found.tokens, again.tokens)
 
 
-def test_candidates_are_the_likeliest_of_the_whole_model(monkeypatch):
+def test_candidates_are_the_likeliest_of_transformers_own_model(monkeypatch, tmp_path):
     monkeypatch.setattr(replacing, "CHOSEN", 1.0)
     rows = Blocks(np.array([2, *range(20, 50), 3], np.int32), np.array([0, 32]))
     model = make_model(stage_one()).on("cpu")
     copies = replaced(rows, 300, model, WORDS, device="cpu").tokens.reshape(300, 32)
     read = torch.tensor([[2, *[WORDS.mask_id] * 30, 3]])
+    model.export(Mlm(), tmp_path, precision="fp32")
     with torch.no_grad():
-        hidden = model.encode({"input_ids": read, "attention_mask": torch.ones_like(read)})
-        logits = model.heads["mlm"].logits(hidden, None)[0]
+        logits = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()(input_ids=read).logits[0]
     logits[:, list(WORDS.special_ids)] = -torch.inf
     likely = logits.topk(CANDIDATES).indices.numpy()
     for place in range(1, 31):

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tlm_ray.training.heads import GivenStates, Head, sample_rows
-from tlm_ray.training.masking import NONE
+from tlm_ray.training.masking import NONE, end_of
 
 END = 1  # of T5's own vocabulary
 
@@ -85,7 +85,7 @@ class Decoder(Head):
 def with_label_tokens(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> PretrainedConfig:
     """Write the tokens of the labels' names into a configuration, each with an end, and what a decoder begins with."""
     if tokenizer is not None and config.problem_type != "regression":
-        end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+        end = end_of(tokenizer)
         labels: dict[Any, str] = dict(config.id2label or {})
         names = [labels[number] for number in sorted(labels)]
         texts = [[*tokenizer(name, add_special_tokens=False)["input_ids"], end] for name in names]

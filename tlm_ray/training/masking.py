@@ -44,7 +44,6 @@ class Vocabulary:
         """Collect the facts from a tokenizer."""
         tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         known = {token: number for number, token in enumerate(tokens)}
-        end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
         return cls(
             size=len(tokenizer),
             pad_id=tokenizer.pad_token_id,
@@ -53,8 +52,13 @@ class Vocabulary:
             continuing_ids=_continuing(tokens),
             ending_ids=tuple(number for number, token in enumerate(tokens) if token.lstrip("".join(BEGINS)) in ENDINGS),
             sentinel_ids=tuple(known[token] for token in takewhile(known.__contains__, map(SENTINEL.format, count()))),
-            end_id=end,
+            end_id=end_of(tokenizer),
         )
+
+
+def end_of(tokenizer: "PreTrainedTokenizerBase") -> int:
+    """Return the token that ends a text: the end of a sequence or, as for BERT, the separator."""
+    return tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
 
 
 def _continuing(tokens: Sequence[str]) -> tuple[int, ...]:

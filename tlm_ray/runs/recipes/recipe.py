@@ -15,7 +15,7 @@ from tlm_ray.runs.recipes.precision import fastest_precision
 from tlm_ray.training.counts import Counts
 from tlm_ray.training.mixers import Mixer, Rates
 from tlm_ray.training.mixing import MixedOne
-from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens, Spans
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
 from tlm_ray.training.objectives.pairs import Pairs
 from tlm_ray.training.objectives.written import Written
 from tlm_ray.training.optimizers import AdamW, Optimizer
@@ -187,12 +187,8 @@ class Recipe:
         sentinels = max(one.sentinels for one in everything)
         if sentinels and self.tokenizer == "trained" and self.vocabulary < 2 * sentinels:
             raise ValueError(f"vocabulary {self.vocabulary}: {sentinels} are sentinels; give {2 * sentinels} or more")
-        for spans in (one for one in everything if isinstance(one, Spans)):
-            if (most := spans.count(longest := max(self.block_tokens, self.task_tokens))[1]) > spans.sentinels:
-                raise ValueError(
-                    f"objectives spans: rows of {longest} tokens have {most} spans, and there are {spans.sentinels} "
-                    "sentinels; give Spans(length=...) more tokens, or shorter rows"
-                )
+        for one in everything:
+            one.check(tokens=max(self.block_tokens, self.task_tokens))
 
     def _check_teacher(self) -> None:
         """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""

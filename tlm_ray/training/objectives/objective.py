@@ -144,6 +144,9 @@ class Objective(ABC):
         `features.teacher` is a trained model's view of the same batch.
         """
 
+    def check(self, *, tokens: int) -> None:  # noqa: B027 - most objectives take any rows
+        """Raise ValueError if rows of so many tokens cannot be prepared; a recipe asks before anything is made."""
+
     def logged_as(self, stream: str) -> str:
         """Return the name of this objective's loss on a stream, for the history of a training."""
         return f"{stream}_{self.name}"

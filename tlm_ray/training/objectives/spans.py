@@ -75,6 +75,13 @@ class Spans(Written):
         dropped = min(max(round(self.share * tokens), 1), tokens - 1)
         return dropped, min(max(round(dropped / self.length), 1), tokens - dropped)
 
+    def check(self, *, tokens: int) -> None:
+        if tokens > 1 and (count := self.count(tokens)[1]) > self.sentinels:
+            raise ValueError(
+                f"objectives spans: rows of {tokens} tokens have {count} spans, and there are {self.sentinels} "
+                "sentinels; give Spans(length=...) more tokens, or shorter rows"
+            )
+
     def loss(self, head: Any, features: Any, prediction: Any) -> "torch.Tensor":
         return -head.log_probabilities(*features.rectangle, prediction.values).sum()
 
