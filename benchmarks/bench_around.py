@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import parallel, plain_errors, ray_options
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.process import tune_torch
 from tlm_ray.runs.flow.data import EMBEDDED
 from tlm_ray.runs.flow.flow import Flow

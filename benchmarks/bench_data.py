@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.embedded_task import docstring_corpus_and_task
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.packages import installed_packages, read_package
-from tlm_ray.corpus.tasks import read_task
+from tlm_ray.corpus.embedded.embedded_task import docstring_corpus_and_task
+from tlm_ray.corpus.embedded.packages import installed_packages, read_package
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.labelled.tasks import read_task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import plain_errors, ray_options
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.cpu import MINI_RECIPE

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import parallel, plain_errors, ray_options, storage
-from tlm_ray.corpus.passages import PARTS, SCHEMA, write_part
-from tlm_ray.corpus.tasks import read_task
+from tlm_ray.corpus.general.passages import PARTS, SCHEMA, write_part
+from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.retrieval import Analyzer, Queries, Statistics, index_passages, search
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings, update_best

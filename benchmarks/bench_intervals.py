@@ -17,8 +17,8 @@ import tyro
 from tlm_ray.evaluation.confusions import accuracy, macro_f1
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.report import Comparison, Difference, Predictions, compare
-from tlm_ray.report.differences import LEVEL
 from tlm_ray.report.formats import markdown_rows
+from tlm_ray.report.statistics.differences import LEVEL
 
 
 def _quick(name: str, of_confusions: Callable[[np.ndarray], np.ndarray]) -> Metric:

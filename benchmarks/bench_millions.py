@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import parallel, plain_errors, ray_options, storage
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import PARTS, SCHEMA, PassageStore, write_part
-from tlm_ray.corpus.tasks import read_task, write_task
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.general.passages import PARTS, SCHEMA, PassageStore, write_part
+from tlm_ray.corpus.labelled.tasks import read_task, write_task
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25, Search
 from tlm_ray.retrieval.statistics_job import collect_statistics

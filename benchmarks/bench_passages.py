@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tlm_ray import plain_errors, ray_options
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import cut_passages
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.general.passages import cut_passages
 
 TOKENS = 128  # per passage, as in the recipes
 

@@ -39,14 +39,14 @@ from training_sides import HEADLESS, LENGTH, RELEASED, VOCABULARY, Data, Ours, R
 from training_turns import SPAWN, Side, ask, peak_bytes, start
 
 from tlm_ray import plain_errors, storage
-from tlm_ray.corpus.embedded_task import docstring_corpus_and_task
-from tlm_ray.corpus.packages import installed_packages, read_package
-from tlm_ray.corpus.splitting import split_document
-from tlm_ray.corpus.tasks import read_task
-from tlm_ray.training.blocks import write_general_blocks, write_task_blocks
-from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
-from tlm_ray.training.tokenizer import train_wordpiece
-from tlm_ray.training.worker import Worker
+from tlm_ray.corpus.embedded.embedded_task import docstring_corpus_and_task
+from tlm_ray.corpus.embedded.packages import installed_packages, read_package
+from tlm_ray.corpus.general.splitting import split_document
+from tlm_ray.corpus.labelled.tasks import read_task
+from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.tokens.blocks import write_general_blocks, write_task_blocks
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 PASSAGES = 20_000
 

@@ -30,9 +30,9 @@ from training_sides import LENGTH, RELEASED, VOCABULARY, Data, Ours, Work
 from training_turns import Side, make, peak_bytes, synchronised, used
 from transformers import PreTrainedTokenizerFast
 
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.flops import matmul_rate
-from tlm_ray.training.pace import Pace
+from tlm_ray.training.loop.pace import Pace
+from tlm_ray.training.model.flops import matmul_rate
+from tlm_ray.training.tokens.blocks import Blocks
 
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 PROFILED = 5  # steps

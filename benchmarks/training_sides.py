@@ -9,20 +9,20 @@ import torch
 import transformers
 from torch import nn
 
-from tlm_ray.training.batches import Batch, Batches
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import Scratch, scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.loop.optimizers import AdamW, parameter_groups
+from tlm_ray.training.loop.schedules import Schedule
+from tlm_ray.training.loop.trainer import Trainer
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm, Objective
-from tlm_ray.training.optimizers import AdamW, parameter_groups
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.sampler.batches import Batch, Batches
+from tlm_ray.training.sampler.streams import Stream
 from tlm_ray.training.settings import GENERAL, NUMBERS, TASK, StageOne, StageSettings, StageTwo
-from tlm_ray.training.starts import Scratch, scratch_config
-from tlm_ray.training.streams import Stream
-from tlm_ray.training.trainer import Trainer
-from tlm_ray.training.weights import RandomWeights
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import Vocabulary
 
 LENGTH, VOCABULARY, RHO1, RHO2 = 128, 30_522, 7, 20.0
 RELEASED, HEADLESS = "released", "released, no vocabulary head"

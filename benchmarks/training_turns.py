@@ -15,8 +15,8 @@ import transformers
 from training_sides import HEADLESS, RELEASED, Ours, Released, Work
 
 from tlm_ray.process import tune_torch
-from tlm_ray.training.flops import matmul_rate
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.flops import matmul_rate
 
 SPAWN = multiprocessing.get_context("spawn")
 

@@ -29,7 +29,7 @@ from tlm_ray import (
     show_reasons,
     storage,
 )
-from tlm_ray.report.attention import heads_figure, heads_markdown, heads_records
+from tlm_ray.report.figures.attention import heads_figure, heads_markdown, heads_records
 from tlm_ray.report.formats import json_text
 from tlm_ray.runs.flow.attention import attention_stage, read_example, read_heads
 from tlm_ray.runs.flow.plain import PlainStages

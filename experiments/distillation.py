@@ -27,8 +27,8 @@ import ray
 
 from tlm_ray import Outcome, Recipe, Table, main
 from tlm_ray.runs.cli.table import chosen
+from tlm_ray.training.encoders.starts import FewerLayers, Scratch
 from tlm_ray.training.objectives import Cosine, LayersOfTeacher, Mlm, SoftTokens
-from tlm_ray.training.starts import FewerLayers, Scratch
 
 TEACHER, NONE, TRIPLE, TINY = "teacher", "no teacher", "DistilBERT", "TinyBERT"
 PARTS = {"predictions": SoftTokens(), "states": Cosine(), "masks": Mlm(times=2.0)}

@@ -25,7 +25,7 @@ import ray
 
 from tlm_ray import Flow, Recipe, Table, main
 from tlm_ray.runs.cli.table import chosen
-from tlm_ray.training.mixers import Rates
+from tlm_ray.training.sampler.mixers import Rates
 
 ALONE, MIXED, WITHOUT = "each alone", "mixed", "without its own"
 

@@ -32,9 +32,9 @@ import ray
 from tlm_ray import Flow, Recipe, Table, main
 from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.training.masking import Masking
+from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Nsp, Rtd, Sop, Spans, TextLabels
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.tokens.masking import Masking
 
 TOKENS, MASKED, REPLACED = "tokens", "ELECTRA, tokens", "ELECTRA, replaced"
 NEXT, AUXILIARY = "GPT-2, next", "GPT, auxiliary"

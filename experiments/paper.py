@@ -21,8 +21,8 @@ from rho2 import Rho2
 from stage_two import StageTwo
 
 from tlm_ray import Results, Table, TrainingOptions, parse, plain_errors, present, ray_options, storage
-from tlm_ray.report.comparison import difference_text
 from tlm_ray.report.formats import markdown_rows
+from tlm_ray.report.statistics.comparison import difference_text
 
 TABLES: dict[str, type[Table]] = {
     one.name: one for one in (MainTable, Retrieval, K, Rho1, Rho2, StageTwo, PretrainedTable, Flops)

@@ -27,7 +27,7 @@ from tlm_ray import (
     ray_options,
     storage,
 )  # fmt: skip
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.selection import SelectionStore

@@ -36,7 +36,7 @@ from tlm_ray import (
     show_reasons,
     storage,
 )  # fmt: skip
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.runs.flow.data import EMBEDDED
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
@@ -101,7 +101,7 @@ def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
     if not options.student and not options.teachers:
         return []
     if options.teachers:
-        from tlm_ray.training.teaching import check_teachers  # transformers: 3 s, which --help need not take
+        from tlm_ray.training.students.teaching import check_teachers  # transformers: 3 s, which --help need not take
 
         task = options.data.task
         check_teachers(options.teachers, None if flow.is_embedded(task) else flow.read(task).labels)

@@ -21,10 +21,10 @@ from trainings import (
 )
 
 from tlm_ray.evaluation.predictions import decide
-from tlm_ray.training.checkpoints import snapshot
-from tlm_ray.training.prediction import predict
-from tlm_ray.training.trainer import Trainer
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.loop.checkpoints import snapshot
+from tlm_ray.training.loop.trainer import Trainer
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.scoring.prediction import predict
 
 ODD = replace(SCHEDULE, batch_rows=9, learning_rate=1e-3, averaged=0.5, log_every=2)  # 2 and 4 do not divide 9
 DEV = make_blocks(150, seed=2, labels=True)

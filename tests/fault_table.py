@@ -13,8 +13,8 @@ from torch import nn
 
 from tlm_ray import Flow, Recipe, Table, Training, parse, plain_errors, ray_options, run, storage
 from tlm_ray.identity import NO_RESULT
-from tlm_ray.training.optimizers import AdamW
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.optimizers import AdamW
 
 LONG = replace(STAGE_ONE, steps=600, warmup_steps=30, evaluate_every=150, log_every=7)
 SHORT = replace(LONG, steps=200, warmup_steps=10, evaluate_every=50)

@@ -30,8 +30,8 @@ from small_data import TOPICS, write_small
 
 from tlm_ray import parallel
 from tlm_ray.console import console
-from tlm_ray.corpus import portions
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.general import portions
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.retrieval.selection import DROPPED
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages.making import Execution, make

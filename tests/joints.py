@@ -7,12 +7,12 @@ import torch
 from rows import hand_batch
 from transformers import BertForMaskedLM, BertForSequenceClassification
 
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
-from tlm_ray.training.starts import scratch_config
-from tlm_ray.training.weights import RandomWeights
 
 LABELS = ("alpha", "beta", "gamma")
 VOCABULARY, PAD, ROWS, LENGTH = 60, 0, 6, 16

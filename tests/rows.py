@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tlm_ray.training.batches import Batch
 from tlm_ray.training.objectives import Labels, Loss, Mlm, Targets, task_loss, text_loss
+from tlm_ray.training.sampler.batches import Batch
 
 
 def hand_batch(

@@ -4,16 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.stage import Stages
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.schedules import Schedule
 
 GEOMETRY = Geometry(layers=1, width=32, heads=2, intermediate=64, positions=64, dropout=0.0, init_std=0.1)
 STAGE_ONE = Schedule(

@@ -58,8 +58,8 @@ OPEN_PATHS = {"tlm_ray.storage", "tlm_ray.storage.listing"}
 PURE = {
     "retrieval": ["engine", "engine.saved", "methods", "contamination", "shards"],
     "training": [
-        "batches", "masking", "blocks", "model", "objectives", "flops", "trainer", "checkpoints", "prediction",
-        "settings", "families", "starts", "optimizers", "cost",
+        "tokens", "encoders", "objectives", "sampler", "model", "loop.trainer", "loop.optimizers", "loop.checkpoints",
+        "scoring.prediction", "settings", "cost",
     ],
     "runs": ["recipes.paper", "stages.stage", "recipes.budget"],
 }  # fmt: skip

@@ -12,9 +12,9 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Clm, Labels, Mlm, Objective
-from tlm_ray.training.weights import RandomWeights
 
 # by the names that configurations have for them; a configuration takes those that it knows
 SIZES = {

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from transformers import BertConfig, BertForSequenceClassification
 
-from tlm_ray.report.attention import Heads, heads_figure, heads_markdown, heads_records
-from tlm_ray.training.attention_heads import attention_of, looks
+from tlm_ray.report.figures.attention import Heads, heads_figure, heads_markdown, heads_records
+from tlm_ray.training.scoring.attention_heads import attention_of, looks
 
 LENGTH, CLS, SEP, STOP, WORD = 12, 1, 2, 3, 4
 TOKENS = np.array([CLS, 5, 6, STOP, 7, 8, 9, WORD, 10, STOP, 11, SEP])

@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tlm_ray.training.batches import WIDTH_TO, Batches
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.mixers import Cycle
 from tlm_ray.training.objectives import Loss, Mlm, task_loss, text_loss
-from tlm_ray.training.streams import POOL_BATCHES, Stream
+from tlm_ray.training.sampler.batches import WIDTH_TO, Batches
+from tlm_ray.training.sampler.mixers import Cycle
+from tlm_ray.training.sampler.streams import POOL_BATCHES, Stream
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import Vocabulary
 
 CLS, SEP, MASK, PAD, FIRST = 1, 2, 3, 0, 10
 VOCABULARY = 5000

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.corpus.tasks import SPLITS, Task
-from tlm_ray.training import blocks as blocks_module
-from tlm_ray.training import preparation
-from tlm_ray.training.blocks import (
+from tlm_ray.corpus.labelled.tasks import SPLITS, Task
+from tlm_ray.training.tokens import blocks as blocks_module
+from tlm_ray.training.tokens import preparation
+from tlm_ray.training.tokens.blocks import (
     CHUNK_TEXTS,
     join_general_blocks,
     read_blocks,
     write_general_blocks,
     write_task_blocks,
 )
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 WORDS = ["the", "encoder", "reads", "a", "passage", "and", "its", "rank", "decides", "what", "is", "kept", "or", "lost"]
 BLOCK = 16

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from small import SELECTED, laid_out, read_selection, small_flow, small_recipe
 
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.general.passages import PassageStore
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval import Analyzer, Statistics
 from tlm_ray.retrieval.engine.lexicon import as_strings
 from tlm_ray.retrieval.engine.queries import distinct_bags

@@ -15,7 +15,7 @@ from tied import (
 )
 
 from tlm_ray import storage
-from tlm_ray.training.checkpoints import Checkpoints, Progress, snapshot, take_checkpoint
+from tlm_ray.training.loop.checkpoints import Checkpoints, Progress, snapshot, take_checkpoint
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_checkpoint_is_late_after_three_quarters_of_a_minute_or_ten_times_what
     tmp_path, trained, monkeypatch
 ):
     clock = [1000.0]
-    monkeypatch.setattr("tlm_ray.training.checkpoints.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tlm_ray.training.loop.checkpoints.time.monotonic", lambda: clock[0])
     checkpoints = Checkpoints(str(tmp_path))
     assert not checkpoints.is_late()
     clock[0] += 46

@@ -16,7 +16,7 @@ from tied import (
 )
 from torch import nn
 
-from tlm_ray.training.checkpoints import (
+from tlm_ray.training.loop.checkpoints import (
     DamagedCheckpoint,
     Progress,
     load_checkpoint,

@@ -17,8 +17,8 @@ from tlm_ray import PassageStore, make
 from tlm_ray.corpus.cleaning import Cleaning, c4
 from tlm_ray.corpus.cleaning.job import clean_corpus, pages_of
 from tlm_ray.corpus.cleaning.near import band_keys, bands_of, later_of_groups
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.splitting import sentences_of
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.general.splitting import sentences_of
 
 PAPER, EARLIER = {"sentences": 3, "words": 5}, {"sentences": 5, "words": 3}  # the final paper's numbers, and the first
 

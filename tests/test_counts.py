@@ -10,10 +10,10 @@ from small import laid_out, small_flow, small_recipe
 
 from tlm_ray import storage
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.counts import SMOOTHING, Counts, count, together
-from tlm_ray.training.preparation import COUNTS, read_counts
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.counts import SMOOTHING, Counts, count, together
+from tlm_ray.training.tokens.preparation import COUNTS, read_counts
 
 VOCABULARY, SPECIAL, WIDTH = 30, (0, 1), 6
 

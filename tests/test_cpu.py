@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from tlm_ray.training.cpu import ATTENTION, Dropout, Linear, attention, drop, prepare, register
+from tlm_ray.training.kernels.cpu import ATTENTION, Dropout, Linear, attention, drop, prepare, register
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

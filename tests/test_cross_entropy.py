@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, linear
 
-from tlm_ray.training import cross_entropy as module
-from tlm_ray.training.cross_entropy import ProjectedCrossEntropy
+from tlm_ray.training.kernels import cross_entropy as module
+from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy
 
 VOCABULARY, WIDTH = 300, 16
 

@@ -12,8 +12,8 @@ from alone import in_this_process
 from small import laid_out, small_flow
 
 from tlm_ray import storage
-from tlm_ray.corpus.passages import RANGES, PassageStore
-from tlm_ray.corpus.tasks import SPLITS, load_task
+from tlm_ray.corpus.general.passages import RANGES, PassageStore
+from tlm_ray.corpus.labelled.tasks import SPLITS, load_task
 from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.retrieval.selection import SelectionStore, read_dropped, read_rank_counts
 from tlm_ray.retrieval.statistics_job import read_statistics
@@ -21,10 +21,10 @@ from tlm_ray.runs.flow import work
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.stage import RECORD, unique
 from tlm_ray.storage.folders import SUMS
-from tlm_ray.training.blocks import read_blocks
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
 from tlm_ray.training.settings import MODEL, TASK_MODEL
+from tlm_ray.training.tokens.blocks import read_blocks
+from tlm_ray.training.tokens.counts import Counts
+from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER, read_counts
 
 FLIPS = 60  # of each file
 TEXTS = pa.table({"text": [f"text {i}" for i in range(50)]})

@@ -15,10 +15,10 @@ from test_inference import make_model
 from test_pages import ROOT
 from waiting import wait_for
 
-from tlm_ray.corpus import dataset as module
-from tlm_ray.corpus.dataset import FOLDER, keep_dataset
-from tlm_ray.corpus.manifest import Corpus
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.general import dataset as module
+from tlm_ray.corpus.general.dataset import FOLDER, keep_dataset
+from tlm_ray.corpus.general.manifest import Corpus
+from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages.making import make
@@ -172,7 +172,7 @@ def test_what_is_wrong_with_a_dataset_is_named(data, tmp_path):
 
 def test_passages_and_selection_are_datasets(data, tmp_path, monkeypatch):
     monkeypatch.setattr("tlm_ray.retrieval.selection.PART_ROWS", 50)
-    monkeypatch.setattr("tlm_ray.corpus.portions.TOGETHER_BYTES", 1)
+    monkeypatch.setattr("tlm_ray.corpus.general.portions.TOGETHER_BYTES", 1)
     flow = small_flow(data, tmp_path)
     neighbours(flow)
     stages = laid_out(flow)

@@ -18,14 +18,14 @@ from trainings import (
 )
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.weights import TrainedWeights
+from tlm_ray.training.loop.trainer import Trainer
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Clm, Labels
 from tlm_ray.training.settings import StageOne
-from tlm_ray.training.trainer import Trainer
-from tlm_ray.training.weights import TrainedWeights
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.tokens.blocks import Blocks
 
 GPT2 = replace(GEOMETRY, family="gpt2", init_std=0.1)
 

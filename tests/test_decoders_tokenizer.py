@@ -13,10 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, GPT2
 
 from tlm_ray import make
 from tlm_ray.evaluation.predictions import read_predictions
-from tlm_ray.training.blocks import read_blocks
+from tlm_ray.training.encoders.starts import Pretrained, Scratch
 from tlm_ray.training.objectives import Clm, Mlm
-from tlm_ray.training.starts import Pretrained, Scratch
-from tlm_ray.training.tokenizer import frame_of, load_tokenizer
+from tlm_ray.training.tokens.blocks import read_blocks
+from tlm_ray.training.tokens.tokenizer import frame_of, load_tokenizer
 
 END = "<|endoftext|>"
 

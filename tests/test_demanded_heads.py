@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from tlm_ray.training.evaluation import open_classifier
-from tlm_ray.training.inference import predict_texts
-from tlm_ray.training.predictor import Classifier
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.scoring.evaluation import open_classifier
+from tlm_ray.training.scoring.inference import predict_texts
+from tlm_ray.training.scoring.predictor import Classifier
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 LABELS = ("sea", "sky")
 SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}

@@ -11,12 +11,12 @@ import torch
 from small import SELECTED, laid_out, read_selection, small_flow, small_recipe
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.retrieval.engine.queries import distinct_texts
 from tlm_ray.retrieval.methods import Dense, Search
 from tlm_ray.retrieval.methods.embedding import BATCH, DenseSearcher, Encoder
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 TEXTS = [f"passage {i} speaks of {'tide ' * (i % 7)}and comet {i % 13}" for i in range(3 * BATCH + 5)] + ["", None]
 QUERIES = ["the tide", "comet 12", ""]

@@ -7,8 +7,16 @@ import pytest
 from scipy import stats
 
 from tlm_ray.evaluation.scores import METRICS, Metric, score
-from tlm_ray.report.differences import Difference, Predictions, _paired, _Runs, compare, corrected, over_tasks
-from tlm_ray.report.jackknife import freedom_of, row_values
+from tlm_ray.report.statistics.differences import (
+    Difference,
+    Predictions,
+    _paired,
+    _Runs,
+    compare,
+    corrected,
+    over_tasks,
+)
+from tlm_ray.report.statistics.jackknife import freedom_of, row_values
 
 ROWS = 800
 
@@ -313,14 +321,14 @@ def test_a_metric_without_a_number_for_some_test_sets_is_named():
 def test_many_rows_and_many_classes_are_left_out_in_parts(monkeypatch, pair):
     gold, one, _ = pair
     whole = row_values("macro_f1", gold, one[None])
-    monkeypatch.setattr("tlm_ray.report.jackknife.CHUNK", 9 * 70)
+    monkeypatch.setattr("tlm_ray.report.statistics.jackknife.CHUNK", 9 * 70)
     np.testing.assert_array_equal(row_values("macro_f1", gold, one[None]), whole)
 
 
 def test_a_slow_metric_is_computed_for_blocks_of_rows(monkeypatch, pair):
     gold, one, _ = pair
     slow = Metric(name="slow", compute=METRICS["accuracy"].compute)
-    monkeypatch.setattr("tlm_ray.report.jackknife.BLOCKS", 200)
+    monkeypatch.setattr("tlm_ray.report.statistics.jackknife.BLOCKS", 200)
     values = row_values(slow, gold, one[None])
     assert values.shape == (1, 200) and values.mean() == pytest.approx(score("accuracy", gold, one), abs=0.5)
     right = 100 * (one == gold)

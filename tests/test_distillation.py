@@ -20,11 +20,11 @@ from transformers import AutoModelForMaskedLM, BertForMaskedLM
 from ways import batch_of
 
 from tlm_ray import make
-from tlm_ray.training.fewer_layers import kept_layers
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.fewer_layers import kept_layers
+from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Scratch
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Clm, Cosine, Labels, LayersOfTeacher, Mlm, SoftTokens
-from tlm_ray.training.starts import FewerLayers, Pretrained, Scratch
 
 # weights far from 0, so that a part that is left out would show
 STUDENT = replace(GEOMETRY, family="bert", layers=2, init_std=0.3)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.corpus import documents
-from tlm_ray.corpus.documents import BATCH_ROWS, as_strings, file_format, read_columns
+from tlm_ray.corpus.general import documents
+from tlm_ray.corpus.general.documents import BATCH_ROWS, as_strings, file_format, read_columns
 
 ROWS = [
     {"text": "plain", "label": "a"},

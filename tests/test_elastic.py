@@ -11,8 +11,8 @@ import torch.distributed as dist
 from small import STAGE_ONE, small_flow, small_recipe
 from tlm_ray import make
 from tlm_ray.compute import Compute
-from tlm_ray.training import launch
-from tlm_ray.training.optimizers import AdamW
+from tlm_ray.training.launching import launch
+from tlm_ray.training.loop.optimizers import AdamW
 
 data, root = Path(sys.argv[1]), Path(sys.argv[2])
 sizes, gone = root / "sizes", root / "gone"

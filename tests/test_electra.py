@@ -16,9 +16,9 @@ from trainings import (
 from transformers import AutoModelForSequenceClassification, ElectraForMaskedLM, ElectraForPreTraining
 from ways import batch_of
 
-from tlm_ray.training.families import Electra
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import Features
+from tlm_ray.training.encoders.families import Electra
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import Features
 from tlm_ray.training.objectives import Generator, Mlm, Rtd
 
 # weights far from 0, so that a part that is left out would show
@@ -92,7 +92,7 @@ def test_the_discriminator_is_what_stage_two_starts_with(tmp_path):
 
 
 def test_parameters_are_counted_as_transformers_does():
-    from tlm_ray.training.starts import scratch_config
+    from tlm_ray.training.encoders.starts import scratch_config
 
     config = scratch_config(GEOMETRY_OF_IT, vocabulary=VOCABULARY.size, pad_id=0, labels=LABELS)
     assert GEOMETRY_OF_IT.parameters(vocabulary=VOCABULARY.size) == ElectraForMaskedLM(config).num_parameters()

@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from tlm_ray import storage
-from tlm_ray.corpus.embedded_task import MASK, NAME, docstring_corpus_and_task
-from tlm_ray.corpus.packages import LIBRARIES, read_package
+from tlm_ray.corpus.embedded.embedded_task import MASK, NAME, docstring_corpus_and_task
+from tlm_ray.corpus.embedded.packages import LIBRARIES, read_package
 
 REAL = ("networkx", "sqlalchemy")  # 14,000 passages in 2 s
 

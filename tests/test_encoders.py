@@ -29,8 +29,8 @@ from tlm_ray.compute import Compute
 from tlm_ray.evaluation.scores import score
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.stage import Stage
-from tlm_ray.training.inference import predict_texts
-from tlm_ray.training.starts import Architecture
+from tlm_ray.training.encoders.starts import Architecture
+from tlm_ray.training.scoring.inference import predict_texts
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 

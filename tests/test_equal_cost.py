@@ -7,8 +7,8 @@ from small import GEOMETRY, small_flow, small_recipe
 
 from tlm_ray import make
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
+from tlm_ray.training.encoders.starts import Architecture, Scratch
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd, SoftTokens
-from tlm_ray.training.starts import Architecture, Scratch
 
 
 def of_family(family, **changes):

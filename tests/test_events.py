@@ -16,9 +16,9 @@ from tlm_ray.runs.stages import locks
 from tlm_ray.runs.stages.locks import StageLocked, locked
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.stage import DIGITS, Stage
-from tlm_ray.training import progress
-from tlm_ray.training.checkpoints import Progress
-from tlm_ray.training.progress import Ticker, followed
+from tlm_ray.training.loop import progress
+from tlm_ray.training.loop.checkpoints import Progress
+from tlm_ray.training.loop.progress import Ticker, followed
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,10 +8,10 @@ from small import GEOMETRY as SMALL
 from small import small_flow, small_recipe
 
 from tlm_ray import make
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.families import FAMILIES, Albert, DistilBert, Geometry
+from tlm_ray.training.encoders.families import FAMILIES, Albert, DistilBert, Geometry
+from tlm_ray.training.encoders.starts import Scratch, scratch_config
 from tlm_ray.training.objectives import Clm, Spans, TextLabels
-from tlm_ray.training.starts import Scratch, scratch_config
+from tlm_ray.training.tokens.counts import Counts
 
 OPENS_AS = {"gpt2": "AutoModelForCausalLM", "t5": "AutoModelForSeq2SeqLM"}
 OWN = {"gpt2": {"objectives": (Clm(),)}, "t5": {"objectives": (Spans(),), "labels": TextLabels()}}

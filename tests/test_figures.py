@@ -13,10 +13,10 @@ from report_cells import PARAMETERS, ROWS, has_colour, make_cells, make_trials, 
 
 import tlm_ray.report
 from tlm_ray import report
-from tlm_ray.report.drawing import COLOURS, SHADES, marker_of, to_png
-from tlm_ray.report.figures import score_figure
+from tlm_ray.report.figures.drawing import COLOURS, SHADES, marker_of, to_png
+from tlm_ray.report.figures.scores import score_figure
+from tlm_ray.report.figures.sweep_figures import parallel_figure, slice_figure, study_of
 from tlm_ray.report.paper import TABLE_4, TASKS
-from tlm_ray.report.sweep_figures import parallel_figure, slice_figure, study_of
 from tlm_ray.report.sweeps import sort_trials
 
 

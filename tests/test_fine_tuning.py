@@ -26,9 +26,9 @@ from tlm_ray.runs.cli.recipe_options import Budget, Changes, TrainingOptions
 from tlm_ray.runs.flow.plain import plain_stages
 from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
+from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.objectives import Labels
-from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 PLM = "google-bert/bert-base-uncased"
 

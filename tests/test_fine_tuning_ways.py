@@ -20,12 +20,12 @@ from trainings import (
 from transformers import GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from tlm_ray import make
-from tlm_ray.training.checkpoints import snapshot
-from tlm_ray.training.depths import depths_of
-from tlm_ray.training.inputs import to_device
+from tlm_ray.training.encoders.depths import depths_of
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.checkpoints import snapshot
+from tlm_ray.training.loop.optimizers import FIRST, SHARE, AdamW, rate_of
+from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Clm, Labels, Mlm, Nsp, SoftTokens, step_loss
-from tlm_ray.training.optimizers import FIRST, SHARE, AdamW, rate_of
-from tlm_ray.training.starts import Scratch
 
 GPT = replace(GEOMETRY, family="gpt2", layers=2, init_std=0.3)
 

@@ -12,13 +12,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.flops import Flops, matmul_rate
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.model.flops import Flops, matmul_rate
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
-from tlm_ray.training.starts import scratch_config
-from tlm_ray.training.weights import RandomWeights
 
 VOCABULARY, LABELS, LAYERS, WIDTH, INTERMEDIATE = 90, ("a", "b", "c"), 2, 32, 80
 GEOMETRY = Geometry(layers=LAYERS, width=WIDTH, heads=2, intermediate=INTERMEDIATE, positions=64, dropout=0.1)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from trainings import one_thread  # noqa: F401 - a fixture
 
-from tlm_ray.corpus import packages
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.embedded import packages
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25, Dense, Random
 from tlm_ray.runs.flow.flow import Flow
@@ -25,19 +25,19 @@ from tlm_ray.runs.recipes.paper import BASELINES, TABLE_B1, baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.stage import unique
-from tlm_ray.training.batches import Batches
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import Architecture, Scratch, scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.loop.schedules import Schedule
+from tlm_ray.training.loop.trainer import Trainer
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.sampler.batches import Batches
+from tlm_ray.training.sampler.streams import Stream
 from tlm_ray.training.settings import NUMBERS, StageOne, StageTwo
-from tlm_ray.training.starts import Architecture, Scratch, scratch_config
-from tlm_ray.training.streams import Stream
-from tlm_ray.training.trainer import Trainer
-from tlm_ray.training.weights import RandomWeights
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import Vocabulary
 
 GOLDEN = Path(__file__).parent / "golden"
 FINGERPRINTS = json.loads((GOLDEN / "fingerprints.json").read_text())

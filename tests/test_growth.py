@@ -11,9 +11,9 @@ from growth_histories import Stopped, stoppable
 from small import SELECTED, laid_out, small_flow
 
 from tlm_ray import storage
-from tlm_ray.corpus import portions
-from tlm_ray.corpus.growth import Growth, largest_within
-from tlm_ray.corpus.passages import PARTS, RANGES
+from tlm_ray.corpus.general import portions
+from tlm_ray.corpus.general.growth import Growth, largest_within
+from tlm_ray.corpus.general.passages import PARTS, RANGES
 from tlm_ray.retrieval.growing import OpenPart, Part
 from tlm_ray.retrieval.selection import DROPPED
 from tlm_ray.retrieval.statistics_job import STATISTICS

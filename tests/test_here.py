@@ -9,7 +9,7 @@ from trainings import one_thread, untimed  # noqa: F401 - a fixture
 from tlm_ray import parallel
 from tlm_ray.compute import Compute
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training import progress
+from tlm_ray.training.loop import progress
 
 
 @pytest.mark.usefixtures("alone")

@@ -16,7 +16,7 @@ from trainings import (
     stage_one,
 )
 
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.loop.worker import Worker
 
 
 def batches_of_the_run():
@@ -74,7 +74,7 @@ def test_rates_are_of_steps_without_evaluations_since_the_last_entry(monkeypatch
 
 
 def test_operations_are_counted_and_their_share_of_what_the_device_could_is_told(monkeypatch):
-    monkeypatch.setattr("tlm_ray.training.trainer.matmul_rate", lambda device, precision: 1e12)
+    monkeypatch.setattr("tlm_ray.training.loop.trainer.matmul_rate", lambda device, precision: 1e12)
     trainer = run_whole()
     batches, progress = batches_of_the_run(), trainer.progress
     assert progress.flops == sum(map(trainer.flops.computed, batches))

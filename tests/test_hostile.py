@@ -15,16 +15,16 @@ from test_stages import make_stage
 from transformers import AutoConfig, AutoModel
 
 from tlm_ray import storage
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.hub import short_name
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.tasks import read_task
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.labelled.hub import short_name
+from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.retrieval.methods.embedding import Encoder
 from tlm_ray.storage import files
-from tlm_ray.training.evaluation import open_classifier
-from tlm_ray.training.predictor import Classifier
-from tlm_ray.training.starts import Architecture, Pretrained
-from tlm_ray.training.tokenizer import load_tokenizer
+from tlm_ray.training.encoders.starts import Architecture, Pretrained
+from tlm_ray.training.scoring.evaluation import open_classifier
+from tlm_ray.training.scoring.predictor import Classifier
+from tlm_ray.training.tokens.tokenizer import load_tokenizer
 
 
 class Bomb:

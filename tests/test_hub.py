@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from task_files import TRAIN, contents, write_folder
 
-from tlm_ray.corpus.hub import HUB_TASKS, short_name
-from tlm_ray.corpus.tasks import read_task
+from tlm_ray.corpus.labelled.hub import HUB_TASKS, short_name
+from tlm_ray.corpus.labelled.tasks import read_task
 
 PAPER = {"ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k"}
 

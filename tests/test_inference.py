@@ -17,10 +17,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 from tlm_ray import storage
 from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import shares
-from tlm_ray.training import inference, predictor
-from tlm_ray.training.inference import predict_texts
-from tlm_ray.training.predictor import Predictor
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.scoring import inference, predictor
+from tlm_ray.training.scoring.inference import predict_texts
+from tlm_ray.training.scoring.predictor import Predictor
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 TEXTS = [f"row {i} speaks of {'tide ' * (i % 9)}and comet {i % 13}" for i in range(200)]
 
@@ -116,7 +116,7 @@ def test_a_run_goes_on_with_the_chunks_that_are_missing_and_no_others(model, tmp
 def test_chunks_are_cut_from_a_large_file(model, tmp_path, monkeypatch):
     monkeypatch.setattr(inference, "CHUNK_BATCHES", 1)
     texts = write(tmp_path / "in", "jsonl", pa.table({"text": TEXTS[:3] * 10}))
-    monkeypatch.setattr("tlm_ray.corpus.documents.BATCH_ROWS", 8)
+    monkeypatch.setattr("tlm_ray.corpus.general.documents.BATCH_ROWS", 8)
     (file,) = Path(texts).iterdir()
     (tmp_path / "out").mkdir()
     worker = inference.FilePredictor([model], str(tmp_path / "out"), ["text"])
@@ -126,7 +126,7 @@ def test_chunks_are_cut_from_a_large_file(model, tmp_path, monkeypatch):
 
 
 def test_columns_of_jsonl_may_have_other_types_from_batch_to_batch_or_be_absent(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("tlm_ray.corpus.documents.BATCH_ROWS", 2)
+    monkeypatch.setattr("tlm_ray.corpus.general.documents.BATCH_ROWS", 2)
     rows = [{"n": 1, "text": TEXTS[0]}, {"n": None, "text": TEXTS[1]}, {"text": TEXTS[2], "n": 2.5}, {"text": TEXTS[3]}]
     file = tmp_path / "in.jsonl"
     (tmp_path / "out").mkdir()

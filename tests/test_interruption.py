@@ -18,8 +18,8 @@ from trainings import (
     stage_one,
 )
 
-from tlm_ray.training.checkpoints import save_checkpoint
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.loop.checkpoints import save_checkpoint
+from tlm_ray.training.loop.worker import Worker
 
 DROPPING = stage_one(dropout=0.1)
 

@@ -4,8 +4,8 @@ import re
 
 from report_cells import make_cells, make_differences, of
 
-from tlm_ray.report.grids import make_grid
-from tlm_ray.report.latex import escaped, table_latex
+from tlm_ray.report.tables.grids import make_grid
+from tlm_ray.report.tables.latex import escaped, table_latex
 
 ROWS = ("[x] 50 % & more_of #1", "b \\ {c} $d$ ~^", "c|<d>")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 import transformers
 
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
-from tlm_ray.training.weights import RandomWeights
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 XLM = {"emb_dim": 32, "n_layers": 2, "n_heads": 2}

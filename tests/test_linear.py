@@ -18,7 +18,7 @@ from small_data import TOPICS
 from topic_tasks import make_task, marked
 
 from tlm_ray import storage
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.predictions import shares
 from tlm_ray.plain import TfIdf, Windows
 from tlm_ray.plain import search as search_of_settings

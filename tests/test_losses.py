@@ -6,14 +6,14 @@ import torch
 from small import laid_out, small_flow
 from trainings import make_trainer, stage_one, stage_two
 
-from tlm_ray.training.batches import Batches
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.cross_entropy import ROWS_TO
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.mixers import Cycle
+from tlm_ray.training.kernels.cross_entropy import ROWS_TO
+from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Labels, Mlm, step_loss, task_loss, text_loss
-from tlm_ray.training.streams import Stream
+from tlm_ray.training.sampler.batches import Batches
+from tlm_ray.training.sampler.mixers import Cycle
+from tlm_ray.training.sampler.streams import Stream
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import Vocabulary
 
 WORDS = Vocabulary(size=50, pad_id=0, mask_id=4, special_ids=(0, 1, 2, 3, 4))
 

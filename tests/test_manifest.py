@@ -14,7 +14,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from tlm_ray import storage
-from tlm_ray.corpus.manifest import check_unchanged, open_corpus, united
+from tlm_ray.corpus.general.manifest import check_unchanged, open_corpus, united
 
 LINES = {"a.jsonl": "one", "b c/d.jsonl": "two", "é?.jsonl": "three"}
 

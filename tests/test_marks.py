@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlm_ray.corpus.marks import Marks, marks_of
+from tlm_ray.corpus.labelled.marks import Marks, marks_of
 
 
 @pytest.mark.parametrize(

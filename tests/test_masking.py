@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tlm_ray.training.masking import Masking, Vocabulary, uniform
+from tlm_ray.training.tokens.masking import Masking, Vocabulary, uniform
 
 VOCABULARY, MASK = 1000, 4
 SPECIAL = (0, 1, 2, 3, MASK)

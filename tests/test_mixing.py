@@ -16,11 +16,11 @@ from transformers import AutoModelForMaskedLM
 from tlm_ray import Training, make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.training.mixers import Rates, Shares
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.starts import scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Mlm, TaskLabels
-from tlm_ray.training.starts import scratch_config
-from tlm_ray.training.weights import RandomWeights
+from tlm_ray.training.sampler.mixers import Rates, Shares
 
 GLUE = [8_551, 67_349, 3_668, 363_846, 5_749, 392_702, 104_743, 2_490]
 

@@ -20,11 +20,11 @@ from joints import (
 )
 from trainings import one_thread  # noqa: F401 - a fixture
 
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.inputs import to_device
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Labels, Loss, Mlm, Targets, step_loss
-from tlm_ray.training.prediction import predict
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.scoring.prediction import predict
+from tlm_ray.training.tokens.blocks import Blocks
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import ray
 from alone import in_this_process
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import WORK, PassageStore, cut_passages
-from tlm_ray.corpus.tasks import read_task, write_task
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.general.passages import WORK, PassageStore, cut_passages
+from tlm_ray.corpus.labelled.tasks import read_task, write_task
 from tlm_ray.retrieval import Analyzer, Statistics, index_passages, search, selection, statistics_job, union_job
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.engine.merging import Rankings, merge_rankings

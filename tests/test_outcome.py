@@ -18,13 +18,13 @@ from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import Results, View
-from tlm_ray.report.grids import make_grid
+from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs import experiment
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD, Stage, unique
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained
 
 FACTS = {
     "task": {"train_bytes": 1000},

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from test_jobs import script
 
-from tlm_ray.corpus.task_columns import Columns
-from tlm_ray.corpus.tasks import Task, read_task
+from tlm_ray.corpus.labelled.task_columns import Columns
+from tlm_ray.corpus.labelled.tasks import Task, read_task
 
 ROWS = [(f"Café no. {i}, “fine”; or\nnot? {i % 3}", ("good", "bad", "so so")[i % 3]) for i in range(60)]
 NO_DEV = "no dev and no test file: a tenth of the texts each, drawn by their hashes: 48 train, 6 dev, 6 test rows"

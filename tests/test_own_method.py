@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from small import SELECTED, laid_out, read_selection, small_flow
 
-from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.tasks import load_task, read_task
+from tlm_ray.corpus.general.passages import PassageStore
+from tlm_ray.corpus.labelled.tasks import load_task, read_task
 from tlm_ray.retrieval import TopK
 from tlm_ray.retrieval.engine.queries import distinct_texts
 from tlm_ray.retrieval.methods import METHODS, Bm25, Given, Method, Rake, Random, Search, method_named

@@ -16,7 +16,7 @@ from tracked import empty_store
 from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 
 from tlm_ray import Training, View, run, storage
-from tlm_ray.corpus.passages import PassageStore
+from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import Bm25Neighbours, TfIdf
 from tlm_ray.report import Results
@@ -25,9 +25,9 @@ from tlm_ray.retrieval.selection import write_drawn
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.training.families import Family, Geometry
+from tlm_ray.training.encoders.families import Family, Geometry
+from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.objectives import Mlm, Objective, Targets
-from tlm_ray.training.starts import Scratch
 
 
 @dataclass(frozen=True, kw_only=True)

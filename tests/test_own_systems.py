@@ -19,12 +19,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from tlm_ray import Flow, make
 from tlm_ray.corpus.cleaning import Cleaning
-from tlm_ray.training.masking import uniform
-from tlm_ray.training.mixers import Rates
+from tlm_ray.training.encoders.starts import Scratch, Start
+from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.objectives import Clm, Mlm, Objective, Targets
+from tlm_ray.training.sampler.mixers import Rates
 from tlm_ray.training.settings import TASK_MODEL
-from tlm_ray.training.starts import Scratch, Start
-from tlm_ray.training.weights import TrainedWeights
+from tlm_ray.training.tokens.masking import uniform
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.corpus import packages
-from tlm_ray.corpus.packages import LIBRARIES, installed_packages, read_package
+from tlm_ray.corpus.embedded import packages
+from tlm_ray.corpus.embedded.packages import LIBRARIES, installed_packages, read_package
 
 S = "This is one sentence of plain English that the filter has to let through."
 FORMS = f"""A :class:`~a.b.Thing` and an :func:`f <a.f>` are **not** ``code`` in `the end` [1]_.

@@ -8,15 +8,15 @@ import torch
 from rows import hand_batch
 from transformers import AutoConfig, BertConfig, ModernBertConfig, RobertaConfig, T5Config, T5EncoderModel
 
-from tlm_ray.training import cpu, packing
-from tlm_ray.training.batches import Batch
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.kernels import cpu
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel, packing
+from tlm_ray.training.model.packing import first_position, rectangle
 from tlm_ray.training.objectives import Labels, Mlm, step_loss
-from tlm_ray.training.packing import first_position, rectangle
-from tlm_ray.training.starts import scratch_config
-from tlm_ray.training.weights import RandomWeights
+from tlm_ray.training.sampler.batches import Batch
 
 # torch's own detour of nested tensors on a CPU
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")

@@ -8,17 +8,17 @@ import pytest
 from page_reading import Page
 from report_cells import make_cells, make_differences, make_trials, of
 
-from tlm_ray.report.comparison import difference_text
-from tlm_ray.report.drawing import to_png
-from tlm_ray.report.figures import score_figure
-from tlm_ray.report.grids import make_grid
+from tlm_ray.report.figures.drawing import to_png
+from tlm_ray.report.figures.scores import score_figure
+from tlm_ray.report.figures.sweep_figures import importances, study_of
 from tlm_ray.report.page import experiment_page, sweep_page
 from tlm_ray.report.page.learning import ALL_POINTS, MOST_POINTS, learning_charts, thinned
 from tlm_ray.report.page.settings import compared
 from tlm_ray.report.paper import TABLE_6
+from tlm_ray.report.statistics.comparison import difference_text
 from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
-from tlm_ray.report.sweep_figures import importances, study_of
 from tlm_ray.report.sweeps import sort_trials
+from tlm_ray.report.tables.grids import make_grid
 
 ATTACK = "</script><script>alert('1')</script>\"'&"
 PARAMETERS = ["k", "rho1", "rho2", "method"]

@@ -17,11 +17,11 @@ from trainings import (
 from transformers import AlbertForPreTraining, AutoConfig, BertForPreTraining
 from ways import batch_of
 
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.masking import uniform
-from tlm_ray.training.model import Features
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import Features
 from tlm_ray.training.objectives import Keys, Mlm, Nsp, Rows, Sop
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import uniform
 
 CLS, SEP, END = 2, 3, tuple(range(60, 80))
 ENDING = replace(VOCABULARY, ending_ids=END)

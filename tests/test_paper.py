@@ -5,8 +5,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from tlm_ray import report
-from tlm_ray.corpus.hub import ALIASES
-from tlm_ray.report.grids import average_of
+from tlm_ray.corpus.labelled.hub import ALIASES
 from tlm_ray.report.paper import (
     PAPER_TABLES,
     TABLE_2,
@@ -20,9 +19,10 @@ from tlm_ray.report.paper import (
     TABLE_A2,
     TASKS,
 )
+from tlm_ray.report.tables.grids import average_of
 from tlm_ray.training.cost import training_flops
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.starts import scratch_config
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import scratch_config
 
 
 @pytest.mark.parametrize(

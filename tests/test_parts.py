@@ -27,12 +27,12 @@ from trainings import (
 from transformers import AutoModel, AutoModelForMaskedLM, DistilBertConfig, PretrainedConfig
 
 from tlm_ray.runs.stages.stage import plain
-from tlm_ray.training.checkpoints import read_checkpoint
-from tlm_ray.training.families import Family, Geometry
-from tlm_ray.training.inputs import to_device
+from tlm_ray.training.encoders.families import Family, Geometry
+from tlm_ray.training.loop.checkpoints import read_checkpoint
+from tlm_ray.training.loop.optimizers import parameter_groups
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Labels, Mlm, Objective, Targets
-from tlm_ray.training.optimizers import parameter_groups
-from tlm_ray.training.worker import Worker
 
 
 @dataclass(frozen=True)

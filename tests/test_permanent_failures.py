@@ -17,9 +17,9 @@ from small import small_flow, small_recipe
 
 from tlm_ray.compute import Compute
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training import launch
-from tlm_ray.training.errors import TrainingStopped, WorkerFailed
-from tlm_ray.training.failures import may_pass as passes
+from tlm_ray.training.launching import launch
+from tlm_ray.training.launching.errors import TrainingStopped, WorkerFailed
+from tlm_ray.training.launching.failures import may_pass as passes
 from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.settings import Job
 

@@ -13,8 +13,8 @@ from alone import in_this_process
 from small import SELECTED, laid_out, read_selection, small_flow, small_recipe
 
 from tlm_ray import storage
-from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.general.passages import PassageStore
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval.engine.noise import uniform
 from tlm_ray.retrieval.methods import Bm25, Search, dsir
 from tlm_ray.retrieval.methods.rake import key_phrases

@@ -11,13 +11,13 @@ from small import small_flow, small_recipe
 from topic_tasks import make_task
 
 from tlm_ray import storage
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.scores import score
 from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import View, publish
 from tlm_ray.report.formats import ABSENT
-from tlm_ray.report.grids import make_grid
+from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs.flow.plain import plain_stages
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import Outcome

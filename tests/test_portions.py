@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from tlm_ray.corpus import portions
-from tlm_ray.corpus.documents import read_columns
-from tlm_ray.corpus.manifest import CorpusFile, open_corpus
-from tlm_ray.corpus.passages import PARTS, PassageStore, cut_passages
-from tlm_ray.corpus.portions import portions_of
+from tlm_ray.corpus.general import portions
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import CorpusFile, open_corpus
+from tlm_ray.corpus.general.passages import PARTS, PassageStore, cut_passages
+from tlm_ray.corpus.general.portions import portions_of
 from tlm_ray.storage import files, read_record
 
 

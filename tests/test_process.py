@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tlm_ray.process import tune_torch
-from tlm_ray.training.batches import WIDTH_TO
+from tlm_ray.training.sampler.batches import WIDTH_TO
 
 FAULTS = """
 import resource, sys

@@ -3,9 +3,9 @@
 import threading
 
 from tlm_ray import storage
-from tlm_ray.training import progress
-from tlm_ray.training.checkpoints import Progress
-from tlm_ray.training.progress import NOTE, Ticker, followed
+from tlm_ray.training.loop import progress
+from tlm_ray.training.loop.checkpoints import Progress
+from tlm_ray.training.loop.progress import NOTE, Ticker, followed
 
 
 def test_a_run_that_resumes_is_told_from_where_it_is_not_from_where_a_killed_one_was(tmp_path, monkeypatch, capsys):

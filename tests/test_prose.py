@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.corpus.prose import find_docstrings, split_docstring
+from tlm_ray.corpus.embedded.prose import find_docstrings, split_docstring
 
 S = "This is one sentence of plain English that the filter has to let through."
 

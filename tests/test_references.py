@@ -23,9 +23,8 @@ from trainings import (
 )
 from ways import assert_one_gradient
 
-from tlm_ray.training.decoders import Decoder
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.masking import Masking
+from tlm_ray.training.encoders.decoders import Decoder
+from tlm_ray.training.encoders.families import Geometry
 from tlm_ray.training.objectives import (
     Clm,
     Cosine,
@@ -42,6 +41,7 @@ from tlm_ray.training.objectives import (
     TextLabels,
 )
 from tlm_ray.training.settings import MODEL
+from tlm_ray.training.tokens.masking import Masking
 
 # weights far from 0, so that a part that is left out would show
 WIDE = replace(GEOMETRY, layers=2, init_std=0.3)

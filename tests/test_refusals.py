@@ -12,7 +12,7 @@ from tlm_ray import Training, baseline, run
 from tlm_ray.compute import Compute
 from tlm_ray.runs.preflight import check_starts
 from tlm_ray.runs.stages.making import Execution
-from tlm_ray.training.starts import Architecture
+from tlm_ray.training.encoders.starts import Architecture
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 BART = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}

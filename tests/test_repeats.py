@@ -12,7 +12,7 @@ from small import small_flow, small_recipe
 from tlm_ray import make
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.training.blocks import Blocks, read_blocks
+from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
 REPEATS = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "repeats.py"))["Repeats"]
 

@@ -7,10 +7,10 @@ import torch
 from trainings import VOCABULARY, make_blocks, make_model, stage_one
 from transformers import AutoModelForMaskedLM
 
-from tlm_ray.training import replacing
-from tlm_ray.training.blocks import Blocks
 from tlm_ray.training.objectives import Mlm
-from tlm_ray.training.replacing import CANDIDATES, CHOSEN, replaced
+from tlm_ray.training.students import replacing
+from tlm_ray.training.students.replacing import CANDIDATES, CHOSEN, replaced
+from tlm_ray.training.tokens.blocks import Blocks
 
 WORDS = replace(VOCABULARY, continuing_ids=tuple(range(60, 70)))
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.corpus.hub import ALIASES
+from tlm_ray.corpus.labelled.hub import ALIASES
 from tlm_ray.evaluation.scores import METRICS, score
 from tlm_ray.runs.recipes.budget import recipe_tokens
 from tlm_ray.runs.recipes.cpu import OWN_RECIPES, TINY_RECIPE
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.training.cost import stage_one_cost
-from tlm_ray.training.masking import Masking
+from tlm_ray.training.encoders.starts import Architecture, Pretrained
 from tlm_ray.training.objectives import Mlm
-from tlm_ray.training.starts import Architecture, Pretrained
+from tlm_ray.training.tokens.masking import Masking
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
 TABLE_B1 = {

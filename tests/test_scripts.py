@@ -9,7 +9,7 @@ from tlm_ray.plain.terms import Terms, learn
 from tlm_ray.report.cases import mark
 from tlm_ray.retrieval import Analyzer, index_passages, search
 from tlm_ray.retrieval.contamination import Contamination
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 TEXTS = {
     "Chinese": "我们研究机器学习和自然语言处理的方法",

@@ -24,7 +24,7 @@ from tlm_ray.runs.recipes.space import Point, read_values
 from tlm_ray.runs.sweeps.following import begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
 from tlm_ray.runs.tracking.tracker import Tracker
-from tlm_ray.training.optimizers import AdamW
+from tlm_ray.training.loop.optimizers import AdamW
 
 
 @pytest.fixture

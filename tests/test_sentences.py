@@ -6,7 +6,7 @@ from report_cells import make_cells, make_differences, of
 from rich.console import Console
 
 from tlm_ray import report
-from tlm_ray.report.sentences import best_rival, summary
+from tlm_ray.report.tables.sentences import best_rival, summary
 
 OURS, RANDOM, ALONE, LINEAR, NEAR = "TLM, BM25 text", "TLM, random text", "task data only", "linear", "neighbours"
 SHARES = {LINEAR: 0.7, NEAR: 0.6, ALONE: 0.5, RANDOM: 0.797, OURS: 0.8}

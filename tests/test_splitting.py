@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.corpus.splitting import BYTES_PER_TOKEN, split_document
+from tlm_ray.corpus.general.splitting import BYTES_PER_TOKEN, split_document
 
 ENGLISH = (
     "BM25 ranks passages by the words that they share with a query. It was published in 1994! Is it still used? "

@@ -43,7 +43,7 @@ def alive():
 TRAINING = """
 from small import long_recipe, small_flow
 from tlm_ray import make
-from tlm_ray.training.optimizers import AdamW
+from tlm_ray.training.loop.optimizers import AdamW
 from tlm_ray.compute import Compute
 
 data, root = Path(sys.argv[1]), Path(sys.argv[2])

@@ -18,8 +18,8 @@ from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stage, canonical, flatten, plain, unique
-from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.schedules import Schedule
 
 STEADY = settings(
     max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -17,12 +17,12 @@ from joints import (
 from trainings import one_thread  # noqa: F401 - a fixture
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.weights import TrainedWeights
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
-from tlm_ray.training.tokenizer import train_wordpiece
-from tlm_ray.training.weights import TrainedWeights
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 
 @pytest.fixture

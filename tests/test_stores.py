@@ -8,7 +8,7 @@ from small import laid_out, small_flow
 from stores import door, query_of, refusing_store, store
 
 from tlm_ray import plain_errors, storage
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.registry import note

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.mixers import Cycle
 from tlm_ray.training.objectives import Loss
-from tlm_ray.training.streams import POOL_BATCHES, Stream, check_streams
+from tlm_ray.training.sampler.mixers import Cycle
+from tlm_ray.training.sampler.streams import POOL_BATCHES, Stream, check_streams
+from tlm_ray.training.tokens.blocks import Blocks
 
 
 def make_stream(lengths, *, batch_rows=8, name="task", number=1, seed=0):

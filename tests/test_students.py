@@ -15,16 +15,16 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tlm_ray import storage
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training import teaching
-from tlm_ray.training.blocks import Blocks, read_blocks
+from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
-from tlm_ray.training.splicing import spliced
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.students import teaching
+from tlm_ray.training.students.splicing import spliced
+from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
 
 def taught(flow, task, **changes):

@@ -16,12 +16,12 @@ from tracked import empty_store
 from waiting import wait_for
 
 from tlm_ray import Changes, Cluster, Data, Flow, Place, Space, Trials, best_recipe, open_flow, recipe_for
-from tlm_ray.corpus.tasks import read_task
+from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.sweeps.sweeping import Swept
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.loop.schedules import Schedule
 
 GRID = ["--ks", "5", "--rho1s", "1", "--rho2s", "20", "--methods", "bm25", "random"]
 

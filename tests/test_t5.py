@@ -21,16 +21,16 @@ from tlm_ray import make, predict_texts
 from tlm_ray.evaluation.predictions import read_predictions, shares
 from tlm_ray.runs import experiment
 from tlm_ray.runs.flow.training import Training
-from tlm_ray.training.architecture_check import try_architecture
-from tlm_ray.training.blocks import read_blocks
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.decoders import with_label_tokens
-from tlm_ray.training.flops import Flops
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.encoders.decoders import with_label_tokens
+from tlm_ray.training.encoders.starts import Scratch, scratch_config
+from tlm_ray.training.model.architecture_check import try_architecture
+from tlm_ray.training.model.flops import Flops
+from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Keys, Labels, Mlm, Rows, Spans, TextLabels
-from tlm_ray.training.starts import Scratch, scratch_config
-from tlm_ray.training.tokenizer import load_tokenizer, train_wordpiece
+from tlm_ray.training.tokens.blocks import read_blocks
+from tlm_ray.training.tokens.counts import Counts
+from tlm_ray.training.tokens.masking import Vocabulary
+from tlm_ray.training.tokens.tokenizer import load_tokenizer, train_wordpiece
 
 T5 = replace(GEOMETRY, layers=2, family="t5")
 START = Scratch(replace(SMALL, layers=2, family="t5"))

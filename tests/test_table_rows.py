@@ -13,17 +13,17 @@ from tracked import empty_store
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tlm_ray import Changes, Data, Passages, Place, present, storage
-from tlm_ray.corpus.manifest import open_corpus
-from tlm_ray.corpus.passages import PassageStore
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.general.manifest import open_corpus
+from tlm_ray.corpus.general.passages import PassageStore
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.plain import PLAIN
-from tlm_ray.report.sentences import summary
+from tlm_ray.report.tables.sentences import summary
 from tlm_ray.runs import experiment
 from tlm_ray.runs.recipes.paper import baseline, pretraining, recipe_for
 from tlm_ray.runs.stages.making import make
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.tokens.counts import Counts
 
 PLAIN_NAMES = [one.name for one in PLAIN]
 pytestmark = pytest.mark.usefixtures("alone")

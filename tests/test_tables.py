@@ -12,9 +12,9 @@ from report_cells import PARAMETERS, ROWS, make_cells, make_trials, of, split_ma
 from rich.console import Console
 
 from tlm_ray import report
-from tlm_ray.report.grids import size_text, time_text
 from tlm_ray.report.paper import TABLE_2, TABLE_4, TASKS
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_json, sweep_markdown
+from tlm_ray.report.tables.grids import size_text, time_text
 
 
 @pytest.mark.parametrize("flops", [0, 1, 999.9, 2.74e18, 1.5361e21, 9.999e9])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder
 from task_files import SPLITS, TRAIN, as_rows, contents, write_folder, write_rows
 
-from tlm_ray.corpus.tasks import load_task, read_task, write_task
+from tlm_ray.corpus.labelled.tasks import load_task, read_task, write_task
 from tlm_ray.evaluation.scores import Metric
 
 

@@ -19,7 +19,7 @@ from tlm_ray.runs.stages.provenance import describe_run, shown_command
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD
 from tlm_ray.runs.telling import Teller, settings_of
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained
 
 FACTS = {
     "task": {"train_bytes": 1000, "train_rows": 40, "dev_rows": 8, "test_rows": 9, "test_in_train": 2},

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tlm_ray import storage
-from tlm_ray.corpus.text_groups import groups_of_texts, read_text_groups
+from tlm_ray.corpus.labelled.text_groups import groups_of_texts, read_text_groups
 
 
 def test_texts_that_mark_other_spans_are_one():

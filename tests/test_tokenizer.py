@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from transformers import AutoTokenizer, BertConfig, GPT2Tokenizer
 
-from tlm_ray.training.tokenizer import ALPHABET, SPECIAL, load_tokenizer, train_wordpiece
+from tlm_ray.training.tokens.tokenizer import ALPHABET, SPECIAL, load_tokenizer, train_wordpiece
 
 TEXTS = [
     "The encoder reads each passage once; its ranks decide what is kept.",
@@ -99,7 +99,7 @@ def test_frequent_words_become_one_piece(trained):
 def test_the_same_texts_give_the_same_vocabulary_in_another_process(trained):
     code = """
 import json, sys
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 print(json.dumps(train_wordpiece(json.load(sys.stdin), vocabulary=150).get_vocab()))
 """
     environment = os.environ | {"PYTHONHASHSEED": "1", "TOKENIZERS_PARALLELISM": "true"}

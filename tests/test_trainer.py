@@ -24,9 +24,9 @@ from trainings import (
 )
 from transformers import BertForMaskedLM, BertForSequenceClassification, get_linear_schedule_with_warmup
 
-from tlm_ray.training.checkpoints import snapshot
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.loop.checkpoints import snapshot
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.inputs import to_device
 
 
 def test_biases_and_layer_norms_are_not_decayed():

@@ -25,11 +25,11 @@ from tlm_ray.compute import Compute
 from tlm_ray.runs.stages.locks import LOCKS
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.tracking.tracker import Tracker
-from tlm_ray.training.errors import TrainingStopped
-from tlm_ray.training.launch import _trainer
+from tlm_ray.training.encoders.starts import Architecture
+from tlm_ray.training.launching.errors import TrainingStopped
+from tlm_ray.training.launching.launch import _trainer
 from tlm_ray.training.settings import Job
-from tlm_ray.training.starts import Architecture
-from tlm_ray.training.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 LOSSES = ("general_mlm", "task_mlm", "task")

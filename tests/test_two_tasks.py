@@ -18,15 +18,15 @@ from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.evaluation.predictions import decide
 from tlm_ray.evaluation.scores import score
-from tlm_ray.training.blocks import read_blocks
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.objectives import Labels, Loss
-from tlm_ray.training.prediction import predict
-from tlm_ray.training.preparation import FACTS, TOKENIZER
+from tlm_ray.training.scoring.prediction import predict
 from tlm_ray.training.settings import MODEL, Job, StageSettings
 from tlm_ray.training.stage import run_job
-from tlm_ray.training.starts import Scratch
-from tlm_ray.training.tokenizer import train_wordpiece
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.tokens.blocks import read_blocks
+from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 TASKS = {"topic": ("sea", "sky", "kitchen"), "length": ("short", "long")}
 

@@ -8,16 +8,16 @@ import pytest
 from small import GEOMETRY, STAGE_ONE, STAGE_TWO, small_flow, small_recipe
 
 from tlm_ray import storage
-from tlm_ray.corpus.manifest import open_corpus
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD
 from tlm_ray.runs.stages.why import reasons
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.masking import Masking
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.optimizers import AdamW
 from tlm_ray.training.objectives import Labels, Mlm
-from tlm_ray.training.optimizers import AdamW
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.tokens.counts import Counts
+from tlm_ray.training.tokens.masking import Masking
 
 
 def write_records(stage, root) -> None:

@@ -14,7 +14,7 @@ from small_data import sentences
 from tracked import empty_store
 
 from tlm_ray import Changes, Data, Passages, Place, present
-from tlm_ray.corpus.tasks import read_task
+from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.retrieval.methods import bm25, method_named
 from tlm_ray.runs import experiment
 from tlm_ray.runs.stages.making import make

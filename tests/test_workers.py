@@ -14,9 +14,9 @@ from trainings import (
     untimed,
 )
 
-from tlm_ray.training.averaging import MEAN
-from tlm_ray.training.checkpoints import read_checkpoint, save_checkpoint, snapshot
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.loop.averaging import MEAN
+from tlm_ray.training.loop.checkpoints import read_checkpoint, save_checkpoint, snapshot
+from tlm_ray.training.loop.worker import Worker
 
 pytestmark = pytest.mark.slow
 KINDS = {"copied": False, "sharded": True}

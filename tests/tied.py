@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tlm_ray.training.checkpoints import load_checkpoint
+from tlm_ray.training.loop.checkpoints import load_checkpoint
 
 
 class Tied(nn.Module):

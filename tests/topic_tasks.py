@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from small_data import TOPICS, sentences
 
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.plain.learners import Fitted
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.plain.terms import Terms, Vocabulary

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from tlm_ray.training.batches import Batches
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.checkpoints import save_checkpoint, snapshot
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import Pretrained, Scratch, scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.loop.checkpoints import save_checkpoint, snapshot
+from tlm_ray.training.loop.schedules import Schedule
+from tlm_ray.training.loop.trainer import Trainer
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Mlm
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.sampler.batches import Batches
+from tlm_ray.training.sampler.streams import Stream
 from tlm_ray.training.settings import NUMBERS, StageOne, StageSettings, StageTwo
-from tlm_ray.training.starts import Pretrained, Scratch, scratch_config
-from tlm_ray.training.streams import Stream
-from tlm_ray.training.trainer import Trainer
-from tlm_ray.training.weights import RandomWeights
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import Vocabulary
 
 LABELS, RHO2 = ("a", "b", "c"), 20.0
 VOCABULARY = Vocabulary(

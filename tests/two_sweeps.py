@@ -9,7 +9,7 @@ import ray
 from small import small_flow, small_recipe
 
 from tlm_ray import Space, Trials, ray_options, sweep
-from tlm_ray.training.optimizers import AdamW
+from tlm_ray.training.loop.optimizers import AdamW
 
 
 @dataclass(frozen=True)

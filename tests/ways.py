@@ -6,11 +6,11 @@ import pytest
 import torch
 from trainings import make_batches, make_model
 
-from tlm_ray.training.batches import Batch
-from tlm_ray.training.inputs import to_device
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.model.joint import JointModel
+from tlm_ray.training.model.packing import first_position
 from tlm_ray.training.objectives import step_loss
-from tlm_ray.training.packing import first_position
+from tlm_ray.training.sampler.batches import Batch
 from tlm_ray.training.settings import StageOne
 
 Learned = tuple[Mapping[str, float], Mapping[str, torch.Tensor]]

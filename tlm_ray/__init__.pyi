@@ -1,9 +1,9 @@
 """The names of `tlm_ray` and where they are defined; `__init__.py` imports each when it is first used."""
 
-from tlm_ray.corpus.hub import short_name as short_name
-from tlm_ray.corpus.manifest import open_corpus as open_corpus
-from tlm_ray.corpus.passages import PassageStore as PassageStore
-from tlm_ray.corpus.tasks import read_task as read_task
+from tlm_ray.corpus.general.manifest import open_corpus as open_corpus
+from tlm_ray.corpus.general.passages import PassageStore as PassageStore
+from tlm_ray.corpus.labelled.hub import short_name as short_name
+from tlm_ray.corpus.labelled.tasks import read_task as read_task
 from tlm_ray.plain import PLAIN as PLAIN
 from tlm_ray.plain import TfIdf as TfIdf
 from tlm_ray.plain import Windows as Windows
@@ -57,9 +57,9 @@ from tlm_ray.runs.sweeps.sweeping import show_sweep as show_sweep
 from tlm_ray.runs.sweeps.sweeping import sweep as sweep
 from tlm_ray.runs.sweeps.trials import Trials as Trials
 from tlm_ray.runs.sweeps.tuning import Limits as Limits
-from tlm_ray.training.inference import Predictions as Predictions
-from tlm_ray.training.inference import predict_texts as predict_texts
-from tlm_ray.training.predictor import Predictor as Predictor
+from tlm_ray.training.scoring.inference import Predictions as Predictions
+from tlm_ray.training.scoring.inference import predict_texts as predict_texts
+from tlm_ray.training.scoring.predictor import Predictor as Predictor
 
 __all__: list[str]
 __version__: str

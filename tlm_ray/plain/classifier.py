@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from tlm_ray import storage
-from tlm_ray.corpus.tasks import Task, load_task
+from tlm_ray.corpus.labelled.tasks import Task, load_task
 from tlm_ray.evaluation.predictions import write_predictions
 from tlm_ray.evaluation.scores import Metric, score
 

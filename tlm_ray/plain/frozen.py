@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.predictions import decide
 from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.plain.classifier import PlainClassifier, Predicted

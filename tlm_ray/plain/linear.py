@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tlm_ray.corpus.marks import marks_of
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.marks import marks_of
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain.classifier import PlainClassifier, Predicted
 from tlm_ray.plain.learners import Learner, Logistic, NbSvm, Ridge, Svm
@@ -67,7 +67,7 @@ class TfIdf(Linear):
 
 @dataclass(frozen=True, kw_only=True)
 class Windows(Linear):
-    """A linear model on windows of two marked spans, for tasks whose texts mark them (`tlm_ray.corpus.marks`)."""
+    """A linear model on windows of two spans, which the texts mark (`tlm_ray.corpus.labelled.marks`)."""
 
     name: ClassVar[str] = "windows of the marks + linear model"
     short: ClassVar[str] = "windows"

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tlm_ray import storage
-from tlm_ray.corpus.marks import Marks
+from tlm_ray.corpus.labelled.marks import Marks
 from tlm_ray.plain.learners import Fitted
 from tlm_ray.plain.terms import Terms, Vocabulary
 

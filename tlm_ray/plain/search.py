@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tlm_ray.corpus.marks import Marks, marks_of
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.labelled.marks import Marks, marks_of
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.predictions import decide, shares
 from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.plain.learners import Fitted, Learner

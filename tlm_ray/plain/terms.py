@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tlm_ray.corpus.marks import Marks
+from tlm_ray.corpus.labelled.marks import Marks
 from tlm_ray.plain.lexing import plain_words, tokens
 from tlm_ray.plain.windowing import windows
 

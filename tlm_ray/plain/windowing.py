@@ -7,7 +7,7 @@ parser); a bag of words cannot say which two spans are meant.
 import re
 from collections.abc import Iterator
 
-from tlm_ray.corpus.marks import Marks, Pair
+from tlm_ray.corpus.labelled.marks import Marks, Pair
 from tlm_ray.plain.lexing import tokens
 
 LONGEST = 3  # words of a run

@@ -6,18 +6,17 @@ LaTeX, a figure and a page. The page includes the `Story`: settings, learning cu
 same for the trials of a sweep, with development scores only.
 """
 
-from tlm_ray.report.cells import Cell
-from tlm_ray.report.comparison import Comparison
-from tlm_ray.report.differences import Difference, Predictions, compare
-from tlm_ray.report.flops import human
-from tlm_ray.report.formats import interval_of
-from tlm_ray.report.latex import table_latex
+from tlm_ray.report.formats import human, interval_of
 from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
 from tlm_ray.report.publication import check_name, publish, publish_sweep
-from tlm_ray.report.results import Results, View
+from tlm_ray.report.statistics.comparison import Comparison
+from tlm_ray.report.statistics.differences import Difference, Predictions, compare
 from tlm_ray.report.story import Story
-from tlm_ray.report.tables import table_csv, table_json, table_markdown
-from tlm_ray.report.terminal import print_table
+from tlm_ray.report.tables.cells import Cell
+from tlm_ray.report.tables.exports import table_csv, table_json, table_markdown
+from tlm_ray.report.tables.latex import table_latex
+from tlm_ray.report.tables.results import Results, View
+from tlm_ray.report.tables.terminal import print_table
 
 __all__ = [
     "PAPER_TABLES",

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -84,3 +85,11 @@ def _is_number(text: str) -> bool:
 def json_text(document: Any) -> str:
     """Return indented JSON; ValueError for NaN, which JSON does not have."""
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def human(flops: float) -> str:
+    """Return a count of operations as the paper prints it, such as "2.74E18"."""
+    if not math.isfinite(flops) or flops < 0:
+        raise ValueError(f"flops is {flops}; a finite count of 0 or more is allowed")
+    mantissa, exponent = f"{flops:.2E}".split("E")
+    return f"{mantissa}E{int(exponent)}"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from tlm_ray.corpus.hub import HUB_TASKS, known_name
+from tlm_ray.corpus.labelled.hub import HUB_TASKS, known_name
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")
 

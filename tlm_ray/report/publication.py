@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 
 from tlm_ray import storage
-from tlm_ray.report.latex import table_latex
-from tlm_ray.report.results import Results
 from tlm_ray.report.story import Story
 from tlm_ray.report.sweeps import Trial, sort_trials, sweep_csv, sweep_json, sweep_markdown
-from tlm_ray.report.tables import table_csv, table_json, table_markdown
+from tlm_ray.report.tables.exports import table_csv, table_json, table_markdown
+from tlm_ray.report.tables.latex import table_latex
+from tlm_ray.report.tables.results import Results
 
 
 def publish(name: str, results: Results, out: str, story: Story | None = None) -> dict[str, str]:
@@ -17,8 +17,8 @@ def publish(name: str, results: Results, out: str, story: Story | None = None) -
     The figure shows scores over the varied number, or over FLOPs. The page shows everything, including the story if
     given. Files are named `name`, in the location `out`; existing ones are replaced.
     """
-    from tlm_ray.report.drawing import to_png  # imported here, because matplotlib takes 0.4 s
-    from tlm_ray.report.figures import score_figure
+    from tlm_ray.report.figures.drawing import to_png  # imported here, because matplotlib takes 0.4 s
+    from tlm_ray.report.figures.scores import score_figure
     from tlm_ray.report.page import experiment_page
 
     texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results)}
@@ -33,9 +33,9 @@ def publish_sweep(
 
     parameters: names of the varied parameters, each a column of the table and a panel of the figure.
     """
-    from tlm_ray.report.drawing import to_png
+    from tlm_ray.report.figures.drawing import to_png
+    from tlm_ray.report.figures.sweep_figures import slice_figure, study_of
     from tlm_ray.report.page import sweep_page
-    from tlm_ray.report.sweep_figures import slice_figure, study_of
 
     ordered = sort_trials(trials, parameters)
     texts = {"md": sweep_markdown(ordered), "csv": sweep_csv(ordered), "json": sweep_json(ordered)}

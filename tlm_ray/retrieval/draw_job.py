@@ -14,7 +14,7 @@ import pyarrow as pa
 import ray
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import WORK, PassageStore
+from tlm_ray.corpus.general.passages import WORK, PassageStore
 from tlm_ray.retrieval import union_job
 from tlm_ray.retrieval.engine.topk import Selection
 from tlm_ray.retrieval.methods.method import Search

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.growth import Growth
+from tlm_ray.corpus.general.growth import Growth
 from tlm_ray.retrieval.union_job import Spans, kept_file, merged
 
 # Rounding of weights and sums to integers changes them by less than a thousandth for passages of up to 300,000 times

@@ -14,9 +14,9 @@ import pyarrow as pa
 import ray
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.growth import Growth, largest_within
-from tlm_ray.corpus.passages import WORK, PassageStore
-from tlm_ray.corpus.tasks import Task
+from tlm_ray.corpus.general.growth import Growth, largest_within
+from tlm_ray.corpus.general.passages import WORK, PassageStore
+from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.engine.lexicon import as_strings
 from tlm_ray.retrieval.engine.merging import Rankings, update_best

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import WORK, PassageStore
+from tlm_ray.corpus.general.passages import WORK, PassageStore
 from tlm_ray.retrieval.engine.topk import Selection
 from tlm_ray.retrieval.methods.method import Search
 from tlm_ray.retrieval.shards import SHARD_PASSAGES, Shards

@@ -5,8 +5,8 @@ from typing import Any
 from zlib import crc32
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.growth import largest_within
-from tlm_ray.corpus.passages import WORK, PassageStore
+from tlm_ray.corpus.general.growth import largest_within
+from tlm_ray.corpus.general.passages import WORK, PassageStore
 from tlm_ray.retrieval.engine.analyzer import Analyzer
 from tlm_ray.retrieval.engine.statistics import Statistics
 from tlm_ray.retrieval.shards import Shards, items_within

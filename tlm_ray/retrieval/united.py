@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.selection import SelectionStore, take_rows, write_texts
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tlm_ray import storage
 from tlm_ray.console import console
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.report import check_name
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.plain import PlainStages

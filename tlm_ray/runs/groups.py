@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tlm_ray.corpus.text_groups import read_text_groups
+from tlm_ray.corpus.labelled.text_groups import read_text_groups
 from tlm_ray.evaluation.pooling import best_share, pooled
 from tlm_ray.evaluation.predictions import Predicted, decide, read_predictions, shares
 from tlm_ray.evaluation.scores import OF_PAIRS, Metric, score
 from tlm_ray.plain import FrozenEncoder, PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tlm_ray import storage
 from tlm_ray.compute import Compute
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT

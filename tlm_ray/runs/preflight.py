@@ -12,9 +12,9 @@ from tlm_ray import parallel, storage
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
-from tlm_ray.training.architecture_check import try_architecture
+from tlm_ray.training.encoders.starts import Architecture, Pretrained
+from tlm_ray.training.model.architecture_check import try_architecture
 from tlm_ray.training.objectives import Objective
-from tlm_ray.training.starts import Architecture, Pretrained
 
 
 def fitted(execution: Execution) -> Execution:

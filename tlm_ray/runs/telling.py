@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlm_ray.compute import Compute
-from tlm_ray.corpus.hub import short_name
-from tlm_ray.corpus.task_files import SPLITS
+from tlm_ray.corpus.labelled.hub import short_name
+from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report.story import AFTER, Learned, Made, Selected, Settings, Story, TaskData
 from tlm_ray.runs.flow.plain import PlainStages

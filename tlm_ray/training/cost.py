@@ -4,10 +4,10 @@ The rule counts a forward and a backward pass through every weight, and ignores 
 serves only to compare trainings. Tokens are the capacity of the rows, filled or not.
 """
 
-from tlm_ray.training.mixers import Mixer
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.encoders.starts import Start
+from tlm_ray.training.loop.schedules import Schedule
+from tlm_ray.training.sampler.mixers import Mixer
 from tlm_ray.training.settings import StageOne
-from tlm_ray.training.starts import Start
 
 
 def training_flops(*, tokens: int, parameters: int) -> int:

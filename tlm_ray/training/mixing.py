@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tlm_ray import storage
 from tlm_ray.identity import NO_RESULT
-from tlm_ray.training.mixers import Mixer, Rates, Shares
 from tlm_ray.training.objectives import Loss, Objective, TaskLabels, task_loss, text_loss
+from tlm_ray.training.sampler.mixers import Mixer, Rates, Shares
 from tlm_ray.training.settings import BLOCKS, GENERAL, MODEL, TASK, Job, StageOne
 
 if TYPE_CHECKING:
-    from tlm_ray.training.model import JointModel
-    from tlm_ray.training.trainer import Evaluate
-    from tlm_ray.training.worker import Worker
+    from tlm_ray.training.loop.trainer import Evaluate
+    from tlm_ray.training.loop.worker import Worker
+    from tlm_ray.training.model.joint import JointModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class MixedOne(StageOne):
         return super().identity | {"rates": self.rates, "names": self.names}
 
     def opened(self, job: Job) -> "MixedOne":
-        from tlm_ray.training.preparation import FACTS
+        from tlm_ray.training.tokens.preparation import FACTS
 
         tasks = []
         for number, (name, blocks) in enumerate(zip(self.names, (job.blocks, *job.further), strict=True)):
@@ -89,7 +89,7 @@ class MixedOne(StageOne):
 
     def evaluate(self, job: Job, *, pad_id: int, worker: "Worker") -> "Evaluate":
         """Return the function that scores a model on each task's dev set; "dev" is their mean."""
-        from tlm_ray.training.evaluation import dev_scores
+        from tlm_ray.training.scoring.evaluation import dev_scores
 
         own = {
             task.name: dev_scores(task.blocks, job.metric, pad_id=pad_id, worker=worker, objective=task.labels.name)

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from tlm_ray.training.batches import Batches
-from tlm_ray.training.blocks import Blocks
-from tlm_ray.training.flops import Flops
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.starts import Scratch, scratch_config
+from tlm_ray.training.encoders.weights import RandomWeights
+from tlm_ray.training.model.flops import Flops
+from tlm_ray.training.model.joint import JointModel
+from tlm_ray.training.sampler.batches import Batches
+from tlm_ray.training.sampler.streams import Stream
 from tlm_ray.training.settings import NUMBERS, TASK, StageSettings
-from tlm_ray.training.starts import Scratch, scratch_config
-from tlm_ray.training.streams import Stream
-from tlm_ray.training.weights import RandomWeights
+from tlm_ray.training.tokens.blocks import Blocks
+from tlm_ray.training.tokens.masking import Vocabulary
 
 ROWS = 2048  # per stream
 SENTENCE = 20  # tokens

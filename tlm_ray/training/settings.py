@@ -12,15 +12,15 @@ from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.identity import LATER, NO_RESULT, set_later
-from tlm_ray.training.mixers import Cycle, Mixer
+from tlm_ray.training.encoders.starts import Start
+from tlm_ray.training.loop.optimizers import AdamW, Optimizer
+from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.objectives import Labels, Loss, Mlm, Objective, task_loss, text_loss
-from tlm_ray.training.optimizers import AdamW, Optimizer
-from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.starts import Start
+from tlm_ray.training.sampler.mixers import Cycle, Mixer
 
 if TYPE_CHECKING:
-    from tlm_ray.training.trainer import Evaluate
-    from tlm_ray.training.worker import Worker
+    from tlm_ray.training.loop.trainer import Evaluate
+    from tlm_ray.training.loop.worker import Worker
 
 GENERAL, TASK = "general", "task"  # names of the streams
 BLOCKS = {GENERAL: "general.arrow", TASK: "train.arrow"}  # files of their rows in a folder of blocks
@@ -96,7 +96,7 @@ class StageSettings(ABC):
 
     def evaluate(self, job: "Job", *, pad_id: int, worker: "Worker") -> "Evaluate | None":
         """Return the function that scores a model at each evaluation; None if the stage learns no labels."""
-        from tlm_ray.training.evaluation import dev_scores
+        from tlm_ray.training.scoring.evaluation import dev_scores
 
         return dev_scores(job.blocks, job.metric, pad_id=pad_id, worker=worker) if self.is_scored else None
 

@@ -11,21 +11,21 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
-from tlm_ray.training.batches import Batches
-from tlm_ray.training.blocks import read_blocks
-from tlm_ray.training.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
-from tlm_ray.training.masking import Vocabulary
-from tlm_ray.training.model import JointModel
+from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.loop.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
+from tlm_ray.training.loop.progress import Follower, Ticker
+from tlm_ray.training.loop.trainer import Trainer
+from tlm_ray.training.loop.worker import Worker
+from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Objective
 from tlm_ray.training.objectives.tokens import OfTokens
-from tlm_ray.training.preparation import FACTS, TOKENIZER, read_counts
-from tlm_ray.training.progress import Follower, Ticker
+from tlm_ray.training.sampler.batches import Batches
+from tlm_ray.training.sampler.streams import Stream
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, MOVES, STOPPED, Job, StageSettings
-from tlm_ray.training.starts import Pretrained
-from tlm_ray.training.streams import Stream
-from tlm_ray.training.tokenizer import load_tokenizer
-from tlm_ray.training.trainer import Trainer
-from tlm_ray.training.worker import Worker
+from tlm_ray.training.tokens.blocks import read_blocks
+from tlm_ray.training.tokens.masking import Vocabulary
+from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER, read_counts
+from tlm_ray.training.tokens.tokenizer import load_tokenizer
 
 
 def run_job(

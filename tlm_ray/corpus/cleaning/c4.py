@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from tlm_ray.corpus.cleaning.languages import probability_of
 from tlm_ray.corpus.cleaning.settings import Cleaning
-from tlm_ray.corpus.splitting import sentences_of
+from tlm_ray.corpus.general.splitting import sentences_of
 
 CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 ENDS = (".", "?", "!", '"', "'")

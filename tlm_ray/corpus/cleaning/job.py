@@ -26,8 +26,8 @@ from tlm_ray.corpus.cleaning.steps import (
     find_spans,
     write_bands,
 )
-from tlm_ray.corpus.manifest import Corpus, open_corpus
-from tlm_ray.corpus.portions import PACKED_BYTES, portions_of
+from tlm_ray.corpus.general.manifest import Corpus, open_corpus
+from tlm_ray.corpus.general.portions import PACKED_BYTES, portions_of
 
 CLEANING_VERSION = 1
 DIGESTS = "pages.json"

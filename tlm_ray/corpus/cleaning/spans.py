@@ -8,7 +8,7 @@ import hashlib
 
 import numpy as np
 
-from tlm_ray.corpus.splitting import sentences_of
+from tlm_ray.corpus.general.splitting import sentences_of
 
 KEY_BYTES = 16  # of 10^10 spans, two different ones have equal keys with a probability of 10^-19
 

@@ -19,9 +19,9 @@ from tlm_ray.corpus.cleaning.near import band_keys
 from tlm_ray.corpus.cleaning.repeats import numbers_in, place_of, repeats_in, write_keys
 from tlm_ray.corpus.cleaning.settings import Cleaning
 from tlm_ray.corpus.cleaning.spans import span_keys, without_spans
-from tlm_ray.corpus.documents import as_strings, read_columns
-from tlm_ray.corpus.manifest import check_unchanged
-from tlm_ray.corpus.portions import Range
+from tlm_ray.corpus.general.documents import as_strings, read_columns
+from tlm_ray.corpus.general.manifest import check_unchanged
+from tlm_ray.corpus.general.portions import Range
 
 WORK = "work"  # the stage's `scratch`
 PAGES = "pages"  # folder of the cleaned pages: text and source, the name of the page's file

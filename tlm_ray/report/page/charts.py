@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tlm_ray.report.drawing import COLOURS, MARKERS, Point
-from tlm_ray.report.figures import score_figure, series_of, task_title
+from tlm_ray.report.figures.drawing import COLOURS, MARKERS, Point
+from tlm_ray.report.figures.scores import score_figure, series_of, task_title
 from tlm_ray.report.page.svg import inline
-from tlm_ray.report.results import Results
+from tlm_ray.report.tables.results import Results
 
 FULL, HOLLOW = (dict(zip(MARKERS, signs, strict=True)) for signs in ("●■◆▲▼✚", "○□◇△▽✛"))
 

@@ -1,14 +1,14 @@
 """Render the page of an experiment: table, comparisons, learning curves, data and cost."""
 
-from tlm_ray.report.comparison import difference_text
 from tlm_ray.report.formats import ABSENT
-from tlm_ray.report.grids import make_grid
 from tlm_ray.report.page.charts import score_chart
 from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.template import render
-from tlm_ray.report.results import Results
+from tlm_ray.report.statistics.comparison import difference_text
 from tlm_ray.report.story import Story
-from tlm_ray.report.tables import SPLIT_NAMES, remarks
+from tlm_ray.report.tables.exports import SPLIT_NAMES, remarks
+from tlm_ray.report.tables.grids import make_grid
+from tlm_ray.report.tables.results import Results
 
 
 def experiment_page(name: str, results: Results, story: Story | None = None) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from tlm_ray.report import drawing
+from tlm_ray.report.figures import drawing
 from tlm_ray.report.page.charts import Chart, Entry
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.story import Learned
-from tlm_ray.training.progress import NOT_LOSSES
+from tlm_ray.training.loop.progress import NOT_LOSSES
 
 MOST_POINTS = 75  # maximum points per line, for panels of 318 pixels; more would show the noise of single batches
 ALL_POINTS = 80_000  # maximum points per page: about 0.8 MB

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from tlm_ray.report import drawing
+from tlm_ray.report.figures import drawing
 
 # The page's style sheet has a light and a dark value of each.
 VARIABLES = {colour.lower(): f"var(--c{index})" for index, colour in enumerate(drawing.COLOURS)}

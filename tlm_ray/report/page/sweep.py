@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tlm_ray.report.figures.sweep_figures import METHOD, importances, parallel_figure, slice_figure, study_of, varied_of
 from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.page.template import render
 from tlm_ray.report.story import Story
-from tlm_ray.report.sweep_figures import METHOD, importances, parallel_figure, slice_figure, study_of, varied_of
 from tlm_ray.report.sweeps import SCORES, best_of
 
 Trial = Mapping[str, Any]

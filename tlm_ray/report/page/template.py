@@ -6,9 +6,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tlm_ray.report.flops import human
-from tlm_ray.report.formats import ABSENT
-from tlm_ray.report.grids import size_text, time_text
+from tlm_ray.report.formats import ABSENT, human
+from tlm_ray.report.tables.grids import size_text, time_text
 
 
 def render(template: str, **values: Any) -> str:

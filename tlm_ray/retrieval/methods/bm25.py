@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tlm_ray.console import console
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.engine.analyzer import Analyzer
 from tlm_ray.retrieval.engine.index import K1, B, idf, index_passages

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval.engine.queries import distinct_texts
 from tlm_ray.retrieval.methods.method import Method, Search
 from tlm_ray.storage.digests import identity_of

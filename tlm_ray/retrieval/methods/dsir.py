@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
 from tlm_ray.retrieval.engine.noise import gumbel
@@ -22,7 +22,7 @@ from tlm_ray.retrieval.methods.bm25 import Bm25
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
 
 if TYPE_CHECKING:
-    from tlm_ray.corpus.passages import PassageStore
+    from tlm_ray.corpus.general.passages import PassageStore
 
 SEED = 0
 BUCKETS = 10_000
@@ -54,7 +54,7 @@ class Dsir(Method):
         import ray
 
         from tlm_ray import parallel
-        from tlm_ray.corpus.passages import PassageStore
+        from tlm_ray.corpus.general.passages import PassageStore
         from tlm_ray.retrieval.draw_job import draw_largest
         from tlm_ray.retrieval.shards import Shards
 

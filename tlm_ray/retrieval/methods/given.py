@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tlm_ray import storage
-from tlm_ray.corpus.documents import as_strings, read_columns
-from tlm_ray.corpus.tasks import Task, load_task
+from tlm_ray.corpus.general.documents import as_strings, read_columns
+from tlm_ray.corpus.labelled.tasks import Task, load_task
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
 from tlm_ray.storage.digests import identity_of_file

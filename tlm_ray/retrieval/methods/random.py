@@ -11,7 +11,7 @@ from tlm_ray.retrieval.methods.bm25 import Bm25
 from tlm_ray.retrieval.methods.method import Method, Search, Sources
 
 if TYPE_CHECKING:
-    from tlm_ray.corpus.passages import PassageStore
+    from tlm_ray.corpus.general.passages import PassageStore
 
 SEED = 0
 

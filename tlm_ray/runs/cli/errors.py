@@ -10,7 +10,7 @@ from rich.markup import escape
 from tlm_ray import events, storage
 from tlm_ray.console import console
 from tlm_ray.runs.stages.locks import StageLocked
-from tlm_ray.training.errors import TrainingStopped
+from tlm_ray.training.launching.errors import TrainingStopped
 
 
 @contextlib.contextmanager

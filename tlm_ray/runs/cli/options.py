@@ -16,9 +16,9 @@ from rich.markup import escape
 from tlm_ray import events, storage
 from tlm_ray.compute import Compute
 from tlm_ray.console import console
-from tlm_ray.corpus.manifest import Corpus, open_corpus, united
-from tlm_ray.corpus.task_columns import Columns
-from tlm_ray.corpus.task_files import is_table
+from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
+from tlm_ray.corpus.labelled.task_columns import Columns
+from tlm_ray.corpus.labelled.task_files import is_table
 from tlm_ray.runs.flow.data import EMBEDDED
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages.making import Execution

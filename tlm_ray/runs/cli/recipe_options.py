@@ -7,7 +7,7 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.console import print_once
 from tlm_ray.corpus.cleaning import Cleaning
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
@@ -16,7 +16,7 @@ from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.starts import Architecture
+from tlm_ray.training.encoders.starts import Architecture
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tlm_ray import parallel, storage
-from tlm_ray.report.attention import Heads
+from tlm_ray.report.figures.attention import Heads
 from tlm_ray.runs.flow import work
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.flow import Flow

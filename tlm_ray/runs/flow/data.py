@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tlm_ray import storage
 from tlm_ray.console import console
-from tlm_ray.corpus import packages
 from tlm_ray.corpus.cleaning import Cleaning
 from tlm_ray.corpus.cleaning.job import CLEANING_VERSION, check_libraries, clean_corpus, pages_of
 from tlm_ray.corpus.cleaning.steps import SOURCE
 from tlm_ray.corpus.cleaning.steps import WORK as CLEANING_WORK
-from tlm_ray.corpus.dataset import corpus_from
-from tlm_ray.corpus.hub import short_name
-from tlm_ray.corpus.manifest import Corpus, open_corpus
-from tlm_ray.corpus.passages import PASSAGES_VERSION, WORK, cut_passages
-from tlm_ray.corpus.task_columns import Columns
-from tlm_ray.corpus.tasks import UNNAMED, Task, read_task, write_task
+from tlm_ray.corpus.embedded import packages
+from tlm_ray.corpus.general.dataset import corpus_from
+from tlm_ray.corpus.general.manifest import Corpus, open_corpus
+from tlm_ray.corpus.general.passages import PASSAGES_VERSION, WORK, cut_passages
+from tlm_ray.corpus.labelled.hub import short_name
+from tlm_ray.corpus.labelled.task_columns import Columns
+from tlm_ray.corpus.labelled.tasks import UNNAMED, Task, read_task, write_task
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.identity import set_later
 from tlm_ray.runs.flow import work

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.passages import WORK
+from tlm_ray.corpus.general.passages import WORK
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Method, Search
 from tlm_ray.retrieval.selection import PART_ROWS
@@ -18,11 +18,11 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.launch import train_stage
-from tlm_ray.training.progress import Follower
+from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.launching.launch import train_stage
+from tlm_ray.training.loop.progress import Follower
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
-from tlm_ray.training.starts import Pretrained
+from tlm_ray.training.tokens.counts import Counts
 
 TRAINING_VERSION = 5  # since version 5, MLM's head gets padded rows, and batches have fewer widths
 MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # the folder of a stage's classifier

@@ -1,7 +1,7 @@
 """Find results of the same kind over other corpora, to update them when a corpus has grown."""
 
 from tlm_ray import storage
-from tlm_ray.corpus.passages import RANGES
+from tlm_ray.corpus.general.passages import RANGES
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of
 

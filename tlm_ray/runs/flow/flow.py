@@ -9,7 +9,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Self
 
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.runs.flow.each_stage import FlowStages
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage, Stages

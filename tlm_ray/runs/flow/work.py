@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tlm_ray import parallel, storage
-from tlm_ray.corpus.embedded_task import docstring_corpus_and_task
-from tlm_ray.corpus.packages import LARGE, installed_packages, read_package
-from tlm_ray.corpus.tasks import load_task
+from tlm_ray.corpus.embedded.embedded_task import docstring_corpus_and_task
+from tlm_ray.corpus.embedded.packages import LARGE, installed_packages, read_package
+from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval.selection import SelectionStore
 
 
@@ -38,7 +38,7 @@ class _PackageReader:
 
 def write_tokenizer(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
     """Write the tokenizer of a selection and one or more tasks."""
-    from tlm_ray.training.preparation import make_tokenizer
+    from tlm_ray.training.tokens.preparation import make_tokenizer
 
     tasks = [load_task(location) for name, location in inputs.items() if name.startswith("task")]
     return make_tokenizer(folder, tasks, _selection(inputs), **options)
@@ -46,28 +46,28 @@ def write_tokenizer(folder: str, inputs: Mapping[str, str], **options: Any) -> d
 
 def write_blocks(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
     """Write the token blocks of a selection and a task."""
-    from tlm_ray.training.preparation import make_blocks
+    from tlm_ray.training.tokens.preparation import make_blocks
 
     return make_blocks(folder, load_task(inputs["task"]), _selection(inputs), inputs["tokenizer"], **options)
 
 
 def write_counts(folder: str, blocks: str, how: Any, **options: Any) -> dict[str, Any]:
     """Write the initial token embeddings and output bias of a training."""
-    from tlm_ray.training.preparation import make_counts
+    from tlm_ray.training.tokens.preparation import make_counts
 
     return make_counts(folder, blocks, how, **options)
 
 
 def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
     """Score a model on dev and test."""
-    from tlm_ray.training.evaluation import evaluate
+    from tlm_ray.training.scoring.evaluation import evaluate
 
     return evaluate(folder, blocks, model, **options)
 
 
 def write_soft_labels(folder: str, blocks: str, teachers: list[str], **options: Any) -> dict[str, Any]:
     """Write several models' predictions for a task's training texts."""
-    from tlm_ray.training.teaching import write_soft_labels
+    from tlm_ray.training.students.teaching import write_soft_labels
 
     return write_soft_labels(folder, blocks, teachers, **options)
 
@@ -78,6 +78,6 @@ def _selection(inputs: Mapping[str, str]) -> list[str]:
 
 def write_looks(folder: str, blocks: str, model: str, **options: Any) -> dict[str, Any]:
     """Write the attention targets of a trained classifier's heads."""
-    from tlm_ray.training import attention_heads
+    from tlm_ray.training.scoring import attention_heads
 
     return attention_heads.write_looks(folder, blocks, model, **options)

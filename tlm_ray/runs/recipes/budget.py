@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.training.cost import mixed_tokens
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.loop.schedules import Schedule
 
 STEPS_FLOOR = 100  # with fewer steps, warm-up and decay make no sense
 ROWS_FLOOR = 8

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.families import Geometry
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.objectives import Labels
-from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.starts import Scratch
+from tlm_ray.training.tokens.counts import Counts
 
 # ModernBERT learns to attend in a third of the steps of a BERT of this size. No dropout: a few thousand steps do not
 # overfit, and dropout takes a third of a step on a CPU.

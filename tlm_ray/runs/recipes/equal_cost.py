@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.settings import StageSettings
 
 

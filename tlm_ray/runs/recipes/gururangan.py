@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.optimizers import AdamW
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.loop.optimizers import AdamW
+from tlm_ray.training.loop.schedules import Schedule
 
 OPTIMIZER = AdamW(betas=(0.9, 0.98))
 WARMUP = 0.06  # share of the steps

@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from tlm_ray import storage
-from tlm_ray.corpus.hub import known_name
+from tlm_ray.corpus.labelled.hub import known_name
 from tlm_ray.retrieval.methods import method_named
 from tlm_ray.runs.recipes.cpu import OWN_RECIPES, fitted
 from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.families import Geometry
-from tlm_ray.training.schedules import Schedule
-from tlm_ray.training.starts import Pretrained, Scratch
+from tlm_ray.training.encoders.families import Geometry
+from tlm_ray.training.encoders.starts import Pretrained, Scratch
+from tlm_ray.training.loop.schedules import Schedule
 
 BASE = Geometry(layers=12, width=768, heads=12, intermediate=3072)
 LARGE = Geometry(layers=24, width=1024, heads=16, intermediate=4096)

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tlm_ray.corpus.cleaning import Cleaning
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.recipes.precision import fastest_precision
-from tlm_ray.training.counts import Counts
-from tlm_ray.training.mixers import Mixer, Rates
+from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start
+from tlm_ray.training.loop.optimizers import AdamW, Optimizer
+from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.mixing import MixedOne
 from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
 from tlm_ray.training.objectives.pairs import Pairs
 from tlm_ray.training.objectives.written import Written
-from tlm_ray.training.optimizers import AdamW, Optimizer
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.sampler.mixers import Mixer, Rates
 from tlm_ray.training.settings import GENERAL, StageOne, StageTwo
-from tlm_ray.training.starts import FewerLayers, Pretrained, Start
+from tlm_ray.training.tokens.counts import Counts
 
 HISTORY = ("dev", "learning_rate", "step")  # entries that a task's name would replace
 PRECISIONS = ("auto", "fp32", "bf16")

@@ -11,7 +11,7 @@ import numpy as np
 from tlm_ray.retrieval.methods import Method, method_named
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
-from tlm_ray.training.schedules import Schedule
+from tlm_ray.training.loop.schedules import Schedule
 
 Point = Mapping[str, Any]  # a value per path
 

@@ -8,14 +8,14 @@ from rich.markup import escape
 
 from tlm_ray import events, storage
 from tlm_ray.console import console
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.runs.sweeps.searches import is_number
 from tlm_ray.runs.sweeps.trial import DONE, TRAINING
 from tlm_ray.runs.sweeps.trials import Trial, Trials
 from tlm_ray.runs.tracking.tracked import recipe_words
-from tlm_ray.training.progress import NOTE
+from tlm_ray.training.loop.progress import NOTE
 
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking.tracker import Tracker

@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 
 from tlm_ray import storage
 from tlm_ray.console import console
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.report import check_name, publish_sweep
 from tlm_ray.report.sweeps import best_of
 from tlm_ray.retrieval.methods import METHODS

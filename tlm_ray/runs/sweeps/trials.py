@@ -6,7 +6,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from tlm_ray.corpus.hub import short_name
+from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.report import interval_of
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.training import Training

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlm_ray import storage
-from tlm_ray.corpus.task_files import SPLITS
+from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.records import Records

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.objectives.objective import Keys, Rows, Targets
 from tlm_ray.training.objectives.tokens import OfTokens
+from tlm_ray.training.tokens.masking import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tlm_ray.training.masking import Masking, Vocabulary
 from tlm_ray.training.objectives.objective import Keys, Rows, Targets
 from tlm_ray.training.objectives.tokens import OfTokens
+from tlm_ray.training.tokens.masking import Masking, Vocabulary
 
 
 @dataclass(frozen=True)

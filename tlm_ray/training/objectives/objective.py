@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from tlm_ray.identity import LATER
-from tlm_ray.training.masking import Vocabulary
+from tlm_ray.training.tokens.masking import Vocabulary
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ class Objective(ABC):
 
         It sees the whole step, so only here can totals be counted. Rows may become wider or narrower and get token
         types. `rows.targets` has the targets of the objectives before it. Values may have further axes, such as a
-        token and a draw. Draws come from `tlm_ray.training.masking.uniform`, so that workers do not change them.
+        token and a draw. Draws come from `tlm_ray.training.tokens.masking.uniform`, so that workers do not change them.
         """
 
     @abstractmethod
     def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":
         """Return the sum of the losses of all predictions, a float32 scalar.
 
-        features: `tlm_ray.training.model.Features`, the encoder's view of the batch. `features.read` replaces the
+        features: `tlm_ray.training.model.joint.Features`, the encoder's view of the batch. `features.read` replaces the
         tokens before the encoder reads them, `features.model.heads` has the other objectives' heads, and
         `features.teacher` is a trained model's view of the same batch.
         """
@@ -158,6 +158,6 @@ class Objective(ABC):
     def export(self, model: Any, folder: Path) -> None:
         """Write the trained model (here the encoder only) to a folder that `opens_as` can open.
 
-        model: `tlm_ray.training.model.JointModel`.
+        model: `tlm_ray.training.model.joint.JointModel`.
         """
         model.encoder.save_pretrained(folder)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tlm_ray.training.masking import Vocabulary, uniform
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+from tlm_ray.training.tokens.masking import Vocabulary, uniform
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.weights import Weights
 
 DRAWS = 0x9A125  # keys the draws apart from those of masks
 NEITHER = -100  # the value of a row that is no pair, which torch's cross-entropy leaves out

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tlm_ray.training.masking import Masking, Vocabulary, uniform
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+from tlm_ray.training.tokens.masking import Masking, Vocabulary, uniform
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from transformers import PretrainedConfig
 
-    from tlm_ray.training.heads import Head
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.heads import Head
+    from tlm_ray.training.encoders.weights import Weights
 
 DRAWS = 0x5EED  # keys the generator's draws apart from the masks
 
@@ -58,7 +58,7 @@ class Generator(Objective):
         import torch
         from torch.nn.functional import embedding
 
-        from tlm_ray.training.cross_entropy import ProjectedCrossEntropy, filled
+        from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy, filled
 
         assert prediction.places is not None, "tokens are predicted, not rows"
         table = features.model.encoder.get_input_embeddings().weight

@@ -6,16 +6,16 @@ A recipe lists `Mlm(times=2), SoftTokens(), Cosine()` and names its teacher.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tlm_ray.training.masking import Vocabulary
 from tlm_ray.training.objectives.mlm import Mlm
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
+from tlm_ray.training.tokens.masking import Vocabulary
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tlm_ray.training.heads import Head
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.heads import Head
+    from tlm_ray.training.encoders.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)

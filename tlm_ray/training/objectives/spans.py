@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tlm_ray.training.masking import NONE, Vocabulary, uniform
 from tlm_ray.training.objectives.objective import Keys, Rows, Targets
 from tlm_ray.training.objectives.written import Written
+from tlm_ray.training.tokens.masking import NONE, Vocabulary, uniform
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-    from tlm_ray.training.decoders import Decoder
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.decoders import Decoder
+    from tlm_ray.training.encoders.weights import Weights
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tlm_ray.training.heads import Head
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.heads import Head
+    from tlm_ray.training.encoders.weights import Weights
 
 
 class OfTokens(Objective):
@@ -25,7 +25,7 @@ class OfTokens(Objective):
         return weights.head(getattr(transformers, self.opens_as))
 
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
-        from tlm_ray.training.cross_entropy import ProjectedCrossEntropy, filled
+        from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy, filled
 
         assert prediction.places is not None, "tokens are predicted, not rows"
         inputs = head(features.tokens.index_select(0, filled(prediction.places))[None])[0]

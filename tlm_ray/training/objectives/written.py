@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tlm_ray.training.objectives.objective import Objective
 
 if TYPE_CHECKING:
-    from tlm_ray.training.decoders import Decoder
-    from tlm_ray.training.weights import Weights
+    from tlm_ray.training.encoders.decoders import Decoder
+    from tlm_ray.training.encoders.weights import Weights
 
 
 class Written(Objective):

@@ -1,0 +1,224 @@
+"""Read and check labelled tasks: files of texts and labels, as train, dev and test.
+
+Labels come from the training rows, never from code; for a regression they are numbers. All errors of a task are raised
+here, before any expensive work starts. Assumptions about its files are noted.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+
+from tlm_ray import storage
+from tlm_ray.corpus.general.dialects import dialect_of
+from tlm_ray.corpus.general.documents import file_format
+from tlm_ray.corpus.labelled.hub import HUB_TASKS, USUAL, HubTask, known_name, short_name
+from tlm_ray.corpus.labelled.task_columns import Columns
+from tlm_ray.corpus.labelled.task_files import SPLITS, Files, is_table, located, split_files
+from tlm_ray.corpus.labelled.task_rows import as_rows, check_labels, read_file
+from tlm_ray.corpus.labelled.task_splits import RULE, cut
+from tlm_ray.evaluation.scores import Metric, metric_named
+
+TASK = "task.json"
+UNNAMED = Columns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A labelled task, read and checked."""
+
+    name: str
+    """its short name; "" for a stored task, whose content does not depend on the name"""
+    metric: str
+    """name of its metric"""
+    labels: tuple[str, ...]
+    """the classes, in the order of their ids; empty for a regression"""
+    digests: tuple[str, str, str]
+    """the task's identity: digests of the files of train, dev and test, and of how they were read"""
+    splits: dict[str, pa.Table] = field(compare=False, repr=False)
+    """train, dev and test: text and text_pair (strings, "" for a missing second text) and label (int64 class ids, or
+    float64 for a regression)"""
+    columns: Columns = field(default=USUAL, compare=False)
+    """names of the columns in its files"""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """assumptions about its files, in words"""
+
+    @cached_property
+    def train_texts(self) -> list[str]:
+        """The training texts, which are the retrieval queries; both texts of a pair are joined."""
+        return self.texts("train")
+
+    def texts(self, split: str) -> list[str]:
+        """Return one text per row of a split; both texts of a pair are joined by a space."""
+        columns = (self.splits[split][name].to_pylist() for name in ("text", "text_pair"))
+        return [f"{text} {pair}".rstrip() for text, pair in zip(*columns, strict=True)]
+
+
+def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", columns: Columns = UNNAMED) -> Task:
+    """Read and check a task: a location, a name below `task_root`, or a name of the paper's or GLUE's tasks.
+
+    A location is a folder with files of train, dev and test, or one file. A missing dev or test set is split off train
+    (`task_splits`). metric: a name or a Metric of your own, which also decides whether labels are classes or numbers;
+    "" for the task's own. columns: names of the columns of text and label; unnamed ones are found by name.
+
+    ValueError or FileNotFoundError names the file, the rows and the fix. Errors are a missing column, an empty text,
+    fewer than two classes, and a label of dev or test that train lacks. For a regression, so is a label that is not a
+    number.
+    """
+    source = _source(name, task_root, columns)
+    files = split_files(source)
+    scored_by = metric_named(metric or source.metric)
+    by_label = not scored_by.is_regression
+    own, parts = _read(files, source.columns, numbers=not by_label)
+    splits = {split: pa.concat_tables(tables) for split, tables in parts.items()}
+    missing = [split for split in SPLITS if split not in splits]
+    splits |= cut(splits["train"], missing, by_label=by_label) if missing else {}
+    labels = _labels(splits["train"], files["train"][0]) if by_label else ()
+    _check_classes(scored_by, labels, files["train"][0])
+    _check_cut(splits, missing, own, files["train"][0], least=1 if by_label else 2)
+    for split, tables in parts.items():
+        for uri, table in zip(files[split], tables, strict=True) if by_label else ():
+            check_labels(table, labels, uri)
+    return Task(
+        name=short_name(name),
+        metric=scored_by.name,
+        labels=labels,
+        digests=_digests(files, USUAL if source in HUB_TASKS.values() else own),
+        splits={split: _numbered(splits[split], labels) for split in SPLITS},
+        columns=own,
+        notes=tuple(_notes(files, own, source.columns, splits)),
+    )
+
+
+def _source(name: str, task_root: str, columns: Columns) -> HubTask:
+    """Return a task's location, default metric and columns."""
+    hub = HUB_TASKS.get(known_name(short_name(name)), HubTask(uri=""))
+    if task_root:
+        return HubTask(uri=located(task_root, name), metric=hub.metric, columns=columns)
+    if "/" in name or is_table(name):
+        return HubTask(uri=name, metric=hub.metric, columns=columns)
+    if not hub.uri:
+        raise ValueError(
+            f"task {name!r}: known names are {', '.join(HUB_TASKS)}; for your own give its folder or file, or "
+            "--task-root"
+        )
+    return hub
+
+
+def _read(files: Files, columns: Columns, *, numbers: bool) -> tuple[Columns, dict[str, list[pa.Table]]]:
+    """Return the columns of the first training file, and the rows of each split's files as strings."""
+    first = read_file(files["train"][0])
+    own = columns.found(first, files["train"][0])
+    rows = {}
+    for split, uris in files.items():
+        read = [(uri, first if uri == files["train"][0] else read_file(uri)) for uri in uris]
+        rows[split] = [as_rows(table, own.found(table, uri), uri, numbers=numbers) for uri, table in read]
+    return own, rows
+
+
+def _check_cut(
+    splits: Mapping[str, pa.Table], missing: Sequence[str], columns: Columns, uri: str, *, least: int
+) -> None:
+    """Raise ValueError if a split cut off train has too few rows for a score."""
+    for split in missing:
+        if len(splits[split]) < least:
+            labels = len(set(splits["train"]["label"].to_pylist()))
+            raise ValueError(
+                f"file {uri!r}: too few rows to cut {split} from: column {columns.label!r}, taken for the label, has "
+                f"{labels:,} values in {sum(map(len, splits.values())):,} rows; a class needs three different texts to "
+                "give one. Name another column (--label), add rows, or give dev and test files"
+            )
+
+
+def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
+    if metric.name == "accuracy_f1" and len(labels) > 2:
+        raise ValueError(f"metric 'accuracy_f1' is for 2 classes, file {uri!r} has {len(labels)}; use 'macro_f1'")
+
+
+def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
+    """Return the classes of the training rows, ordered by value if all are integers, else by name."""
+    found = set(train["label"].to_pylist())
+    if len(found) < 2:
+        raise ValueError(
+            f"file {uri!r}: column label has one class only, {found.pop()!r}; classification needs two or more"
+        )
+    if all(re.fullmatch("-?[0-9]+", label) for label in found):
+        return tuple(sorted(found, key=lambda label: (int(label), label)))
+    return tuple(sorted(found))
+
+
+def _digests(files: Files, columns: Columns) -> tuple[str, str, str]:
+    """Return each split's identity; for one file with the usual columns, it is the file's sha256."""
+
+    def of(split: str) -> str:
+        found = [storage.digest(uri) for uri in files.get(split, files["train"])]
+        said: list[Any] = [] if columns.usual else [asdict(columns)]
+        said += [] if len(files) == len(SPLITS) else [RULE, sorted(files), split]
+        return found[0] if len(found) == 1 and not said else sha256(json.dumps([found, *said]).encode()).hexdigest()
+
+    train, dev, test = map(of, SPLITS)
+    return train, dev, test
+
+
+def _notes(files: Files, columns: Columns, asked: Columns, splits: Mapping[str, pa.Table]) -> Iterator[str]:
+    """Yield a note per assumption about the files: CSV dialect, columns, missing splits."""
+    for uri in dict.fromkeys(uri for uris in files.values() for uri in uris):
+        if file_format(uri) == "csv" and (words := dialect_of(uri).words):
+            yield f"{uri.rpartition('/')[2]}: {words}"
+    if not columns.usual and columns != asked:
+        yield f"columns: {columns.words}"
+    missing = [split for split in SPLITS if split not in files]
+    if missing:
+        rows = ", ".join(f"{len(table):,} {split}" for split, table in splits.items())
+        yield f"no {' and no '.join(missing)} file: a tenth of the texts each, drawn by their hashes: {rows} rows"
+
+
+def _numbered(table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """Return rows with class ids as labels, or with numbers if there are no classes."""
+    values = table["label"].to_pylist()
+    if not labels:
+        return table.set_column(2, "label", pa.array(map(float, values), pa.float64()))
+    index = {label: i for i, label in enumerate(labels)}
+    return table.set_column(2, "label", pa.array([index[value] for value in values], pa.int64()))
+
+
+def write_task(folder: str, task: Task) -> dict[str, int]:
+    """Write a checked task to a stage's folder; return counts of classes, rows, bytes, and test rows seen in train."""
+    for split, table in task.splits.items():
+        storage.write_table(storage.join(folder, f"{split}.arrow"), table)
+    values = {"metric": task.metric, "labels": task.labels, "digests": task.digests}
+    storage.write_record(storage.join(folder, TASK), values)
+    facts = {
+        "classes": len(task.labels),
+        "train_bytes": sum(len(text.encode()) for text in task.train_texts),
+        "test_in_train": _test_in_train(task),
+    }
+    return facts | {f"{split}_rows": len(task.splits[split]) for split in SPLITS}
+
+
+def _test_in_train(task: Task) -> int:
+    """Count the test rows whose text is also in the training set, ignoring case, spaces and punctuation."""
+    train = set(map(_letters, task.train_texts)) - {""}
+    return sum(_letters(text) in train for text in task.texts("test"))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.lower())
+
+
+def load_task(folder: str) -> Task:
+    """Read a task by `write_task`."""
+    values = storage.read_record(storage.join(folder, TASK))
+    splits = {split: storage.read_table(storage.join(folder, f"{split}.arrow")) for split in SPLITS}
+    return Task(
+        name="",
+        metric=values["metric"],
+        labels=tuple(values["labels"]),
+        digests=tuple(values["digests"]),
+        splits=splits,
+    )

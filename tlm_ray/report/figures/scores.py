@@ -1,0 +1,139 @@
+"""Plot scores over training compute, or over the number that the rows vary, one panel per task."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from tlm_ray.report.figures import drawing
+from tlm_ray.report.figures.drawing import Point
+from tlm_ray.report.tables.cells import Cell
+from tlm_ray.report.tables.exports import SPLIT_NAMES
+from tlm_ray.report.tables.grids import MARK, metric_text
+from tlm_ray.report.tables.results import Results
+
+OWN, PAPER = "here", "the paper"
+# the paper's models of one kind, smaller to larger
+PAPER_SERIES = {
+    "TLM (paper)": ("TLM small", "TLM medium", "TLM large"),
+    "BERT (paper)": ("BERT-Base", "BERT-Large"),
+    "RoBERTa (paper)": ("RoBERTa-Base", "RoBERTa-Large"),
+}
+
+
+def score_figure(results: Results, task: str = "") -> Figure:
+    """Return a figure: mean score with error bars over seeds, and the paper's numbers, hollow and grey.
+
+    The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs (log). A pretrained row is at
+    the FLOPs of its pretraining, if published. A row without a place on the axis is a dotted line at its score.
+
+    task: draw this task alone, without the title and legend that a page writes; "" for a panel per task, three per row.
+    """
+    tasks = [task] if task else results.tasks
+    figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(results.tasks) == 1 else 4.0)
+    for panel, each in zip(panels, tasks, strict=True):
+        _draw_panel(panel, points_of(results, each), is_varied=bool(results.view.varied))
+        if not task:
+            drawing.set_title(panel, task_title(results, each))
+    drawing.set_axis_titles(figure, x=_x_title(results), y=f"{SPLIT_NAMES[results.split].lower()} score, %")
+    if not task:
+        drawing.add_legend(figure, series_of(results))
+    return figure
+
+
+def task_title(results: Results, task: str) -> str:
+    """Return a task's name and metric."""
+    return f"{task} ({metric_text(results.metric(task))})"
+
+
+def series_of(results: Results) -> list[Point]:
+    """Return one point per series of any task, for a legend."""
+    points = [point for task in results.tasks for point in points_of(results, task)]
+    return list({point.name: point for point in points}.values())
+
+
+def points_of(results: Results, task: str) -> list[Point]:
+    """Return the points of a task's panel, scores in percent: our rows, then the paper's."""
+    if results.view.varied:
+        return _varied(results, task)
+    own = [_flops_point(index, cell) for index, cell in _cells(results, task, results.rows)]
+    found = {row.row: row for row in results.reported(task) if row.flops}
+    return own + [
+        _paper_point(name, found[model].flops, found[model], series)
+        for series, (name, models) in enumerate(PAPER_SERIES.items())
+        for model in models
+        if model in found
+    ]
+
+
+def _varied(results: Results, task: str) -> list[Point]:
+    own = [c for c in results.cells if c.task == task and c.x is not None]
+    flat = [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
+    return (
+        [_point(OWN, c.x, c.mean, c.std, 0) for c in own]
+        + [_point(cell.row, None, cell.mean, cell.std, index + 1) for index, cell in _cells(results, task, flat)]
+        + [_paper_point(PAPER, row.x, row, 1) for row in results.reported(task) if row.x is not None]
+    )
+
+
+def _cells(results: Results, task: str, rows: Sequence[str]) -> list[tuple[int, Cell]]:
+    found = [(index, results.of_row(row).get(task)) for index, row in enumerate(rows)]
+    return [(index, cell) for index, cell in found if cell is not None]
+
+
+def _flops_point(index: int, cell: Cell) -> Point:
+    name = f"{cell.row} {MARK}" if _lacks_pretraining(cell) else cell.row
+    return _point(name, (cell.flops + cell.pretraining_flops) or None, cell.mean, cell.std, index)
+
+
+def _lacks_pretraining(cell: Cell) -> bool:
+    """Return whether a row is at the FLOPs of its fine-tuning alone, because those of its pretraining are unknown."""
+    return cell.pretrained and not cell.pretraining_flops
+
+
+def _point(name: str, x: float | None, y: float, error: float, index: int) -> Point:
+    colour, marker = drawing.colour_of(index), drawing.marker_of(index)
+    return Point(name=name, x=x, y=y, error=error, colour=colour, marker=marker, hollow=False)
+
+
+def _paper_point(name: str, x: float | None, row: Any, series: int) -> Point:
+    marker, error = drawing.marker_of(series), row.std or 0.0
+    return Point(name=name, x=x, y=row.mean, error=error, colour=drawing.FAINT, marker=marker, hollow=True)
+
+
+def _x_title(results: Results) -> str:
+    varied = results.view.varied
+    title = f"{varied}, log scale" if varied else "training FLOPs (6 × tokens × parameters)"
+    if any(point.hollow for point in series_of(results)):
+        title += f"\nhollow grey: {results.view.paper.name} of Yao et al. (2022)"
+    if not varied and any(map(_lacks_pretraining, results.cells)):
+        title += f"\n{MARK} without its pretraining"
+    return title
+
+
+def _draw_panel(panel: Axes, points: Sequence[Point], *, is_varied: bool) -> None:
+    """Draw the points, a line through those of one name, and dotted lines for those without a place."""
+    for name in dict.fromkeys(point.name for point in points):
+        drawing.draw_series(panel, [point for point in points if point.name == name])
+    places = sorted({point.x for point in points if point.x is not None})
+    (_scale_varied if is_varied else _scale_flops)(panel, places)
+    panel.margins(y=0.15)
+
+
+def _scale_varied(panel: Axes, places: Sequence[float]) -> None:
+    panel.set_xscale("function", functions=(np.log1p, np.expm1))  # a number may be 0
+    panel.set_xticks(places, [f"{x:.6g}" for x in places])
+    panel.margins(x=0.12)
+
+
+def _scale_flops(panel: Axes, places: Sequence[float]) -> None:
+    panel.set_xscale("log")
+    low, high = (math.log10(places[0]), math.log10(places[-1])) if places else (0.0, 0.0)
+    margin = max(0.1 * (high - low), 0.4)  # in decades
+    panel.set_xlim(10 ** (low - margin), 10 ** (high + margin))
+    panel.xaxis.set_major_locator(LogLocator(numticks=6))
+    panel.xaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,130 @@
+"""Plot a sweep with Optuna: slices, parallel coordinates, and the importance of parameters."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from tlm_ray.report.figures import drawing
+from tlm_ray.report.sweeps import Trial
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+
+MOST_LEVELS = 10  # numbers with more distinct values were sampled; others are from a grid, at equal distances
+LOG_SPAN = 20  # sampled numbers that span a larger factor have a logarithmic axis
+FEWEST = 8  # minimum number of trials for meaningful shares
+TREES = 8  # of the random forest; 648 trials of five parameters take 5 s
+SCORE = "dev score, %"
+METHOD = (
+    "Share of the variance of the dev score that each parameter explains alone or with others: fANOVA of Hutter et "
+    "al. (2014) in Optuna, from a random forest. Shares add up to 100 %; with few trials, small ones are due to chance."
+)
+
+
+def study_of(ordered: Sequence[Trial], parameters: Sequence[str]) -> "Study":
+    """Return Optuna's study of the finished trials, the worst first, with the parameters that have two or more values.
+
+    ordered: trials, best first.
+    """
+    import optuna  # imported here, because it takes 0.5 s
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    scored = [t for t in reversed(ordered) if t.get("dev") is not None and all(name in t for name in parameters)]
+    columns = {drawing.plain(name): [_plain(trial[name]) for trial in scored] for name in parameters}
+    varied = {name: values for name, values in columns.items() if len(set(values)) > 1}
+    kinds = {name: _distribution(values) for name, values in varied.items()}
+    study = optuna.create_study(direction="maximize")
+    for place, trial in enumerate(scored):
+        point = {name: values[place] for name, values in varied.items()}
+        study.add_trial(optuna.create_trial(params=point, distributions=kinds, value=trial["dev"]))
+    return study
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else drawing.plain(str(value))
+
+
+def _distribution(values: Sequence[Any]) -> "BaseDistribution":
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if any(isinstance(value, str) for value in values):
+        return CategoricalDistribution(sorted(set(values), key=str))
+    low, *_, high = levels = sorted(set(values))
+    if len(levels) <= MOST_LEVELS:
+        return CategoricalDistribution(levels)
+    return FloatDistribution(low, high, log=low > 0 and high > LOG_SPAN * low)
+
+
+def varied_of(study: "Study") -> list[str]:
+    """Return the names of the parameters."""
+    return list(study.trials[0].params) if study.trials else []
+
+
+def importances(study: "Study") -> dict[str, float]:
+    """Return each parameter's share of the variance, largest first; empty for few trials or equal scores."""
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    if len(study.trials) < FEWEST or len({trial.value for trial in study.trials}) == 1:
+        return {}
+    return get_param_importances(study, evaluator=FanovaImportanceEvaluator(n_trees=TREES, seed=0))
+
+
+def slice_figure(study: "Study", parameter: str = "") -> Figure:
+    """Return the score over one parameter, or a panel per parameter; a point per trial, the best in strong colours."""
+    from optuna.visualization.matplotlib import plot_slice
+
+    with _optuna_style(width_in=4.2 if parameter else 8.0):
+        drawn = plot_slice(study, [parameter] if parameter else None, target_name=SCORE)
+    panels = [drawn] if isinstance(drawn, Axes) else list(drawn)
+    for panel in panels:
+        panel.set_facecolor("white")
+        drawing.make_bare(panel)
+    figure = _taken(panels[0])
+    for colours in figure.axes[len(panels) :]:  # a bar of the trials' numbers, which are the order of their scores
+        colours.remove()
+    return figure
+
+
+def parallel_figure(study: "Study") -> Figure:
+    """Return parallel coordinates: the score, then the parameters; a line per trial, the best in strong colours."""
+    from optuna.visualization.matplotlib import plot_parallel_coordinate
+
+    with _optuna_style(width_in=9.0):
+        return _taken(plot_parallel_coordinate(study, target_name=SCORE))
+
+
+@contextmanager
+def _optuna_style(*, width_in: float) -> Iterator[None]:
+    """Undo the style that Optuna sets for all figures, and ignore that its plots are experimental."""
+    from optuna.exceptions import ExperimentalWarning
+
+    rc = rc_context({"figure.figsize": (width_in, 3.2), "figure.dpi": drawing.DOTS_PER_INCH})
+    with rc, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        yield
+
+
+def _taken(drawn: Axes) -> Figure:
+    """Take Optuna's figure from pyplot, which keeps it for ever, and give it the colours of the other figures."""
+    from matplotlib import pyplot
+
+    figure = drawn.figure
+    assert isinstance(figure, Figure)
+    pyplot.close(figure)
+    figure.suptitle("")
+    for panel in figure.axes:
+        panel.set_title("")
+        panel.tick_params(which="both", colors=drawing.INK, labelsize=8)
+        panel.spines[:].set_color(drawing.FAINT)
+        for label in (panel.xaxis.label, panel.yaxis.label):
+            label.set(color=drawing.INK, fontsize=9)
+        for drawn_trials in (each for each in panel.collections if each.get_array() is not None):
+            drawn_trials.set_cmap(ListedColormap(drawing.SHADES))
+    return figure

@@ -1,0 +1,158 @@
+"""Compare the rows of a table: a table of differences from a chosen row, and a sentence per claim."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from tlm_ray.report.formats import ABSENT, markdown_rows
+from tlm_ray.report.statistics.differences import LEVEL, Difference, corrected, over_tasks
+
+MEANING = (
+    f"Bold score: above all other rows with p < {LEVEL:g} (and no row of the same trainings is above it). Bold "
+    f"difference: p < {LEVEL:g}. The p of differences {{}}. Intervals are 95 % confidence intervals of one difference, "
+    "over labelled rows (jackknife) and seeds (Student's t). Settings and weights tuned on dev are taken as fixed."
+)
+SEEDS_LEFT_OUT = "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The differences between a table's rows, and the row that the others are compared with.
+
+    All reported differences, in the table and in sentences, are corrected as one family (Holm).
+    """
+
+    row: str
+    """the table's row that is compared with all others"""
+    differences: tuple[Difference, ...] = ()
+    """of all rows on each task, in both directions"""
+    expected: tuple[tuple[str, str], ...] = ()
+    """further pairs of rows, reported by the mean over tasks"""
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of all differences."""
+        return list(dict.fromkeys(each.tasks[0] for each in self.differences))
+
+    @property
+    def leads(self) -> dict[str, list[Difference]]:
+        """The corrected differences of the chosen row from each other row, task by task."""
+        return {pair[1]: list(map(self._told, own)) for pair, own in self._pairs.items() if pair[0] == self.row}
+
+    def of(self, row: str, other: str) -> list[Difference]:
+        """Return the differences of a row from another, by task; [] if they share no task."""
+        return self._pairs.get((row, other), [])
+
+    def whole(self, row: str, other: str) -> Difference:
+        """Return the mean of a pair's differences over their common tasks, corrected if it is reported."""
+        return self._told(_whole(self.of(row, other)))
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[str, str], list[Difference]]:
+        found: dict[tuple[str, str], list[Difference]] = {}
+        for each in self.differences:
+            found.setdefault((each.row, each.other), []).append(each)
+        return found
+
+    @cached_property
+    def _family(self) -> dict[Any, Difference]:
+        """All reported differences, each once, corrected."""
+        leads = [own for pair, own in self._pairs.items() if pair[0] == self.row]
+        pairs = [own for pair in self.expected if (own := self.of(*pair))]
+        told = [each for own in leads for each in (*own, _whole(own))] + list(map(_whole, pairs))
+        family = {_key(each): each for each in told}
+        return dict(zip(family, corrected(list(family.values())), strict=True))
+
+    def _told(self, found: Difference) -> Difference:
+        same = self._family.get(_key(found), found)
+        return replace(found, holm=same.holm, among=same.among)
+
+    def is_best(self, row: str, task: str) -> bool:
+        """Return whether a row is significantly above all others on a task, and below none of the same runs."""
+        own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
+        kin = [each for each in own if each.are_kin]
+        others = [each for each in own if not each.are_kin]
+        beaten = any(each.mean < 0 and each.is_shown for each in kin)
+        return bool(others) and not beaten and all(each.mean > 0 and each.is_shown for each in others)
+
+    def markdown(self) -> list[str]:
+        """Return the lines of a GitHub Markdown table, a line per other row; [] if there is nothing to compare."""
+        if not self.leads:
+            return []
+        body = [[other, *map(_bold, found)] for other, found in self.lines]
+        return markdown_rows([f"{self.row} minus", *self.columns], body, right=range(1, len(self.columns) + 1))
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names: each task and, for several, their mean."""
+        return self.tasks + (["all"] if len(self.tasks) > 1 else [])
+
+    @property
+    def lines(self) -> list[tuple[str, list[Difference | None]]]:
+        """Each other row with its differences from the chosen row, one per column; None for a missing task."""
+        return [(other, self._line(other, found)) for other, found in self.leads.items()]
+
+    @property
+    def meaning(self) -> str:
+        """The meaning of bold and of intervals."""
+        count = len(self._family)
+        family = f"are corrected for all {count} reported here (Holm)" if count > 1 else "is not corrected"
+        left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
+        return " ".join([MEANING.format(family), *left_out])
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return every difference of the chosen row as plain data, including those over all tasks."""
+        found = [each for _, line in self.lines for each in line if each is not None]
+        return [
+            {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
+            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "p_corrected": each.reported_p}
+            | {"smallest": each.smallest}
+            for each in found
+        ]
+
+    def _line(self, other: str, found: Sequence[Difference]) -> list[Difference | None]:
+        """Return one row's differences by task, None for a missing task, then their mean if none is missing."""
+        by_task = {each.tasks[0]: each for each in found}
+        own = [by_task.get(task) for task in self.tasks]
+        whole = self.whole(self.row, other) if len(found) == len(self.tasks) else None
+        return own + ([whole] if len(self.tasks) > 1 else [])
+
+
+def _whole(found: Sequence[Difference]) -> Difference:
+    return over_tasks(found) if len(found) > 1 else found[0]
+
+
+def _key(found: Difference) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the key of a difference, the same in both directions."""
+    return frozenset((found.row, found.other)), found.tasks
+
+
+def difference_text(found: Difference) -> str:
+    """Return "+5.0 (2.5 to 7.4)"."""
+    low, high = found.interval
+    return f"{found.mean:+.1f} ({low:.1f} to {high:.1f})"
+
+
+def _bold(found: Difference | None) -> str:
+    if found is None:
+        return ABSENT
+    return f"**{difference_text(found)}**" if found.is_shown else difference_text(found)
+
+
+def claim(found: Sequence[Difference], whole: Difference) -> str:
+    """Return a sentence on the difference between two rows, from their differences by task and the mean."""
+    low, high = whole.interval
+    alike = sum(each.mean * whole.mean > 0 for each in found)
+    where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
+    side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
+    shown = f"p {p_text(whole.reported_p)}" if whole.is_shown else f"not shown, p {p_text(whole.reported_p)}"
+    if not whole.is_shown and whole.error:
+        shown += f"; {whole.smallest:.1f} points are needed for 80 % power"
+    interval = f"95 % interval {low:.1f} to {high:.1f}"
+    return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({shown})."
+
+
+def p_text(p: float) -> str:
+    """Return "< 0.001", "= 0.012" or "= 0.31"."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}" if p < 0.1 else f"= {p:.2f}"

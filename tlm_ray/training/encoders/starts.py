@@ -1,0 +1,214 @@
+"""Starts: the initial model of a training, as parts of a recipe; import torch only when a model is created.
+
+Scratch        random weights, sizes of a geometry
+Architecture   random weights, configuration of any encoder
+FewerLayers    some of the teacher's layers
+Pretrained     the weights of an encoder
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tlm_ray import storage
+from tlm_ray.identity import NO_RESULT
+from tlm_ray.storage.digests import identity_of
+from tlm_ray.storage.opening import open_settings
+from tlm_ray.training.encoders.families import Family, Geometry
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+    from tlm_ray.training.encoders.weights import Weights
+
+# of a configuration, in which a start from a teacher's layers equals the teacher
+SIZES = ("model_type", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
+
+
+@dataclass(frozen=True)
+class Start(ABC):
+    """Creates the initial model of a training; derive from it to add your own."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """The parameters that identify this start in a stage's fingerprint."""
+
+    @abstractmethod
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> AbstractContextManager["Weights"]:
+        """Yield the initial weights; labels: the task's classes, none for a regression."""
+
+    def beside(self, teacher: str) -> "Start":
+        """Return this start with the location of the teacher's model, which some starts read."""
+        return self
+
+    @property
+    def family(self) -> Family | None:
+        """The encoder's family; None if only transformers knows it."""
+        return None
+
+    @property
+    def positions(self) -> int | None:
+        """Maximum tokens per row; None if unknown before the encoder is opened."""
+        return None
+
+    @property
+    def width(self) -> int | None:
+        """The size of token embeddings; None if unknown before the encoder is opened."""
+        return None
+
+    def parameters(self, *, vocabulary: int) -> int | None:
+        """Return the number of parameters with the MLM head; None if unknown before the encoder is opened."""
+        return None
+
+
+@dataclass(frozen=True)
+class Scratch(Start):
+    """Starts from random weights, with the sizes of a geometry."""
+
+    geometry: Geometry
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"geometry": self.geometry}
+
+    @property
+    def family(self) -> Family | None:
+        return self.geometry.of_family
+
+    @property
+    def positions(self) -> int | None:
+        return self.geometry.positions
+
+    @property
+    def width(self) -> int | None:
+        return self.family.table_width(self.geometry) if self.family else None
+
+    def parameters(self, *, vocabulary: int) -> int | None:
+        return self.geometry.parameters(vocabulary=vocabulary)
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.encoders.weights import RandomWeights
+
+        size = {"vocabulary": len(tokenizer), "pad_id": tokenizer.pad_token_id}
+        yield RandomWeights(scratch_config(self.geometry, **size, labels=labels), seed=seed, tokenizer=tokenizer)
+
+
+@dataclass(frozen=True)
+class FewerLayers(Scratch):
+    """Starts from the teacher's embeddings, head and as many of its layers as the geometry has (Sanh et al. 2019).
+
+    The layers are evenly spaced, the first and the last among them: of 12 layers 0, 2, 4, 7, 9 and 11, as released.
+    """
+
+    source: str = field(default="", metadata=NO_RESULT)
+    """location of the teacher's model, which the flow fills in"""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return super().identity | {"layers_of": "teacher"}
+
+    def beside(self, teacher: str) -> "FewerLayers":
+        return replace(self, source=teacher)
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.encoders.fewer_layers import SomeLayers
+
+        with opened(self.source) as source:
+            weights = SomeLayers(source, layers=self.geometry.layers, labels=labels, seed=seed, tokenizer=tokenizer)
+            own = scratch_config(self.geometry, vocabulary=weights.config.vocab_size, pad_id=0, labels=labels)
+            for name in SIZES:
+                asked, known = getattr(own, name, None), getattr(weights.config, name, None)
+                if asked != known:
+                    raise ValueError(
+                        f"start FewerLayers: {name} is {asked} in its geometry and {known} in the teacher; only layers "
+                        "may differ"
+                    )
+            yield weights
+
+
+@dataclass(frozen=True)
+class Architecture(Start):
+    """Starts from random weights, with any encoder's configuration and the recipe's vocabulary.
+
+    source: hub name or local folder.
+    """
+
+    source: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"architecture": identity_of(self.source)}
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.encoders.weights import RandomWeights
+
+        with opened(self.source) as source:
+            yield RandomWeights(config_of(source, tokenizer, labels), seed=seed, tokenizer=tokenizer)
+
+
+@dataclass(frozen=True)
+class Pretrained(Start):
+    """Starts from an encoder's weights, with a new task head; source: hub name or local folder."""
+
+    source: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"start": identity_of(self.source)}
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.encoders.weights import TrainedWeights
+
+        with opened(self.source) as source:
+            yield TrainedWeights(source, labels=labels, seed=seed, tokenizer=tokenizer)
+
+
+def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> "PretrainedConfig":
+    """Return the transformers configuration of a geometry, with class names."""
+    from tlm_ray.training.encoders.weights import label_names
+
+    common = geometry.common | {"vocab_size": vocabulary, "pad_token_id": pad_id} | label_names(labels)
+    return geometry.of_family.config(geometry, **common)
+
+
+def config_of(source: str | Path, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...]) -> "PretrainedConfig":
+    """Return the configuration of any encoder, by hub name or local folder, with another vocabulary and labels."""
+    from transformers import AutoConfig
+
+    from tlm_ray.training.encoders.weights import label_names
+
+    ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
+    config = open_settings(AutoConfig, source, **label_names(labels))
+    own = {name: number for name, number in ids.items() if number is not None and hasattr(config, name)}
+    for name, value in (own | {"vocab_size": len(tokenizer)}).items():
+        setattr(config, name, value)
+    return config
+
+
+@contextmanager
+def opened(source: str) -> Iterator[str]:
+    """Yield a local folder with the files of a location; a location that does not exist is a hub name."""
+    if not storage.exists(source):
+        yield source
+        return
+    with storage.folder_for_reading(source) as folder:
+        yield str(folder)

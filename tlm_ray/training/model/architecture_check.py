@@ -1,0 +1,37 @@
+"""Test-run an architecture with random weights, before any expensive stage is made."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tlm_ray.training.model.architectures import refuse_by_type
+from tlm_ray.training.objectives import Objective
+
+# Weights of the layers, 12 x layers x width^2. base has 85 million, whose test run takes 2 s and 1 GB.
+LARGEST_TRIED = 100e6
+
+
+def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool) -> None:
+    """Create a randomly initialised model and check its outputs; ValueError if it cannot be trained.
+
+    source: hub name, folder or URI. Models above LARGEST_TRIED are checked by type only.
+    """
+    from transformers import AutoConfig
+
+    from tlm_ray.storage.opening import open_settings
+    from tlm_ray.training.encoders.starts import SPECIAL_IDS, opened
+    from tlm_ray.training.encoders.weights import RandomWeights, label_names
+    from tlm_ray.training.model.joint import JointModel
+
+    with opened(source) as folder:
+        config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
+    refuse_by_type(config, objectives)
+    if _size(config) <= LARGEST_TRIED:
+        for name in SPECIAL_IDS:  # ids of the original vocabulary; a tokenizer's replace them
+            number = getattr(config, name, None)
+            if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
+                setattr(config, name, 0)
+        JointModel(RandomWeights(config, seed=0), objectives).on("cpu", packed=packed)
+
+
+def _size(config: Any) -> float:
+    return 12.0 * getattr(config, "num_hidden_layers", 0) * getattr(config, "hidden_size", 0) ** 2
