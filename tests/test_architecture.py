@@ -55,6 +55,7 @@ PATH_CALLS = {
     "np.fromfile", "pa.memory_map", "pa.OSFile", "pa.input_stream", "pa.output_stream", "load_file", "save_file",
 }  # fmt: skip
 OPEN_PATHS = {"tlm_ray.storage", "tlm_ray.storage.listing"}
+WITHOUT_FOLDER_CIRCLES = {"corpus", "training", "runs"}
 PURE = {
     "retrieval": ["engine", "engine.saved", "methods", "contamination", "shards"],
     "training": [
@@ -131,7 +132,26 @@ def modules(source: Source, known: set[str]) -> set[str]:
 def circles(sources: list[Source]) -> list[str]:
     """Files that import each other, directly or through others, wherever in them and for whatever reason."""
     names = {source.name for source in sources} - {"tlm_ray"}
-    graph = {source.name: modules(source, names) - {source.name} for source in sources if source.name in names}
+    return in_circles(
+        {source.name: modules(source, names) - {source.name} for source in sources if source.name in names}
+    )
+
+
+def folder_circles(sources: list[Source]) -> list[str]:
+    """Folders that import each other, in rooms without such circles; a room's own files count as a folder."""
+    rooms = [source for source in sources if source.room in WITHOUT_FOLDER_CIRCLES]
+    packages = {source.name.rpartition(".")[0] for source in rooms}
+    inner = {source.name: ".".join(source.name.split(".")[:3]) for source in rooms}
+    folders = {name: folder if folder in packages else folder.rpartition(".")[0] for name, folder in inner.items()}
+    graph: dict[str, set[str]] = {folder: set() for folder in folders.values()}
+    for source in rooms:
+        needs = {folders[name] for name in modules(source, set(folders))}
+        graph[folders[source.name]] |= needs - {folders[source.name]}
+    return in_circles(graph)
+
+
+def in_circles(graph: dict[str, set[str]]) -> list[str]:
+    """Nodes that are left after all that need nothing, or that nothing needs, are taken away, again and again."""
     while leaves := [name for name, needs in graph.items() if not needs & graph.keys()]:
         for name in leaves:
             del graph[name]
@@ -222,6 +242,11 @@ def test_no_file_imports_itself_through_others(house):
     assert circles(house) == []
 
 
+def test_no_folder_imports_itself_through_others(house):
+    assert folder_circles(house) == []
+    assert {s.room for s in house} >= WITHOUT_FOLDER_CIRCLES, "the rooms themselves must exist"
+
+
 def test_nothing_in_the_package_imports_experiments(house):
     assert imports_of_experiments(house) == []
 
@@ -273,12 +298,16 @@ BAD_HOUSE = {
     "plain/two.py": "def f():\n    from tlm_ray.plain import three\n",
     "plain/three.py": "import tlm_ray.plain.one\n",
     "plain/outside.py": "from tlm_ray.plain import one\n",
+    "training/loop/one.py": "from tlm_ray.training.model.two import a\n",
+    "training/model/two.py": "from tlm_ray.training.loop import three\n",
+    "training/loop/three.py": "",
     "report/table.py": "rows = 1\n",
     "report/__init__.py": "from tlm_ray.report.plan import table\n",
 }
 FOUND_IN_BAD_HOUSE: list[tuple[Callable[[list[Source]], list[str]], list[str]]] = [
     (wrong_directions, ["tlm_ray.corpus.reader imports training", "tlm_ray.storage imports corpus"]),
     (circles, ["tlm_ray.plain.one", "tlm_ray.plain.three", "tlm_ray.plain.two"]),
+    (folder_circles, ["tlm_ray.training.loop", "tlm_ray.training.model"]),
     (imports_of_experiments, ["tlm_ray.runs.other"]),
     (imports_out_of_place, ["tlm_ray.runs.other imports mlflow"]),
     (readers_of_the_command_line, ["tlm_ray.report.flags", "tlm_ray.runs.sweeps.sweeping"]),
