@@ -94,7 +94,10 @@ def make_model(settings: StageSettings) -> JointModel:
     config = scratch_config(geometry, vocabulary=VOCABULARY.size, pad_id=VOCABULARY.pad_id, labels=LABELS)
     how: dict[str, Any] = {"tokenizer": None, "labels": LABELS, "seed": 0}
     teacher = JointModel.of(Pretrained(settings.taught_by), (Mlm(),), **how) if settings.taught_by else None
-    return JointModel(RandomWeights(config, seed=0), settings.heads, family=geometry.of_family, teacher=teacher)
+    model = JointModel(RandomWeights(config, seed=0), settings.heads, family=geometry.of_family, teacher=teacher)
+    if settings.adapters:
+        settings.adapters.add_to(model.encoder)
+    return model
 
 
 def make_trainer(settings: StageSettings | None = None, worker: Worker | None = None, **options: Any) -> Trainer:

@@ -12,6 +12,7 @@ from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.identity import LATER, NO_RESULT, set_later
+from tlm_ray.training.encoders.adapters import Lora
 from tlm_ray.training.encoders.starts import Start
 from tlm_ray.training.loop.optimizers import AdamW, Optimizer
 from tlm_ray.training.loop.schedules import Schedule
@@ -41,6 +42,8 @@ class StageSettings(ABC):
     precision: str
     seed: int
     optimizer: Optimizer = field(default=AdamW(), metadata=LATER)
+    adapters: Lora | None = field(default=None, metadata=LATER)
+    """train these and the heads; None: all weights"""
     k: int = 0
     """train on general text with ranks below k; 0 for none"""
     general_share: float = field(default=1.0, metadata=LATER)

@@ -79,6 +79,8 @@ def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[st
     model = JointModel.of(settings.start, settings.heads, teacher=teacher, **how)
     if job.counts:
         model.begin_with(*read_counts(job.counts))
+    if settings.adapters:
+        settings.adapters.add_to(model.encoder)
     return model
 
 
@@ -163,8 +165,9 @@ def _save(worker: Worker, checkpoints: Checkpoints, take: Callable[[], Checkpoin
 
 
 def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
+    parameters = list(trainer.model.parameters())
     facts = {
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "parameters": sum(p.numel() for p in parameters),
         "steps": progress.step,
         "tokens": progress.tokens,
         "flops_counted": progress.flops,
@@ -174,6 +177,8 @@ def _facts(trainer: Trainer, progress: Progress) -> dict[str, Any]:
     }
     if trainer.flops.unknown:
         facts["flops_unknown"] = trainer.flops.unknown  # why flops_counted is 0, or lacks these objectives' steps
+    if not all(p.requires_grad for p in parameters):
+        facts["parameters_trained"] = sum(p.numel() for p in parameters if p.requires_grad)
     if progress.damaged:
         facts["damaged_checkpoints"] = progress.damaged
     return facts | ({"best_step": progress.best_step, "dev": progress.best_score} if trainer.keep_best else {})
@@ -203,6 +208,8 @@ def _export(
             model = new_model()
             load_weights(model, weights)
     if trainer.worker.rank == 0:
+        if job.settings.adapters:
+            job.settings.adapters.merge(model.encoder)
         for name, objective in job.settings.exports.items():
             with storage.folder_for_writing(storage.join(job.folder, name)) as path:
                 model.export(objective, path, precision=job.settings.precision)

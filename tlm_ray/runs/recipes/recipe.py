@@ -12,6 +12,7 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.recipes.precision import fastest_precision
+from tlm_ray.training.encoders.adapters import Lora
 from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start
 from tlm_ray.training.loop.optimizers import AdamW, Optimizer
 from tlm_ray.training.loop.schedules import Schedule
@@ -84,6 +85,8 @@ class Recipe:
     optimizer: Optimizer = AdamW()  # noqa: RUF009 - frozen
     optimizer_two: Optimizer | None = field(default=None, metadata=LATER)
     """optimizer of stage two, such as AdamW(layer_decay=0.8); None: the same"""
+    adapters: Lora | None = field(default=None, metadata=LATER)
+    """stage two trains these and the head, and freezes the encoder; None: it trains all weights"""
     counts: Counts | None = None
     """initialise token embeddings and output bias from token counts; None: random"""
     tokenizer: str = "trained"
@@ -184,6 +187,8 @@ class Recipe:
             raise ValueError(
                 "objectives: a decoder has one task and all its layers; give neither tasks nor FewerLayers"
             )
+        if written and self.adapters is not None:
+            raise ValueError("adapters: are for encoders; a decoder trains all its weights")
         sentinels = max(one.sentinels for one in everything)
         if sentinels and self.tokenizer == "trained" and self.vocabulary < 2 * sentinels:
             raise ValueError(f"vocabulary {self.vocabulary}: {sentinels} are sentinels; give {2 * sentinels} or more")
@@ -263,6 +268,7 @@ class Recipe:
             labels=self.labels,
             auxiliary=self.auxiliary,
             optimizer=self.optimizer_two or self.optimizer,
+            adapters=self.adapters,
             precision=self.precision,
             seed=seed,
         )
