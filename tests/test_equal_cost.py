@@ -44,5 +44,5 @@ def test_the_same_recipe_keeps_its_steps():
     taught = replace(first, objectives=(Mlm(), SoftTokens()), teacher=first)
     with pytest.raises(ValueError, match="objectives labels, mlm, soft: their operations cannot be planned"):
         of_equal_cost(taught, first, row_tokens=(34, 31))
-    with pytest.raises(ValueError, match=r"start Architecture: operations are planned for Scratch\(geometry\) alone"):
+    with pytest.raises(ValueError, match=r"start Architecture: operations are planned for Scratch\(geometry\) or Pre"):
         of_equal_cost(unknown, first, row_tokens=(34, 31))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tlm_ray.training.encoders.starts import Scratch, scratch_config
+from tlm_ray.training.encoders.starts import Pretrained, Scratch, scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.model.joint import JointModel
@@ -20,13 +20,11 @@ CYCLES = 4
 def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[int, int]) -> float:
     """Return the mean operations of a step, forward and backward, on rows of random tokens.
 
-    row_tokens: their mean number in general and task rows; half to one and a half times as many occur. ValueError
-    unless the stage starts from random weights of a geometry.
+    row_tokens: their mean number in general and task rows; half to one and a half times as many occur. vocabulary: of
+    random weights. ValueError unless the stage starts from those of a geometry or from a pretrained encoder.
     """
-    if type(settings.start) is not Scratch:
-        raise ValueError(f"start {type(settings.start).__name__}: operations are planned for Scratch(geometry) alone")
-    config = scratch_config(settings.start.geometry, vocabulary=vocabulary, pad_id=0, labels=("a", "b"))
-    model = JointModel(RandomWeights(config, seed=0), settings.heads, family=settings.start.family)
+    model = _model(settings, vocabulary)
+    vocabulary = model.config.vocab_size
     facts = Vocabulary(
         size=vocabulary,
         pad_id=0,
@@ -55,6 +53,17 @@ def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[in
         names = ", ".join(objective.name for objective in settings.heads)
         raise ValueError(f"objectives {names}: their operations cannot be planned; they depend on values or a teacher")
     return counted
+
+
+def _model(settings: StageSettings, vocabulary: int) -> JointModel:
+    """Return the model of a stage, for two classes."""
+    start, labels = settings.start, ("a", "b")
+    if isinstance(start, Pretrained):
+        return JointModel.of(start, settings.heads, tokenizer=None, labels=labels, seed=0)
+    if type(start) is not Scratch:
+        raise ValueError(f"start {type(start).__name__}: operations are planned for Scratch(geometry) or Pretrained")
+    config = scratch_config(start.geometry, vocabulary=vocabulary, pad_id=0, labels=labels)
+    return JointModel(RandomWeights(config, seed=0), settings.heads, family=start.family)
 
 
 def _random_rows(vocabulary: int, row_tokens: int, *, labels: bool) -> Blocks:

@@ -118,13 +118,14 @@ class FlowStages(DataFlow):
         """Return the stage of initial token embeddings and output bias for stage one."""
         k = recipe.k if recipe.uses_general else 0
         shared: dict[str, Any] = {} if recipe.general_share == 1 or not k else {"share": recipe.general_share}
+        width = recipe.start.width if how.embeddings else 0
         return Stage(
             name="counts",
             version=1,
-            parameters={"counts": how, "k": k, "width": recipe.start.width} | shared,
+            parameters={"counts": how, "k": k, "width": width} | shared,
             inputs={"blocks": blocks},
             make=lambda folder, inputs: parallel.on_worker(
-                work.write_counts, folder, inputs["blocks"], how, k=k, width=recipe.start.width, **shared
+                work.write_counts, folder, inputs["blocks"], how, k=k, width=width, **shared
             ),
             cost={"seconds": 10.0},
         )

@@ -11,23 +11,27 @@ from tlm_ray.training.settings import StageSettings
 def of_equal_cost(recipe: Recipe, other: Recipe, *, row_tokens: tuple[int, int]) -> Recipe:
     """Return a recipe with other numbers of steps, so that each stage takes as many operations as the other's.
 
-    row_tokens: mean tokens of general and of task rows. Warm-up and evaluations change in proportion. Both start from
-    random weights.
+    row_tokens: mean tokens of general and of task rows. Warm-up and evaluations change in proportion. Without a stage
+    one, stage two takes as many as both of the other's. Both start from random weights or a pretrained encoder.
     """
     if recipe.tasks or other.tasks or recipe.mixer or other.mixer:
         raise ValueError("tasks, mixer: operations are planned for one task and rho1 alone; give neither")
+    own, known = _costs(recipe, row_tokens), _costs(other, row_tokens)
+    if "stage_one" not in own:
+        known = {"stage_two": sum(known.values())}
+    shares = {stage: known[stage] / own[stage] for stage in own}
+    return replace(recipe, **{stage: getattr(recipe, stage).cut_to(share) for stage, share in shares.items()})
 
-    def cost(one: Recipe, settings: StageSettings) -> float:
-        return _step_flops(replace(settings, schedule=_one_step(settings.schedule)), one.vocabulary, row_tokens)
 
-    def cut(stage: str) -> Schedule:
-        own, known = (getattr(one, stage) for one in (recipe, other))
-        mine, theirs = (
-            one.settings_one(0) if stage == "stage_one" else one.settings_two(0, one.start) for one in (recipe, other)
-        )
-        return own.cut_to(known.steps * cost(other, theirs) / cost(recipe, mine) / own.steps)
-
-    return replace(recipe, stage_one=cut("stage_one"), stage_two=cut("stage_two"))
+def _costs(recipe: Recipe, row_tokens: tuple[int, int]) -> dict[str, float]:
+    """Return the planned operations of each stage that a recipe has."""
+    stages: dict[str, StageSettings] = {} if recipe.stage_one is None else {"stage_one": recipe.settings_one(0)}
+    stages["stage_two"] = recipe.settings_two(0, recipe.start)
+    return {
+        stage: own.schedule.steps
+        * _step_flops(replace(own, schedule=_one_step(own.schedule)), recipe.vocabulary, row_tokens)
+        for stage, own in stages.items()
+    }
 
 
 def _one_step(schedule: Schedule) -> Schedule:

@@ -134,10 +134,10 @@ class Recipe:
         self._check_writing()
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
-        if self.counts is not None and (self.stage_one is None or self.start.width is None):
+        if self.counts is not None and (self.stage_one is None or (self.counts.embeddings and not self.start.width)):
             raise ValueError(
                 f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "
-                "counts=None"
+                "counts=None, or Counts(embeddings=False)"
             )
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")

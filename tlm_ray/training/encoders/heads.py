@@ -46,12 +46,13 @@ class Unprojected(nn.Linear):
 class Head(nn.Module):
     """A transformers model without its encoder, once that is shared (`share`); the encoder's pooler stays here.
 
-    without_last: forward returns the input of the last linear layer, `last`, which the caller applies.
+    without_last: forward returns the input of the last linear layer, `last`, which the caller applies. is_new: its
+    weights are random.
     """
 
-    def __init__(self, model: PreTrainedModel, *, without_last: bool = False):
+    def __init__(self, model: PreTrainedModel, *, without_last: bool = False, is_new: bool = True):
         super().__init__()
-        self.model = model
+        self.model, self.is_new = model, is_new
         self.last: Any = model.get_output_embeddings() if without_last else None
         self.expected: torch.Tensor | None = None  # the whole model's logits of `sample_rows`
 

@@ -106,8 +106,9 @@ class TrainedWeights:
         return Head(classifier)
 
     def head(self, model: Any) -> Head:
-        """Return the source's head of one of transformers' classes."""
-        return Head(self._open(model), without_last=True)
+        """Return the source's head of one of transformers' classes, or a random one if it has none."""
+        opened, loading = self._open(model, output_loading_info=True)
+        return Head(opened, without_last=True, is_new=bool(loading["missing_keys"]))
 
     @cached_property
     def decoder(self) -> Decoder:

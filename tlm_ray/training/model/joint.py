@@ -118,7 +118,7 @@ class JointModel(nn.Module):
 
     @torch.no_grad()
     def begin_with(self, embeddings: np.ndarray, bias: np.ndarray) -> None:
-        """Set the token embeddings, (vocabulary, width), except for rows of zeros, and the output bias.
+        """Set the token embeddings, (vocabulary, width), except for rows of zeros, and the output bias of new heads.
 
         Source: `tlm_ray.training.tokens.counts`.
         """
@@ -127,7 +127,8 @@ class JointModel(nn.Module):
         table[known] = torch.from_numpy(embeddings)[known]
         for name, objective in self.objectives.items():
             projection = objective.projection(self.heads[name])
-            if projection is not None and projection.bias is not None:
+            is_new = getattr(self.heads[name], "is_new", True)
+            if is_new and projection is not None and projection.bias is not None:
                 projection.bias.copy_(torch.from_numpy(bias))
 
     def on(self, device: str, *, packed: bool = False) -> "JointModel":

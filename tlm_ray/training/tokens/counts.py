@@ -5,12 +5,13 @@ the power 0.75, Levy et al. 2015). The bias is the log of each token's frequency
 learn as much from text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from tlm_ray.identity import LATER
 from tlm_ray.training.tokens.blocks import Blocks
 
 SMOOTHING = 0.75
@@ -27,6 +28,8 @@ class Counts:
     """root mean square of the embeddings"""
     least: int = 3
     """minimum occurrences; rarer tokens keep random embeddings"""
+    embeddings: bool = field(default=True, metadata=LATER)
+    """False: the bias alone, for a pretrained encoder without a head that predicts tokens"""
 
     def __post_init__(self) -> None:
         for name in ("window", "least"):
@@ -40,7 +43,7 @@ class Counted(NamedTuple):
     """The initial embeddings and bias."""
 
     embeddings: np.ndarray
-    """float32 (vocabulary, width), 0 for rare tokens"""
+    """float32 (vocabulary, width), 0 for rare tokens; without `Counts.embeddings` of width 0"""
     bias: np.ndarray
     """float32 (vocabulary,), log of each token's share of the text, with add-one smoothing"""
 
@@ -52,6 +55,10 @@ def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tu
     tokens.
     """
     frequency = sum((np.bincount(_text(each), minlength=vocabulary) for each in blocks), np.zeros(vocabulary, np.int64))
+    share = (frequency + 1) / (frequency + 1).sum()
+    bias = np.log(share).astype(np.float32)
+    if not how.embeddings:
+        return Counted(np.zeros((vocabulary, 0), np.float32), bias)
     information = _information(together(blocks, how.window, vocabulary, special_ids))
     if not information.nnz:
         raise ValueError("counts: the text has no two adjacent tokens; give more text, or counts=None")
@@ -59,8 +66,7 @@ def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tu
     size = np.sqrt((embeddings**2).mean(axis=1, keepdims=True))
     known = (frequency >= how.least) & (np.diff(information.indptr) > 0)
     scaled = np.divide(how.scale * embeddings, size, out=np.zeros_like(embeddings), where=known[:, None])
-    share = (frequency + 1) / (frequency + 1).sum()
-    return Counted(scaled.astype(np.float32), np.log(share).astype(np.float32))
+    return Counted(scaled.astype(np.float32), bias)
 
 
 def _text(blocks: Blocks) -> np.ndarray:

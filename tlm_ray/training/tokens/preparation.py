@@ -115,7 +115,7 @@ def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int, sh
     if k:
         read.append(read_blocks(storage.join(blocks, "general.arrow")).cut(k).spread(share))
     embeddings, bias = count(read, how, vocabulary=vocabulary.size, special_ids=vocabulary.special_ids, width=width)
-    rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), width)
+    rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), type=pa.list_(pa.float32(), embeddings.shape[1]))
     storage.write_table(storage.join(folder, COUNTS), pa.table({"embedding": rows, "bias": bias}))
     return {
         "counted_tokens": sum(int(each.offsets[-1]) for each in read),
@@ -127,7 +127,8 @@ def read_counts(folder: str) -> Counted:
     """Read the output of `make_counts`."""
     table = storage.read_table(storage.join(folder, COUNTS)).combine_chunks()
     rows = table["embedding"].chunk(0)
-    return Counted(rows.values.to_numpy().reshape(len(rows), -1).copy(), table["bias"].to_numpy().copy())
+    size = (len(rows), rows.type.list_size)
+    return Counted(rows.values.to_numpy().reshape(size).copy(), table["bias"].to_numpy().copy())
 
 
 def _general_blocks(folder: str, selection: Sequence[str], *, block_tokens: int, workers: int) -> Blocks:

@@ -1,0 +1,76 @@
+"""Adapt a pretrained encoder to each task before it is fine-tuned, by different texts, on test scores.
+
+    python experiments/adapted.py --start FOLDER --tasks sciie --task-root data/tasks --corpus data/corpus
+    python experiments/adapted.py --start FOLDER --rows "fine-tuned" "BM25 text" --seeds 5 ...
+    python experiments/adapted.py --start FOLDER --dry-run
+
+All rows but the first take as many counted operations, and share the encoder's own tokenizer.
+
+    fine-tuned           the encoder on the task's labels alone
+    fine-tuned, longer   the same with more passes
+    TAPT                 masks in the task's own text, then fine-tuned (Gururangan et al. 2020)
+    random text          masks in random passages, and the task's labels among them, then fine-tuned
+    BM25 text            the same with the passages that BM25 retrieves for the task's texts (TLM)
+
+Expected before running: BM25 text above all others. The paper reports this for its own checkpoints.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ray
+
+from tlm_ray import Flow, Recipe, Table, main, storage
+from tlm_ray.retrieval.methods import Random
+from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.cli.table import chosen
+from tlm_ray.runs.recipes.adapted import RATE, adapted
+from tlm_ray.runs.recipes.equal_cost import of_equal_cost
+from tlm_ray.runs.recipes.paper import baseline
+
+PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapted(Table):
+    """Options of the table of adaptations."""
+
+    name, split = "adapted", "test"
+
+    start: str
+    """hub name or local folder of the encoder, with its tokenizer"""
+    rate: float = RATE
+    """peak learning rate of the adaptation"""
+    row_tokens: tuple[int, int] = (126, 60)
+    """mean tokens of general and task rows, for equal operations; the facts of blocks have them"""
+    rows: list[str] = field(default_factory=list)
+    """rows to train, such as fine-tuned "BM25 text" (default: all)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, storage.absolute_if_there, "start")
+        if self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
+
+    def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
+        """Return the rows of a task, all but the first of equal cost."""
+        recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
+        how: dict[str, Any] = {"train_rows": rows, "steps": self.changes.steps, "rate": self.rate}
+        ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
+        plain = baseline(recipe, self.start, train_rows=rows)
+        equal = {LONGER: plain, TAPT: tapt}
+        equal = {row: of_equal_cost(one, ours, row_tokens=self.row_tokens) for row, one in equal.items()}
+        return chosen({PLAIN: plain} | equal | self.vary(ours), self.rows)
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Return the rows that differ in their general text."""
+        return {RANDOM: replace(recipe, method=Random()), OURS: recipe}
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Expect the retrieved text above all others."""
+        return [(OURS, row) for row in rows if row != OURS and OURS in rows]
+
+
+if __name__ == "__main__":
+    main(Adapted, __doc__, ray.init)
