@@ -19,6 +19,7 @@ from tlm_ray import (
     Training,
     main,
 )  # fmt: skip
+from tlm_ray.runs.cli.recipe_options import Before
 from tlm_ray.runs.flow.students import Teaching
 
 ROWS = {
@@ -41,8 +42,9 @@ class MainTable(Table):
     """add a row of students, distilled from the ensemble of all seeds of the last row"""
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune, a row each: hub names or local folders"""
-    before: list[str] = field(default_factory=lambda: ["plain"])
-    """training before the fine-tuning of --baseline, a row each: plain (none), mlm, tapt, dapt, dapt+tapt or tlm"""
+    before: list[Before] = field(default_factory=lambda: ["plain"])
+    """training before the fine-tuning of --baseline, a row each: plain (none), adapted, mlm, tapt, dapt, dapt+tapt or
+    tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +65,7 @@ class MainTable(Table):
             raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, known))}")
 
     @property
-    def baselines(self) -> dict[str, tuple[str, str]]:
+    def baselines(self) -> dict[str, tuple[str, Before]]:
         """The rows of pretrained encoders: encoder and training before its fine-tuning."""
         return {
             name if kind == "plain" else f"{name} + {kind.upper()}": (name, kind)

@@ -63,7 +63,7 @@ class PretrainedTable(Table):
             found = {row: with_gururangans_settings(own, train_rows=rows) for row, own in found.items()}
         return found | self.vary(recipe)
 
-    def _adapted(self, recipe: Recipe, kind: str, task: str, flow: Flow) -> Recipe:
+    def _adapted(self, recipe: Recipe, kind: Kind, task: str, flow: Flow) -> Recipe:
         if self.start:
             return self.fine_tuned(recipe, self.start, kind, task, flow)
         return baseline(recipe, pretraining(recipe), kind)

@@ -2,7 +2,8 @@
 
     python experiments/train.py                                                          # embedded data
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
-    python experiments/train.py ... --start google-bert/bert-base-uncased                # fine-tune instead
+    python experiments/train.py ... --start google-bert/bert-base-uncased  # adapt it by retrieved text, then fine-tune
+    python experiments/train.py ... --start google-bert/bert-base-uncased --before plain # fine-tune alone
     python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
     python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
     python experiments/train.py ... --teachers larger-model      # one model, distilled from any trained ones
@@ -37,6 +38,7 @@ from tlm_ray import (
     storage,
 )  # fmt: skip
 from tlm_ray.corpus.labelled.tasks import Task
+from tlm_ray.runs.cli.recipe_options import Before
 from tlm_ray.runs.flow.data import EMBEDDED
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
@@ -67,13 +69,14 @@ class Train(TrainingOptions):
     """name under which MLflow registers the kept model"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
-    before: str = "plain"
-    """training before the fine-tuning of --start: plain (none), mlm, tapt, dapt, dapt+tapt or tlm"""
+    before: Before | None = None
+    """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus), plain (none, the
+    default without), mlm, tapt, dapt, dapt+tapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "teachers", [storage.absolute_if_there(each) for each in self.teachers])
-        if self.before != "plain" and not self.start:
+        if self.before and not self.start:
             raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
         for name in ("ensemble", "student"):
             if getattr(self, name) and self.seeds < 2:
@@ -91,9 +94,15 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
     """Return a training per seed, their student if asked for, and the plain classifiers."""
     task = options.data.task
     recipe = options.recipe(task, flow, options.mixture)
-    recipe = options.fine_tuned(recipe, options.start, options.before, task, flow) if options.start else recipe
+    if options.start:
+        recipe = options.fine_tuned(recipe, options.start, options.before or usual(options, flow), task, flow)
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
     return trained + taught(options, flow, recipe) + plain_trainings(flow, [task])
+
+
+def usual(options: Train, flow: Flow) -> Before:
+    """Return what trains a pretrained encoder first: text that resembles the task, where a corpus is there for it."""
+    return "adapted" if options.data.corpus or flow.is_embedded(options.data.task) else "plain"
 
 
 def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:

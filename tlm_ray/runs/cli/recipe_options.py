@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from tlm_ray import storage
 from tlm_ray.console import print_once
@@ -12,11 +12,14 @@ from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.planning.estimates import tokens_in
+from tlm_ray.runs.recipes.adapted import adapted
 from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_tokens, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.training.encoders.starts import Architecture
+
+Before = Literal["plain", "mlm", "tapt", "dapt", "dapt+tapt", "tlm", "adapted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,13 +223,20 @@ class TrainingOptions:
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
         return self.budget.cut(recipe, task, flow)
 
-    def fine_tuned(self, recipe: Recipe, start: str, kind: str, task: str, flow: Flow) -> Recipe:
-        """Return the recipe of a pretrained encoder (`recipes.baseline`), with the same changes and the same budget."""
+    def fine_tuned(self, recipe: Recipe, start: str, kind: Before, task: str, flow: Flow) -> Recipe:
+        """Return the recipe of a pretrained encoder, with the same changes and the same budget.
+
+        kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adapted`.
+        """
         if self.budget.minutes is not None:
             raise ValueError(
                 f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is unknown; give --tokens"
             )
-        made = baseline(recipe, start, kind, train_rows=flow.train_rows(task))
+        rows = flow.train_rows(task)
+        if kind == "adapted":
+            made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
+        else:
+            made = baseline(recipe, start, kind, train_rows=rows)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.budget.cut(made, task, flow)

@@ -117,14 +117,14 @@ class JointModel(nn.Module):
         return self.beside[0] if self.beside else None
 
     @torch.no_grad()
-    def begin_with(self, embeddings: np.ndarray, bias: np.ndarray) -> None:
+    def begin_with(self, embeddings: np.ndarray | None, bias: np.ndarray) -> None:
         """Set the token embeddings, (vocabulary, width), except for rows of zeros, and the output bias of new heads.
 
         Source: `tlm_ray.training.tokens.counts`.
         """
-        table = self.encoder.get_input_embeddings().weight
-        known = torch.from_numpy(embeddings.any(axis=1))
-        table[known] = torch.from_numpy(embeddings)[known]
+        if embeddings is not None:
+            known = torch.from_numpy(embeddings.any(axis=1))
+            self.encoder.get_input_embeddings().weight[known] = torch.from_numpy(embeddings)[known]
         for name, objective in self.objectives.items():
             projection = objective.projection(self.heads[name])
             is_new = getattr(self.heads[name], "is_new", True)

@@ -42,8 +42,8 @@ class Counts:
 class Counted(NamedTuple):
     """The initial embeddings and bias."""
 
-    embeddings: np.ndarray
-    """float32 (vocabulary, width), 0 for rare tokens; without `Counts.embeddings` of width 0"""
+    embeddings: np.ndarray | None
+    """float32 (vocabulary, width), 0 for rare tokens; None without `Counts.embeddings`"""
     bias: np.ndarray
     """float32 (vocabulary,), log of each token's share of the text, with add-one smoothing"""
 
@@ -58,7 +58,7 @@ def count(blocks: list[Blocks], how: Counts, *, vocabulary: int, special_ids: tu
     share = (frequency + 1) / (frequency + 1).sum()
     bias = np.log(share).astype(np.float32)
     if not how.embeddings:
-        return Counted(np.zeros((vocabulary, 0), np.float32), bias)
+        return Counted(None, bias)
     information = _information(together(blocks, how.window, vocabulary, special_ids))
     if not information.nnz:
         raise ValueError("counts: the text has no two adjacent tokens; give more text, or counts=None")

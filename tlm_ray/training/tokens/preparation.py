@@ -115,20 +115,24 @@ def make_counts(folder: str, blocks: str, how: Counts, *, k: int, width: int, sh
     if k:
         read.append(read_blocks(storage.join(blocks, "general.arrow")).cut(k).spread(share))
     embeddings, bias = count(read, how, vocabulary=vocabulary.size, special_ids=vocabulary.special_ids, width=width)
-    rows = pa.FixedSizeListArray.from_arrays(embeddings.ravel(), type=pa.list_(pa.float32(), embeddings.shape[1]))
-    storage.write_table(storage.join(folder, COUNTS), pa.table({"embedding": rows, "bias": bias}))
+    columns: dict[str, Any] = {"bias": bias}
+    if embeddings is not None:
+        columns = {"embedding": pa.FixedSizeListArray.from_arrays(embeddings.ravel(), width)} | columns
+    storage.write_table(storage.join(folder, COUNTS), pa.table(columns))
     return {
         "counted_tokens": sum(int(each.offsets[-1]) for each in read),
-        "embeddings": int(embeddings.any(axis=1).sum()),
+        "embeddings": 0 if embeddings is None else int(embeddings.any(axis=1).sum()),
     }
 
 
 def read_counts(folder: str) -> Counted:
     """Read the output of `make_counts`."""
     table = storage.read_table(storage.join(folder, COUNTS)).combine_chunks()
+    bias = table["bias"].to_numpy().copy()
+    if "embedding" not in table.column_names:
+        return Counted(None, bias)
     rows = table["embedding"].chunk(0)
-    size = (len(rows), rows.type.list_size)
-    return Counted(rows.values.to_numpy().reshape(size).copy(), table["bias"].to_numpy().copy())
+    return Counted(rows.values.to_numpy().reshape(len(rows), -1).copy(), bias)
 
 
 def _general_blocks(folder: str, selection: Sequence[str], *, block_tokens: int, workers: int) -> Blocks:

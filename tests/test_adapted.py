@@ -1,0 +1,143 @@
+"""A pretrained encoder is adapted by text before its fine-tuning: its steps, its head, and rows of equal operations."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from small import small_flow, small_recipe
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
+
+from tlm_ray import make, recipe_for
+from tlm_ray.retrieval.methods import Random
+from tlm_ray.runs.cli.options import Data, Place
+from tlm_ray.runs.cli.recipe_options import Changes, Passages, TrainingOptions
+from tlm_ray.runs.recipes.adapted import adapted
+from tlm_ray.runs.recipes.equal_cost import of_equal_cost
+from tlm_ray.runs.recipes.paper import baseline
+from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.model.joint import JointModel
+from tlm_ray.training.objectives import Labels, Mlm
+from tlm_ray.training.tokens.blocks import read_blocks
+from tlm_ray.training.tokens.counts import Counts
+from tlm_ray.training.tokens.preparation import read_counts
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
+
+PLM = "google-bert/bert-base-uncased"
+ADAPTED = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "adapted.py"))["Adapted"]
+ROWS_OF = {"general": "blocks", "train": "rows"}
+SCHEDULE_STEPS = {"stage_one": 60, "stage_two": 40}
+
+
+def saved(folder: Path, kind, words: list[str]) -> str:
+    """Save a small BERT of random weights, with or without a head, and a tokenizer of some words."""
+    tokenizer = train_wordpiece(words, vocabulary=150)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.1, **size)
+    model = kind(config)
+    if kind is BertForMaskedLM:
+        torch.nn.init.uniform_(model.cls.predictions.bias)
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def words(data) -> list[str]:
+    return pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory, words) -> str:
+    return saved(tmp_path_factory.mktemp("headless"), BertModel, words)
+
+
+def test_it_takes_a_third_of_the_steps_at_a_rate_that_keeps_what_the_encoder_knows():
+    recipe = recipe_for("x", "mini", train_rows=3_219, row_words=30)
+    made = adapted(recipe, PLM, train_rows=3_219)
+    one = made.stage_one
+    assert (one.steps, one.warmup_steps, one.learning_rate, one.evaluate_every) == (500, 50, 2e-4, 166)
+    assert (made.method, made.k, made.rho1, made.rho2) == (recipe.method, recipe.k, recipe.rho1, recipe.rho2)
+    plain = baseline(recipe, PLM, train_rows=3_219)
+    assert (made.stage_two, made.labels, made.tokenizer) == (plain.stage_two, plain.labels, plain.tokenizer)
+    assert adapted(recipe, PLM, train_rows=3_219, steps=90, rate=1e-4).stage_one.learning_rate == 1e-4
+    with pytest.raises(ValueError, match="kind 'plain': adapts nothing; allowed are mlm, tapt, dapt and tlm"):
+        adapted(recipe, PLM, "plain", train_rows=9)
+
+
+def test_the_command_line_takes_the_steps_it_is_told(data, tmp_path):
+    flow, recipe = small_flow(data, tmp_path), small_recipe()
+    options = {"data": Data(tasks=["topics"], task_root=str(data / "tasks"))}
+    made = TrainingOptions(**options).fine_tuned(recipe, PLM, "adapted", "topics", flow)
+    assert (made.stage_one.steps, made.stage_one.learning_rate) == (4, 2e-4)
+    told = TrainingOptions(**options, changes=Changes(steps=9)).fine_tuned(recipe, PLM, "adapted", "topics", flow)
+    assert told.stage_one.steps == 9
+
+
+@pytest.mark.parametrize("kind", [BertModel, BertForMaskedLM])
+def test_a_head_that_is_lost_begins_with_frequencies_and_one_that_is_there_is_kept(kind, tmp_path, words):
+    folder = saved(tmp_path, kind, words)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = JointModel.of(Pretrained(folder), (Labels(), Mlm()), tokenizer=tokenizer, labels=("a", "b"), seed=0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    bias = np.linspace(-9, -1, len(tokenizer)).astype(np.float32)
+    model.begin_with(None, bias)
+    head = model.heads["mlm"].last
+    if kind is BertModel:
+        assert torch.equal(head.bias.detach(), torch.from_numpy(bias))
+    changed = [name for name, p in model.named_parameters() if not torch.equal(p.detach(), before[name])]
+    assert changed == (["heads.mlm.model.cls.predictions.bias"] if kind is BertModel else [])
+    assert head.weight is model.encoder.get_input_embeddings().weight, "the table of tokens is the output matrix"
+
+
+@pytest.mark.usefixtures("alone")
+def test_rows_of_equal_operations_and_a_bias_of_shares(data, tmp_path, headless):
+    flow = small_flow(data, tmp_path)
+    recipe = small_recipe(k=10)
+    steps = {name: getattr(recipe, name).of_steps(number) for name, number in SCHEDULE_STEPS.items()}
+    recipe = replace(recipe, **steps)
+    ours, tapt = (adapted(recipe, headless, kind, train_rows=60, steps=60) for kind in ("tlm", "tapt"))
+    plain = baseline(recipe, headless, train_rows=60)
+    blocks = flow.stages(ours, "topics", 0).blocks
+    make([blocks], flow.execution.root)
+    facts = blocks.record(flow.execution.root)["facts"]
+    means = tuple(round(facts[f"{kind}_tokens"] / facts[f"{kind}_{n}"]) for kind, n in ROWS_OF.items())
+    rows = [ours, *(of_equal_cost(one, ours, row_tokens=means) for one in (tapt, plain))]
+    counted = []
+    for row in rows:
+        stages = flow.stages(row, "topics", 0)
+        make([stages.metrics], flow.execution.root)
+        counted.append(sum(stage.record(flow.execution.root)["facts"]["flops_counted"] for stage in stages.trained))
+    assert counted[1:] == pytest.approx([counted[0]] * 2, rel=0.04)
+    assert rows[2].stage_one is None and rows[2].stage_two.steps > 2 * plain.stage_two.steps
+    stages = flow.stages(ours, "topics", 0)
+    embeddings, bias = read_counts(stages.counts.folder(flow.execution.root))
+    blocks = [read_blocks(f"{stages.blocks.folder(flow.execution.root)}/{name}.arrow") for name in ("train", "general")]
+    tokens = np.concatenate([blocks[0].tokens, blocks[1].cut(10).tokens[: blocks[1].cut(10).offsets[-1]]])
+    expected = np.log((np.bincount(tokens, minlength=len(bias)) + 1) / (len(tokens) + len(bias)))
+    np.testing.assert_allclose(bias, expected, rtol=1e-5)
+    assert embeddings is None and ours.counts == Counts(embeddings=False)
+
+
+def test_the_tables_rows_differ_in_what_they_should(data, tmp_path, headless):
+    table = ADAPTED(
+        start=headless,
+        data=Data(tasks=["topics"], task_root=str(data / "tasks")),
+        changes=Changes(scale="tiny"),
+        passages=Passages(k=5),
+        row_tokens=(33, 31),
+        place=Place(root=str(tmp_path)),
+    )
+    rows = table.recipes("topics", small_flow(data, tmp_path))
+    assert list(rows) == ["fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"]
+    ours = rows["BM25 text"]
+    assert rows["random text"] == replace(ours, method=Random()) and ours.stage_one.steps == 100
+    assert rows["TAPT"].weighting == "mlm" and rows["TAPT"].stage_one.steps > 100
+    assert {row.start for row in rows.values()} == {Pretrained(headless)}
+    plain, longer = rows["fine-tuned"], rows["fine-tuned, longer"]
+    assert replace(longer, stage_two=plain.stage_two) == plain and longer.stage_two.steps > plain.stage_two.steps
+    assert table.expected(["BM25 text", "TAPT"]) == [("BM25 text", "TAPT")] and table.expected(["TAPT"]) == []
