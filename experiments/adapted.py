@@ -4,7 +4,8 @@
     python experiments/adapted.py --start FOLDER --rows "fine-tuned" "BM25 text" --seeds 5 ...
     python experiments/adapted.py --start FOLDER --dry-run
 
-All rows but the first take as many counted operations, and share the encoder's own tokenizer.
+All rows but the first take about as many counted operations, planned from mean lengths of rows (`--row-tokens`).
+All share the encoder's own tokenizer.
 
     fine-tuned           the encoder on the task's labels alone
     fine-tuned, longer   the same with more passes

@@ -17,11 +17,14 @@ SENTENCE = 20  # tokens
 CYCLES = 4
 
 
-def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[int, int]) -> float:
+def step_flops(
+    settings: StageSettings, *, vocabulary: int, row_tokens: tuple[int, int], longest: tuple[int, int]
+) -> float:
     """Return the mean operations of a step, forward and backward, on rows of random tokens.
 
-    row_tokens: their mean number in general and task rows; half to one and a half times as many occur. vocabulary: of
-    random weights. ValueError unless the stage starts from those of a geometry or from a pretrained encoder.
+    row_tokens: their mean number in general and task rows; half to one and a half times as many occur, but at most
+    `longest`. vocabulary: of random weights. ValueError unless the stage starts from those of a geometry or from a
+    pretrained encoder.
     """
     model = _model(settings, vocabulary)
     vocabulary = model.config.vocab_size
@@ -38,7 +41,9 @@ def step_flops(settings: StageSettings, *, vocabulary: int, row_tokens: tuple[in
         Stream(
             name=name,
             number=NUMBERS[name],
-            blocks=_random_rows(vocabulary, row_tokens[NUMBERS[name]], labels=name == TASK),
+            blocks=_random_rows(
+                vocabulary, row_tokens[NUMBERS[name]], longest=longest[NUMBERS[name]], labels=name == TASK
+            ),
             loss=loss,
             batch_rows=settings.schedule.batch_rows,
             seed=0,
@@ -66,9 +71,10 @@ def _model(settings: StageSettings, vocabulary: int) -> JointModel:
     return JointModel(RandomWeights(config, seed=0), settings.heads, family=start.family)
 
 
-def _random_rows(vocabulary: int, row_tokens: int, *, labels: bool) -> Blocks:
+def _random_rows(vocabulary: int, row_tokens: int, *, longest: int, labels: bool) -> Blocks:
     draw = np.random.default_rng(0)
-    lengths = draw.integers(max(3, row_tokens // 2), row_tokens + row_tokens // 2 + 1, ROWS)
+    most = min(row_tokens + row_tokens // 2, longest)
+    lengths = draw.integers(max(3, 2 * row_tokens - most), most + 1, ROWS)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = draw.integers(5, vocabulary, offsets[-1]).astype(np.int32)
     tokens[::SENTENCE] = 4

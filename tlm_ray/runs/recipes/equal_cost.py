@@ -27,9 +27,10 @@ def _costs(recipe: Recipe, row_tokens: tuple[int, int]) -> dict[str, float]:
     """Return the planned operations of each stage that a recipe has."""
     stages: dict[str, StageSettings] = {} if recipe.stage_one is None else {"stage_one": recipe.settings_one(0)}
     stages["stage_two"] = recipe.settings_two(0, recipe.start)
+    longest = (recipe.block_tokens, recipe.task_tokens)
     return {
         stage: own.schedule.steps
-        * _step_flops(replace(own, schedule=_one_step(own.schedule)), recipe.vocabulary, row_tokens)
+        * _step_flops(replace(own, schedule=_one_step(own.schedule)), recipe.vocabulary, row_tokens, longest)
         for stage, own in stages.items()
     }
 
@@ -42,7 +43,9 @@ def _one_step(schedule: Schedule) -> Schedule:
 
 
 @cache
-def _step_flops(settings: StageSettings, vocabulary: int, row_tokens: tuple[int, int]) -> float:
+def _step_flops(
+    settings: StageSettings, vocabulary: int, row_tokens: tuple[int, int], longest: tuple[int, int]
+) -> float:
     from tlm_ray.training.planned_flops import step_flops  # torch: only where operations are counted
 
-    return step_flops(settings, vocabulary=vocabulary, row_tokens=row_tokens)
+    return step_flops(settings, vocabulary=vocabulary, row_tokens=row_tokens, longest=longest)
