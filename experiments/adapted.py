@@ -26,7 +26,7 @@ from tlm_ray import Flow, Recipe, Table, main, storage
 from tlm_ray.retrieval.methods import Random
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.table import chosen
-from tlm_ray.runs.recipes.adapted import RATE, adapted
+from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.runs.recipes.paper import baseline
 

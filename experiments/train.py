@@ -14,8 +14,10 @@ also has two baselines: TF-IDF + logistic regression, and BM25 nearest neighbour
 """
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Literal
 
 import ray
 from rich.console import Console
@@ -38,8 +40,9 @@ from tlm_ray import (
     storage,
 )  # fmt: skip
 from tlm_ray.corpus.labelled.tasks import Task
+from tlm_ray.plain.linear import Linear
+from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.cli.recipe_options import Before
-from tlm_ray.runs.flow.data import EMBEDDED
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import LINEAR
@@ -58,6 +61,8 @@ class Train(TrainingOptions):
     """number of trainings, with seeds 0, 1, ...; the best on dev is kept"""
     model: str = "model"
     """folder or URI for the trained model"""
+    keep: Literal["encoder", "best"] = "encoder"
+    """what goes to --model: the encoder, or the linear model instead if that has the higher dev score"""
     ensemble: bool = False
     """keep an ensemble: the models of all seeds and the linear model that is best on dev, in the folders `seed-0`, ...,
     `linear`"""
@@ -83,6 +88,9 @@ class Train(TrainingOptions):
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
         if self.register and self.ensemble:
             raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble, or use --student")
+        for name, value in (("ensemble", self.ensemble), ("register", self.register)):
+            if self.keep == "best" and value:
+                raise ValueError(f"--keep best --{name}: that is for encoders alone; give one of them")
         for name in ("student", "teachers"):
             if self.ensemble and getattr(self, name):
                 raise ValueError(f"--ensemble and --{name}: give one of them; --{name} keeps one model")
@@ -122,6 +130,9 @@ def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
 def main() -> None:
     options = parse(Train, __doc__)
     flow = open_flow(options.data, options.place, options.cluster)
+    is_own = not flow.is_embedded(options.data.task)
+    if is_own:
+        show_task(flow.read(options.data.task))
     if options.dry_run or options.why:
         wanted = trainings(options, flow)
         show_plan(wanted, flow, price=options.price) if options.dry_run else show_reasons(wanted, flow)
@@ -156,13 +167,27 @@ def main() -> None:
         kept = outcome.keep_ensemble(ROW, model)
     else:
         kept, chosen = [model], next((one for one in facts if one.row == STUDENT), best)
+        chosen = better(facts, chosen, options.keep)
         storage.copy_folder(outcome.model(chosen), model)
         if options.register:
             outcome.log_model(chosen, register=options.register)
     print(*map(storage.shown, kept), sep="\n")
-    if options.data.task != EMBEDDED or flow.task_root:
+    if is_own:
         command = predict_command(flow.read(options.data.task), kept if options.ensemble else [model])
         print(f"\n{storage.shown(command)}")
+
+
+def better(facts: Mapping[Training, Mapping[str, float]], chosen: Training, keep: str) -> Training:
+    """Return the training to keep, and say so if a linear model has the higher dev score."""
+    linear = max((one for one in facts if isinstance(one.recipe, Linear)), key=lambda one: facts[one]["dev"])
+    scores = f"{facts[linear]['dev']:.1f} on dev against {facts[chosen]['dev']:.1f}"
+    if facts[linear]["dev"] <= facts[chosen]["dev"]:
+        return chosen
+    if keep == "best":
+        print(f"kept: {linear.row}, {scores}")
+        return linear
+    print(f"{linear.row} has the higher score, {scores}; --keep best keeps it instead")
+    return chosen
 
 
 def predict_command(task: Task, models: list[str]) -> str:

@@ -18,7 +18,7 @@ from tlm_ray import make, recipe_for
 from tlm_ray.retrieval.methods import Random
 from tlm_ray.runs.cli.options import Data, Place
 from tlm_ray.runs.cli.recipe_options import Changes, Passages, TrainingOptions
-from tlm_ray.runs.recipes.adapted import adapted
+from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.runs.recipes.paper import baseline
 from tlm_ray.training.encoders.starts import Pretrained

@@ -273,7 +273,8 @@ def test_a_kept_task_is_the_bytes_of_its_version(data, tmp_path):
 
 
 def test_test_rows_that_are_trained_on_are_counted_whatever_their_case_and_signs(tmp_path):
-    for split, texts in (("train", ["One, two", "three"]), ("dev", ["three"]), ("test", ["one two!", "two", "THREE"])):
+    files = {"train": ["One, two", "three"], "dev": ["three", "four"], "test": ["one two!", "two", "THREE"]}
+    for split, texts in files.items():
         rows = "".join(f'"{text}",{number % 2}\n' for number, text in enumerate(texts))
         (tmp_path / f"{split}.csv").write_text("text,label\n" + rows)
     assert write_task(str(tmp_path / "kept"), read_task(str(tmp_path)))["test_in_train"] == 2

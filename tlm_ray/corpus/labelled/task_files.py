@@ -61,11 +61,12 @@ def split_of(name: str) -> str:
     *folders, file = PurePosixPath(name).parts
     stem = file.partition(".")[0]
     shard = SHARD.fullmatch(stem)
-    found = _split_named(shard[1] if shard else stem)
-    return found or (next(filter(None, map(_split_named, folders[::-1])), "") if is_table(name) else "")
+    found = split_named(shard[1] if shard else stem)
+    return found or (next(filter(None, map(split_named, folders[::-1])), "") if is_table(name) else "")
 
 
-def _split_named(word: str) -> str:
+def split_named(word: str) -> str:
+    """Return the split that a word names, such as dev for validation; "" for none."""
     return next((split for split, names in SPLIT_NAMES.items() if word.lower() in names), "")
 
 
@@ -99,7 +100,7 @@ def _series(path: PurePosixPath) -> str:
     shard = SHARD.fullmatch(path.name.partition(".")[0])
     if shard:
         return f"{shard[1]} of {shard[3]}"
-    return path.name if _split_named(path.name.partition(".")[0]) else str(path.parent)
+    return path.name if split_named(path.name.partition(".")[0]) else str(path.parent)
 
 
 def tasks_below(root: str) -> list[str]:

@@ -3,18 +3,19 @@
 Rows are counted from 1, below the header if there is one.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from tlm_ray.corpus.general.documents import as_strings, read_columns
+from tlm_ray.corpus.labelled.class_names import is_missing, is_number, named, names_in
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import is_table
 
 MOST_ROWS = 10  # rows to name in a message
 MOST_KINDS = 5  # kinds of errors to name in a message
 EMPTY = "{} is empty; fill it in or take the row out"
+NO_LABEL = "label {!r} is a missing value; fill it in or take the row out"
 
 
 def read_file(uri: str) -> pa.Table:
@@ -52,7 +53,7 @@ def _joined(tables: list[pa.Table], uri: str) -> pa.Table:
 def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa.Table:
     """Return a file's rows as text, text_pair and label, all strings; ValueError names rows with empty values.
 
-    numbers: labels must be finite numbers.
+    numbers: labels must be finite numbers; else numbers whose names the file has become these names.
     """
     names = {"text": columns.text, "label": columns.label, "text_pair": columns.text_pair}
     found = {name: as_strings(table[column], column, uri) for name, column in names.items() if column}
@@ -62,12 +63,14 @@ def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa
         for row, value in enumerate(values.to_pylist())
         if value is None or not value.strip()
     ]
+    if names_of := () if numbers else names_in(table, columns.label):
+        found["label"] = named(found["label"], names_of)
+    labels = [(row, value) for row, value in enumerate(found["label"].to_pylist()) if value]
     if numbers:
-        wrong += [
-            (row, f"label {value!r} is not a number, which a regression needs")
-            for row, value in enumerate(found["label"].to_pylist())
-            if value and not _is_number(value)
-        ]
+        words = "label {!r} is not a number, which a regression needs"
+        wrong += [(row, words.format(value)) for row, value in labels if not is_number(value)]
+    else:
+        wrong += [(row, NO_LABEL.format(value)) for row, value in labels if is_missing(value)]
     check(uri, wrong)
     found.setdefault("text_pair", pa.array([""] * len(table)))
     return pa.table({name: found[name] for name in ("text", "text_pair", "label")})
@@ -101,10 +104,3 @@ def _named(rows: Sequence[int]) -> str:
     named = ", ".join(map(str, rows[:MOST_ROWS]))
     more = f" and {len(rows) - MOST_ROWS:,} more" if len(rows) > MOST_ROWS else ""
     return f"row{'s' if len(rows) > 1 else ''} {named}{more}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -1,4 +1,7 @@
-"""Split off missing dev and test rows: a tenth of the training rows each, chosen by a hash of the text."""
+"""Split the rows of one file: by a column that names each row's split, or by a hash of the text.
+
+By a hash, dev and test are a tenth of the training rows each.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,9 +9,36 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tlm_ray.corpus.labelled.task_files import split_named
+from tlm_ray.corpus.labelled.task_rows import check
+
 SHARE = 0.1  # share of the rows per missing split
 RULE = 1  # version of the splitting; part of the identity of a task that it splits
 LEAST = 3  # distinct texts that a class needs to be split
+COLUMN = "split"
+
+
+def split_column(table: pa.Table, uri: str) -> dict[str, list[int]]:
+    """Return the rows of each split that a column named split tells; {} without one.
+
+    A column of which no value names a split, such as numbers of folds, is no such column. ValueError names rows whose
+    value is none if others are, or a file without rows of train.
+    """
+    column = next((name for name in table.column_names if name.strip().lower() == COLUMN), "")
+    if not column:
+        return {}
+    values = [str(value).strip() for value in table[column].to_pylist()]
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        rows.setdefault(split_named(value), []).append(row)
+    unknown = rows.pop("", [])
+    if not rows:
+        return {}
+    words = f"is not a split; allowed in column {column!r} are train, dev and test; mend it, or rename the column"
+    check(uri, [(row, f"{values[row]!r} {words}") for row in unknown])
+    if "train" not in rows:
+        raise ValueError(f"file {uri!r}: column {column!r} has no row of train; add some, or rename the column")
+    return rows
 
 
 def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, pa.Table]:

@@ -10,18 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tlm_ray import storage
 from tlm_ray.corpus.general.dialects import dialect_of
 from tlm_ray.corpus.general.documents import file_format
+from tlm_ray.corpus.labelled.class_names import check_names, names_in
 from tlm_ray.corpus.labelled.hub import HUB_TASKS, USUAL, HubTask, known_name, short_name
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import SPLITS, Files, is_table, located, split_files
 from tlm_ray.corpus.labelled.task_rows import as_rows, check_labels, read_file
-from tlm_ray.corpus.labelled.task_splits import RULE, cut
+from tlm_ray.corpus.labelled.task_splits import COLUMN, RULE, cut, split_column
 from tlm_ray.evaluation.scores import Metric, metric_named
 
 TASK = "task.json"
@@ -45,6 +46,8 @@ class Task:
     float64 for a regression)"""
     columns: Columns = field(default=USUAL, compare=False)
     """names of the columns in its files"""
+    unused: tuple[str, ...] = field(default=(), compare=False)
+    """columns of its files that are not read"""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """assumptions about its files, in words"""
 
@@ -74,24 +77,26 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
     files = split_files(source)
     scored_by = metric_named(metric or source.metric)
     by_label = not scored_by.is_regression
-    own, parts = _read(files, source.columns, numbers=not by_label)
-    splits = {split: pa.concat_tables(tables) for split, tables in parts.items()}
+    read = _read(files, source.columns, numbers=not by_label)
+    splits = {split: pa.concat_tables(tables) for split, tables in read.parts.items()}
     missing = [split for split in SPLITS if split not in splits]
     splits |= cut(splits["train"], missing, by_label=by_label) if missing else {}
-    labels = _labels(splits["train"], files["train"][0]) if by_label else ()
-    _check_classes(scored_by, labels, files["train"][0])
-    _check_cut(splits, missing, own, files["train"][0], least=1 if by_label else 2)
-    for split, tables in parts.items():
-        for uri, table in zip(files[split], tables, strict=True) if by_label else ():
-            check_labels(table, labels, uri)
+    first = files["train"][0]
+    labels = _labels(splits["train"], first, read) if by_label else ()
+    _check_classes(scored_by, labels, first)
+    _check_cut(splits, missing, read.columns, first, by_label=by_label)
+    for uri, table in read.files if by_label else ():
+        check_labels(table, labels, uri)
+    _check_scored(read, labels)
     return Task(
         name=short_name(name),
         metric=scored_by.name,
         labels=labels,
-        digests=_digests(files, USUAL if source in HUB_TASKS.values() else own),
+        digests=_digests(files, read, USUAL if source in HUB_TASKS.values() else read.columns),
         splits={split: _numbered(splits[split], labels) for split in SPLITS},
-        columns=own,
-        notes=tuple(_notes(files, own, source.columns, splits)),
+        columns=read.columns,
+        unused=read.unused,
+        notes=tuple(_notes(files, read, source.columns, splits)),
     )
 
 
@@ -110,29 +115,65 @@ def _source(name: str, task_root: str, columns: Columns) -> HubTask:
     return hub
 
 
-def _read(files: Files, columns: Columns, *, numbers: bool) -> tuple[Columns, dict[str, list[pa.Table]]]:
-    """Return the columns of the first training file, and the rows of each split's files as strings."""
-    first = read_file(files["train"][0])
-    own = columns.found(first, files["train"][0])
-    rows = {}
-    for split, uris in files.items():
-        read = [(uri, first if uri == files["train"][0] else read_file(uri)) for uri in uris]
-        rows[split] = [as_rows(table, own.found(table, uri), uri, numbers=numbers) for uri, table in read]
-    return own, rows
+class _Read(NamedTuple):
+    """What a task's files have."""
+
+    columns: Columns
+    """columns of the first training file"""
+    files: list[tuple[str, pa.Table]]
+    """each file with its rows as strings"""
+    parts: dict[str, list[pa.Table]]
+    """the tables of each split"""
+    names: tuple[str, ...]
+    """names of the classes in the metadata of the first training file, by their numbers"""
+    unused: tuple[str, ...]
+    """columns of the first training file that no one reads"""
+    by_column: bool
+    """whether a column tells the split of each row"""
+
+
+def _read(files: Files, columns: Columns, *, numbers: bool) -> _Read:
+    """Read all files; a single one may have a column of splits."""
+    uri = files["train"][0]
+    first = read_file(uri)
+    own = columns.found(first, uri)
+    tables = {each: first if each == uri else read_file(each) for uris in files.values() for each in uris}
+    rows = {each: as_rows(table, own.found(table, each), each, numbers=numbers) for each, table in tables.items()}
+    told = split_column(first, uri) if len(tables) == 1 else {}
+    parts = {split: [rows[each] for each in uris] for split, uris in files.items()}
+    if told:
+        parts = {split: [rows[uri].take(told[split])] for split in SPLITS if split in told}
+    used = {own.text, own.label, own.text_pair} | ({COLUMN} if told else set())
+    unused = tuple(name for name in first.column_names if name not in used and name.strip().lower() not in used)
+    names = () if numbers else names_in(first, own.label)
+    return _Read(own, list(rows.items()), parts, names, unused, bool(told))
 
 
 def _check_cut(
-    splits: Mapping[str, pa.Table], missing: Sequence[str], columns: Columns, uri: str, *, least: int
+    splits: Mapping[str, pa.Table], missing: Sequence[str], columns: Columns, uri: str, *, by_label: bool
 ) -> None:
     """Raise ValueError if a split cut off train has too few rows for a score."""
     for split in missing:
-        if len(splits[split]) < least:
+        if len(splits[split]) < (1 if by_label else 2):
             labels = len(set(splits["train"]["label"].to_pylist()))
             raise ValueError(
                 f"file {uri!r}: too few rows to cut {split} from: column {columns.label!r}, taken for the label, has "
                 f"{labels:,} values in {sum(map(len, splits.values())):,} rows; a class needs three different texts to "
                 "give one. Name another column (--label), add rows, or give dev and test files"
             )
+        if by_label and len(classes := set(splits[split]["label"].to_pylist())) < 2:
+            raise ValueError(
+                f"file {uri!r}: too few rows to cut {split} from: only class {classes.pop()!r} has three different "
+                "texts or more; add rows, or give dev and test files"
+            )
+
+
+def _check_scored(read: _Read, labels: tuple[str, ...]) -> None:
+    """Raise ValueError if dev or test has rows of one class alone, on which all models would be equal."""
+    for split in ("dev", "test"):
+        found = {label for table in read.parts.get(split, ()) for label in table["label"].to_pylist()}
+        if labels and len(found) == 1:
+            raise ValueError(f"{split} has one class only, {found.pop()!r}; a score needs two or more")
 
 
 def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
@@ -140,41 +181,48 @@ def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:
         raise ValueError(f"metric 'accuracy_f1' is for 2 classes, file {uri!r} has {len(labels)}; use 'macro_f1'")
 
 
-def _labels(train: pa.Table, uri: str) -> tuple[str, ...]:
-    """Return the classes of the training rows, ordered by value if all are integers, else by name."""
+def _labels(train: pa.Table, uri: str, read: _Read) -> tuple[str, ...]:
+    """Return the classes of the training rows, in the file's own order, by value if all are integers, or by name."""
     found = set(train["label"].to_pylist())
+    check_names(found, read.columns.label, uri)
     if len(found) < 2:
         raise ValueError(
             f"file {uri!r}: column label has one class only, {found.pop()!r}; classification needs two or more"
         )
+    if found <= set(read.names):
+        return tuple(name for name in read.names if name in found)
     if all(re.fullmatch("-?[0-9]+", label) for label in found):
         return tuple(sorted(found, key=lambda label: (int(label), label)))
     return tuple(sorted(found))
 
 
-def _digests(files: Files, columns: Columns) -> tuple[str, str, str]:
+def _digests(files: Files, read: _Read, columns: Columns) -> tuple[str, str, str]:
     """Return each split's identity; for one file with the usual columns, it is the file's sha256."""
 
     def of(split: str) -> str:
         found = [storage.digest(uri) for uri in files.get(split, files["train"])]
         said: list[Any] = [] if columns.usual else [asdict(columns)]
         said += [] if len(files) == len(SPLITS) else [RULE, sorted(files), split]
+        said += [COLUMN] if read.by_column else []
+        said += [list(read.names)] if read.names else []
         return found[0] if len(found) == 1 and not said else sha256(json.dumps([found, *said]).encode()).hexdigest()
 
     train, dev, test = map(of, SPLITS)
     return train, dev, test
 
 
-def _notes(files: Files, columns: Columns, asked: Columns, splits: Mapping[str, pa.Table]) -> Iterator[str]:
-    """Yield a note per assumption about the files: CSV dialect, columns, missing splits."""
-    for uri in dict.fromkeys(uri for uris in files.values() for uri in uris):
+def _notes(files: Files, read: _Read, asked: Columns, splits: Mapping[str, pa.Table]) -> Iterator[str]:
+    """Yield a note per assumption about the files: CSV dialect, columns, names of classes, splits."""
+    for uri, _ in read.files:
         if file_format(uri) == "csv" and (words := dialect_of(uri).words):
             yield f"{uri.rpartition('/')[2]}: {words}"
-    if not columns.usual and columns != asked:
-        yield f"columns: {columns.words}"
-    missing = [split for split in SPLITS if split not in files]
+    if not read.columns.usual and read.columns != asked:
+        yield f"columns: {read.columns.words}"
+    rows = ", ".join(f"{len(table):,} {split}" for split, table in splits.items())
+    if read.by_column:
+        yield f"column {COLUMN!r} tells the split of each row: {rows} rows"
+    missing = [split for split in SPLITS if split not in read.parts]
     if missing:
-        rows = ", ".join(f"{len(table):,} {split}" for split, table in splits.items())
         yield f"no {' and no '.join(missing)} file: a tenth of the texts each, drawn by their hashes: {rows} rows"
 
 

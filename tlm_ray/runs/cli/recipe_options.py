@@ -12,7 +12,7 @@ from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.planning.estimates import tokens_in
-from tlm_ray.runs.recipes.adapted import adapted
+from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_tokens, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
@@ -226,7 +226,7 @@ class TrainingOptions:
     def fine_tuned(self, recipe: Recipe, start: str, kind: Before, task: str, flow: Flow) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
 
-        kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adapted`.
+        kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`.
         """
         if self.budget.minutes is not None:
             raise ValueError(

@@ -1,0 +1,43 @@
+"""Show what a labelled task was taken for, before any work: rows per class and split, some rows, unused columns."""
+
+from collections import Counter
+from statistics import quantiles
+
+from rich.table import Table
+from rich.text import Text
+
+from tlm_ray.console import console
+from tlm_ray.corpus.labelled.task_files import SPLITS
+from tlm_ray.corpus.labelled.tasks import Task
+
+CLASSES, ROWS, LETTERS = 12, 3, 60  # at most so many are shown
+
+
+def show_task(task: Task) -> None:
+    """Print a task's rows per class and split, its first training rows, and the columns that are not read."""
+    counts = {split: Counter(table["label"].to_pylist()) for split, table in task.splits.items()}
+    table = Table("", box=None, header_style="dim")
+    for split in SPLITS:
+        table.add_column(split, justify="right")
+    classes = sorted(range(len(task.labels)), key=lambda number: (-counts["train"][number], number))
+    for number in classes[:CLASSES]:
+        table.add_row(Text(task.labels[number]), *(f"{counts[split][number]:,}" for split in SPLITS))
+    if more := classes[CLASSES:]:
+        sums = (sum(counts[split][number] for number in more) for split in SPLITS)
+        table.add_row(Text(f"{len(more):,} more classes"), *(f"{each:,}" for each in sums))
+    if not task.labels:
+        for cut, name in ((0, "first quartile"), (1, "median"), (2, "third quartile")):
+            found = (quantiles(task.splits[split]["label"].to_pylist(), n=4)[cut] for split in SPLITS)
+            table.add_row(name, *(f"{each:.4g}" for each in found))
+    table.add_row(Text("rows"), *(f"{len(task.splits[split]):,}" for split in SPLITS))
+    console.print(table)
+    for row in task.splits["train"].slice(0, ROWS).to_pylist():
+        label = task.labels[row["label"]] if task.labels else f"{row['label']:g}"
+        console.print(f"  {label}: {_short(row['text'] + ' ' + row['text_pair'])}", markup=False)
+    if task.unused:
+        console.print(f"columns that are not used: {', '.join(task.unused)}", markup=False)
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= LETTERS else f"{words[: LETTERS - 1]}…"
