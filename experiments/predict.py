@@ -44,18 +44,19 @@ class Predict:
 
 def main() -> None:
     options = tyro.cli(Predict, description=__doc__)
+    out = tlm_ray.storage.lasting(options.out, "--out")
     ray.init(**ray_options())
     columns = [column for column in (options.column, options.pair_column) if column]
     found = tlm_ray.predict_texts(  # imported here: --help does not need transformers (4 s)
         options.model,
         options.texts,
-        options.out,
+        out,
         columns=columns,
         workers=options.workers,
         gpus=options.gpus,
         precision=options.precision,
     )
-    print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {tlm_ray.storage.shown(options.out)}")
+    print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {tlm_ray.storage.shown(out)}")
 
 
 if __name__ == "__main__":

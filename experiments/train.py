@@ -41,6 +41,7 @@ from tlm_ray import (
 )  # fmt: skip
 from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.plain.linear import Linear
+from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.cli.recipe_options import Before
 from tlm_ray.runs.flow.students import Teaching
@@ -80,6 +81,7 @@ class Train(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_results(self, model="model")
         object.__setattr__(self, "teachers", [storage.absolute_if_there(each) for each in self.teachers])
         if self.before and not self.start:
             raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
@@ -137,7 +139,7 @@ def main() -> None:
         wanted = trainings(options, flow)
         show_plan(wanted, flow, price=options.price) if options.dry_run else show_reasons(wanted, flow)
         return
-    model = storage.absolute(options.model)
+    model = options.model
     if options.ensemble:  # `model/*` would read other folders there as members of the ensemble
         check_only(model, [*(f"seed-{seed}" for seed in range(options.seeds)), LINEAR])
     ray.init(**ray_options())

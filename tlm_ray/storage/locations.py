@@ -3,6 +3,7 @@
 import os
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 URI_CHARACTERS = "!#$%&'()*+,/:;=?@~"  # characters allowed in a URI without escaping, besides letters, digits and `-._`
+JOB_COPY = "working_dir_files"  # folder of Ray's copies of submitted folders
 STORES = ("s3", "gs")  # schemes of object stores, with one client per bucket
 # Waits 25 ms x 2, x 4, ... between retries, 51 s in all; Arrow's default for a URI gives up after 6 s, AWS' standard
 # strategy after 100 failures of a process
@@ -84,6 +86,23 @@ def is_local(uri: str) -> bool:
 def absolute(uri: str) -> str:
     """Return a location that is valid in every process: local paths become absolute, URIs stay as they are."""
     return open_filesystem(uri)[1] if is_local(uri) else str(uri)
+
+
+def lasting(uri: str, option: str, default: str = "") -> str:
+    """Return the location of a result, as `absolute` does.
+
+    A job that was submitted to Ray runs in a copy of its folder, which Ray deletes. There the default goes to the
+    home folder instead, and ValueError refuses any other relative path. option: names it in the error.
+    """
+    is_relative = len(urlsplit(uri).scheme) < 2 and not os.path.isabs(uri)
+    if JOB_COPY not in Path.cwd().parts or not is_relative:
+        return absolute(uri)
+    if uri != default:
+        raise ValueError(
+            f"{option} {uri}: lies in Ray's copy of the job's folder, which Ray deletes; give an absolute path, or a "
+            "URI such as s3://BUCKET/NAME"
+        )
+    return str(Path.home() / "tlm_ray" / uri)
 
 
 def join(uri: str, *parts: str) -> str:

@@ -1,8 +1,11 @@
 """Open models, tokenizers and configurations: safetensors weights only, no remote code, optionally a named revision."""
 
 import re
+import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 HUB_NAME = re.compile(r"([\w-][\w.-]*(?:/[\w.-]+)?)@([\w./-]+)")  # name@revision: a tag, branch or commit
 
@@ -51,4 +54,23 @@ def open_settings(auto: Any, source: str | Path, **options: Any) -> Any:
     """Return a configuration or tokenizer; source as in `open_pretrained`."""
     found = HUB_NAME.fullmatch(str(source))
     name, revision = (found[1], {"revision": found[2]}) if found else (str(source), {})
+    if not Path(name).exists():
+        _check_reachable(name)
     return auto.from_pretrained(name, trust_remote_code=False, **revision, **options)
+
+
+def _check_reachable(name: str) -> None:
+    """Raise OSError if a model is not cached and the hub has no address, where transformers would retry for 30 s."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "tokenizer.json"))
+    if constants.HF_HUB_OFFLINE or is_cached or getproxies():
+        return
+    hub = urlsplit(constants.ENDPOINT)
+    try:
+        socket.getaddrinfo(hub.hostname, hub.port or 443)
+    except OSError as error:
+        raise OSError(
+            f"{name!r} is no folder here, and {constants.ENDPOINT} cannot be reached ({error}); correct the name, give "
+            "a folder, or connect to a network"
+        ) from error

@@ -12,6 +12,8 @@ from tlm_ray.console import console
 from tlm_ray.runs.stages.locks import StageLocked
 from tlm_ray.training.launching.errors import TrainingStopped
 
+HTTP = ("httpx", "httpcore")  # libraries of the hub's client, whose errors are no OSError
+
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
@@ -29,6 +31,13 @@ def plain_errors() -> Iterator[None]:
     except (ValueError, OSError, ImportError, StageLocked, TrainingStopped) as error:
         console.print(f"[bold red]error[/] {escape(storage.shown(str(error)) + _advice(str(error)))}")
         events.fail("run failed", error=str(error))
+        raise SystemExit(2) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0].rstrip("2") not in HTTP:
+            raise
+        words = f"the Hugging Face hub cannot be reached ({error}); connect to a network, or give local files"
+        console.print(f"[bold red]error[/] {escape(words)}")
+        events.fail("run failed", error=words)
         raise SystemExit(2) from error
 
 

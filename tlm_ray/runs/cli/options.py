@@ -5,6 +5,7 @@ is created, because workers run in other working folders.
 """
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,11 @@ from rich.markup import escape
 
 from tlm_ray import events, storage
 from tlm_ray.compute import Compute
-from tlm_ray.console import console
+from tlm_ray.console import console, print_once
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import is_table
+from tlm_ray.runs.cli.hints import hint
 from tlm_ray.runs.flow.data import EMBEDDED
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages.making import Execution
@@ -28,7 +30,12 @@ Options = TypeVar("Options")
 
 def parse(kind: type[Options], description: str | None) -> Options:
     """Parse the command line into `kind`; flags of nested groups get a title of their own and no prefix."""
-    return tyro.cli(kind, description=description, config=(tyro.conf.OmitArgPrefixes,))
+    try:
+        return tyro.cli(kind, description=description, config=(tyro.conf.OmitArgPrefixes,))
+    except SystemExit as stop:
+        if stop.code:
+            hint(sys.argv[1:])
+        raise
 
 
 def settle(group: Any, change: Callable[[str], str], *names: str) -> None:
@@ -36,6 +43,16 @@ def settle(group: Any, change: Callable[[str], str], *names: str) -> None:
     for name in names:
         if value := getattr(group, name):
             object.__setattr__(group, name, change(value))
+
+
+def settle_results(group: Any, **defaults: str) -> None:
+    """Make the named locations of results absolute; in a job that was submitted to Ray, they must outlast it."""
+    for name, default in defaults.items():
+        given, option = getattr(group, name), f"--{name.replace('_', '-')}"
+        settled = storage.lasting(given, option, default)
+        if settled != storage.absolute(given):
+            print_once(f"{option}: {storage.shown(settled)}, because Ray deletes its copy of the job's folder")
+        object.__setattr__(group, name, settled)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +153,7 @@ class Folders:
     """file to append one JSON line per event to; - for stderr"""
 
     def __post_init__(self) -> None:
-        settle(self, storage.absolute, "root", "out")
+        settle_results(self, root=".tlm", out="results")
 
 
 @dataclass(frozen=True, kw_only=True)

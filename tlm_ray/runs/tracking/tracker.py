@@ -23,14 +23,15 @@ from tlm_ray.runs.stages.stage import Stage, fingerprint_of
 from tlm_ray.runs.tracking.mlflow_store import AWAY, FINISHED, Run, Store, SystemMetricsMonitor
 from tlm_ray.runs.tracking.tracked import Tracked, history, is_complete, shared_parameters, totals
 
+SQLITE, STORE = "sqlite:///", "mlflow.db"
 EVERY_S = 60.0  # between two syncs while stages train, and before an unreachable store is tried again
 PARENT, KEY = "mlflow.parentRunId", "training_key"  # tags of a training's run
 TRAININGS = "trainings_key"  # tag of an experiment's run: the same trainings under the same root are one run
 
 
 def default_uri() -> str:
-    """Return MLFLOW_TRACKING_URI, or a SQLite store in the working folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    """Return MLFLOW_TRACKING_URI, or a SQLite store in the working folder, of a submitted job in the home folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or SQLITE + storage.lasting(STORE, "--tracking-uri", STORE)
 
 
 class Tracker:
@@ -236,8 +237,7 @@ class Tracker:
 
 def _absolute(uri: str) -> str:
     """Make a SQLite path absolute, so that it is valid in every process."""
-    prefix = "sqlite:///"
-    return prefix + storage.absolute(uri.removeprefix(prefix)) if uri.startswith(prefix) else uri
+    return SQLITE + storage.lasting(uri.removeprefix(SQLITE), "--tracking-uri") if uri.startswith(SQLITE) else uri
 
 
 @cache
