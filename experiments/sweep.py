@@ -24,9 +24,11 @@ from tlm_ray import (
     Limits,
     Methods,
     Place,
+    Recipe,
     Scheduler,
     Search,
     Space,
+    Training,
     Trials,
     best_recipe,
     open_flow,
@@ -34,10 +36,13 @@ from tlm_ray import (
     plain_errors,
     ray_options,
     read_values,
+    run,
     short_name,
     show_sweep,
+    storage,
     sweep,
 )  # fmt: skip
+from tlm_ray.runs.cli.commands import predict_command
 
 OWN_FLAGS = {"k": "ks", "rho1": "rho1s", "rho2": "rho2s", "method": "methods"}
 UNLESS_TOLD: dict[str, Any] = {"k": [5, 20], "rho1": [3, 7], "method": ["bm25", "random"]}
@@ -135,7 +140,21 @@ def main() -> None:
     )
     for task in tasks:
         print(f"\nThe best recipe for {task}:\n\n{best_recipe(found, task)}")
+        show_best(found.best[task], task, options, trials.flow, name)
     print(f"\nTrials and figure: {place.out}/{name}.md, {place.out}/{name}.png")
+
+
+def show_best(recipe: Recipe, task: str, options: Sweep, flow: Flow, name: str) -> None:
+    """Print the best recipe's test score, its model, and the command that predicts with it; nothing is trained anew."""
+    trainings = [Training(row="best", task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
+    outcome = run(trainings, flow, name=f"{name}_best", tracking_uri=options.place.tracking_uri)
+    facts = {training: outcome.facts(training) for training in trainings}
+    best = max(trainings, key=lambda training: facts[training]["dev"])
+    scores = ", ".join(f"{own['test']:.2f}" for own in facts.values())
+    print(f"\nTest scores of its seeds: {scores}")
+    print(f"Model of seed {best.seed}, the best on dev: {storage.shown(outcome.model(best))}")
+    if not flow.is_embedded(task):
+        print(storage.shown(predict_command(flow.read(task), [outcome.model(best)])))
 
 
 if __name__ == "__main__":

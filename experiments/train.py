@@ -13,7 +13,6 @@ The folder opens with transformers, and with `experiments/predict.py`. The best 
 also has two baselines: TF-IDF + logistic regression, and BM25 nearest neighbours.
 """
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -39,8 +38,8 @@ from tlm_ray import (
     show_reasons,
     storage,
 )  # fmt: skip
-from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.plain.linear import Linear
+from tlm_ray.runs.cli.commands import predict_command
 from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.cli.recipe_options import Before
@@ -190,13 +189,6 @@ def better(facts: Mapping[Training, Mapping[str, float]], chosen: Training, keep
         return linear
     print(f"{linear.row} has the higher score, {scores}; --keep best keeps it instead")
     return chosen
-
-
-def predict_command(task: Task, models: list[str]) -> str:
-    """Return the command that predicts new texts from a file like the task's."""
-    pair = ["--pair-column", task.columns.text_pair] if task.columns.text_pair else []
-    words = ["--column", task.columns.text, *pair, "--out", "predictions"]
-    return shlex.join(["python", "experiments/predict.py", "--model", *models, "--texts", "new.csv", *words])
 
 
 def add_row(table: Table, name: str, dev: float, test: float, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """Predictions on files of every kind: what transformers alone predicts, in the order of the input, continued."""
 
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tlm_ray import storage
 from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import shares
 from tlm_ray.training.scoring import inference, predictor
-from tlm_ray.training.scoring.inference import predict_texts
+from tlm_ray.training.scoring.inference import Predictions, predict_texts
 from tlm_ray.training.scoring.predictor import Predictor
 from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
@@ -90,6 +91,51 @@ def test_pairs_and_nulls(model, tmp_path):
         classifier = AutoModelForSequenceClassification.from_pretrained(model).eval()
         expected = classifier(**pairs).logits.softmax(-1).numpy()
     np.testing.assert_allclose(found["probabilities"].to_pylist()[:9], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("alone")
+def test_predictions_are_csv_too_with_the_probability_of_the_class(model, expected, tmp_path):
+    texts = write(tmp_path / "in", "parquet", pa.table({"text": [*TEXTS, None]}))
+    predict_texts(model, texts, str(tmp_path / "out"), columns=["text"], workers=1)
+    Predictions(str(tmp_path / "out")).write_csv(str(tmp_path / "out.csv"))
+    rows = pacsv.read_csv(tmp_path / "out.csv")
+    assert rows.column_names == ["text", "predicted", "probability"] and len(rows) == len(TEXTS) + 1
+    np.testing.assert_allclose(rows["probability"].to_pylist()[:-1], expected.max(axis=1), rtol=1e-4)
+    assert rows["predicted"].to_pylist()[:-1] == read(tmp_path / "out")["predicted"].to_pylist()[:-1]
+    lists = pa.table({"text": TEXTS[:3], "tags": [["a"], ["b"], []]})
+    predict_texts(
+        model, write(tmp_path / "lists", "parquet", lists), str(tmp_path / "two"), columns=["text"], workers=1
+    )
+    with pytest.raises(ValueError, match=r"csv .*/two.csv': .*; leave out --csv, the predictions are Parquet"):
+        Predictions(str(tmp_path / "two")).write_csv(str(tmp_path / "two.csv"))
+    assert not (tmp_path / "two.csv").exists()
+
+
+def test_a_few_texts_are_printed_without_ray(model, expected, capsys):
+    script = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "predict.py"))
+    options = script["Predict"](model=[model], text=TEXTS[:3])
+    script["show"](options)
+    names = ("sea", "sky", "kitchen")
+    said = [f"{names[row.argmax()]} {row.max():.1%}: {text}" for row, text in zip(expected, TEXTS[:3], strict=False)]
+    assert capsys.readouterr().out.splitlines() == said
+    script["show"](script["Predict"](model=[model], text=TEXTS[:2], pair=TEXTS[2:4]))
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "--texts and --text: give one of them"),
+        ({"texts": "a", "text": ["b"], "out": "c"}, "--texts and --text: give one of them"),
+        ({"texts": "a"}, "--out: the folder for the predictions of --texts; give both"),
+        ({"text": ["a"], "csv": "b"}, "--csv b: is written for --texts; --text prints"),
+        ({"text": ["a"], "pair": ["b", "c"]}, "--pair: 2 second texts for 1 --text; give one for each"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(options, said):
+    script = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "predict.py"))
+    with pytest.raises(ValueError, match=said):
+        script["Predict"](model=["model"], **options)
 
 
 @pytest.mark.slow

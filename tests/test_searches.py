@@ -86,6 +86,7 @@ def test_any_field_of_a_recipe_is_a_path():
         ({"k": []}, "k: give at least one value"),
         ({"k": tune.randint(1, 9)}, "k: a grid needs lists"),
         ({"k": 5}, "k 5: give a list of values, or a range of Ray Tune"),
+        ({"method": "bm25"}, r"method 'bm25': is one value; give a list, such as \['bm25'\]"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_by_name(values, message):

@@ -68,6 +68,9 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
     flow = flow_of(data, tmp_path)
     stage = flow.stages(built(line), "topics", 0).stage_two
     assert stage.fingerprint[:12] in [t["fingerprint"] for t in trials if t["dev"] == best["dev"]]
+    assert re.search(r"^Test scores of its seeds: [\d.]+$", output, re.M)
+    (model,) = re.findall(r"^Model of seed 0, the best on dev: (.*)$", output, re.M)
+    assert Path(model).parent.name == stage.fingerprint[:20] and f"predict.py --model {model} --texts new.csv" in output
 
 
 @pytest.mark.slow

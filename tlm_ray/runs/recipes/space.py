@@ -32,6 +32,8 @@ class Space:
     def __post_init__(self) -> None:
         for path, values in self.values.items():
             listed = _listed(values)
+            if isinstance(values, str | bytes):
+                raise ValueError(f"{path} {values!r}: is one value; give a list, such as [{values!r}]")
             if listed is not None and not listed:
                 raise ValueError(f"{path}: give at least one value to try")
             if listed is None and not hasattr(values, "sample"):

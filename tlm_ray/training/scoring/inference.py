@@ -6,22 +6,24 @@ Each chunk's predictions are one Parquet file, so an interrupted run resumes wit
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import ray
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.general.documents import read_columns
 from tlm_ray.storage.listing import list_files
-from tlm_ray.training.scoring.predictor import Models, check_columns, check_models
+from tlm_ray.training.scoring.predictor import PROBABILITIES, Models, check_columns, check_models
 
 if TYPE_CHECKING:
     import ray.data
 
 CHUNK_BATCHES = 8  # batches of 8,192 rows per chunk, the unit of memory and of resuming
 RECORD = "predictions.json"
+PROBABILITY = "probability"  # column of CSV files
 
 
 def predict_texts(
@@ -83,6 +85,30 @@ class Predictions:
     def dataset(self) -> "ray.data.Dataset":
         """Return all rows as a Ray Dataset, one block per file."""
         return parallel.dataset_of(_read_whole, [{"uri": uri} for uri in self.files], name="predictions")
+
+    def write_csv(self, uri: str) -> None:
+        """Write all rows to one CSV file: the input's columns, `predicted`, and `probability`, that of this class.
+
+        ValueError names a column that CSV cannot hold, such as a list.
+        """
+        with storage.open_output(uri) as sink:
+            tables = map(_for_csv, self.files)
+            first = next(tables)
+            try:
+                with pacsv.CSVWriter(sink, first.schema) as writer:
+                    for table in chain([first], tables):
+                        writer.write_table(table.cast(first.schema))
+            except (pa.ArrowException, ValueError) as error:
+                raise ValueError(f"csv {uri!r}: {error}; leave out --csv, the predictions are Parquet") from error
+
+
+def _for_csv(uri: str) -> pa.Table:
+    """Return the rows of a file of predictions with the highest probability instead of all."""
+    table = _read_whole(uri)
+    if PROBABILITIES not in table.column_names:
+        return table
+    highest = [max(found) if found else None for found in table[PROBABILITIES].to_pylist()]
+    return table.drop_columns([PROBABILITIES]).append_column(PROBABILITY, pa.array(highest, pa.float32()))
 
 
 def _read_whole(uri: str) -> pa.Table:
