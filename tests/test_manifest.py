@@ -171,6 +171,23 @@ def test_a_corpus_of_empty_files_is_refused(tmp_path):
     assert str(tmp_path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("_delta_log/0.json", "is a table of Delta, .*; read it with ray.data.read_delta in Python"),
+        ("metadata/version-hint.text", "is a table of Iceberg, .*; read it with ray.data.read_iceberg"),
+        (".hoodie/hoodie.properties", "is a table of Hudi, .*; read it with ray.data.read_hudi"),
+    ],
+)
+def test_a_table_that_keeps_replaced_rows_is_refused(tmp_path, kept, said):
+    pq.write_table(pa.table({"text": ["old"]}), tmp_path / "part-0.parquet")
+    assert len(open_corpus(str(tmp_path), column="text").files) == 1
+    (tmp_path / kept).parent.mkdir()
+    (tmp_path / kept).write_text("{}")
+    with pytest.raises(ValueError, match=said):
+        open_corpus(str(tmp_path), column="text")
+
+
 def test_a_location_without_files_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"location '{tmp_path}': no such file"):
         open_corpus(str(tmp_path), column="text")

@@ -17,6 +17,12 @@ from tlm_ray.storage.digests import content_digest
 from tlm_ray.storage.listing import File, base_of, list_files, name_below
 
 # names of files beside the data: a repository's own pages, and the hub's notes about a data set
+# what the folder of a table format has, its name, and Ray's reader of the live rows
+VERSIONED = {
+    "_delta_log": ("Delta", "read_delta"),
+    "metadata/version-hint.text": ("Iceberg", "read_iceberg"),
+    ".hoodie": ("Hudi", "read_hudi"),
+}
 ABOUT = re.compile(
     r"(readme([-_.][a-z]{2}([-_][a-z]{2,4})?)?|licen[cs]e([-_.](mit|bsd|apache|cc|l?gpl|mpl|\d)[\w.-]*?)?"
     r"|notice|changelog|contributing|citation)(\.(md|rst|txt|html|cff|bib))?|(dataset_infos?|dataset_dict|state)\.json",
@@ -83,6 +89,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     between runs ("" for none). A file is identified by its name and its bytes, which are read once. A file on the hub
     is identified by the hub's hash instead.
     """
+    _refuse_versions(uri)
     listed = [file for file in list_files(uri) if file.size]
     found = [file for file in listed if not ABOUT.fullmatch(_name(file.uri))] or listed
     if not found:
@@ -103,6 +110,16 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
     ]
     left_out = tuple(name_below(base, file.uri) for file in listed if file not in found)
     return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,), left_out=left_out)
+
+
+def _refuse_versions(uri: str) -> None:
+    """Raise ValueError for the folder of a table format that keeps overwritten rows in files of their own."""
+    for name, (kind, reader) in VERSIONED.items():
+        if storage.exists(storage.join(uri, name)):
+            raise ValueError(
+                f"corpus {uri!r}: is a table of {kind}, whose files also have rows that were replaced; read it with "
+                f"ray.data.{reader} in Python (docs/your_data.md, Ray Datasets), or export its rows"
+            )
 
 
 def _digests_of(files: Sequence[File], *, kept: str) -> dict[str, str]:
