@@ -39,6 +39,7 @@ from tlm_ray.runs.experiment import show_plan as show_plan
 from tlm_ray.runs.experiment import show_reasons as show_reasons
 from tlm_ray.runs.flow.flow import Flow as Flow
 from tlm_ray.runs.flow.training import Training as Training
+from tlm_ray.runs.notebook.classifier import TLMClassifier as TLMClassifier
 from tlm_ray.runs.outcome import Outcome as Outcome
 from tlm_ray.runs.recipes.paper import baseline as baseline
 from tlm_ray.runs.recipes.paper import pretraining as pretraining

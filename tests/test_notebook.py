@@ -1,0 +1,137 @@
+"""A classifier as scikit-learn's users know them: the same model from any library's table, and mistakes in one line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from small import small_recipe
+from test_jobs import alone
+
+from tlm_ray import TLMClassifier
+from tlm_ray.runs.notebook.inputs import splits_of, texts_of
+from tlm_ray.runs.notebook.rows import names_of, write_rows
+
+
+@pytest.fixture(scope="module")
+def topics(data) -> pd.DataFrame:
+    return pq.read_table(data / "tasks" / "topics" / "train.parquet").to_pandas()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_path):
+    import ray
+
+    how = {"corpus": str(data / "corpus"), "recipe": small_recipe(), "root": str(tmp_path / "tlm"), "verbose": False}
+    first = TLMClassifier(**how).fit(topics["text"], topics["label"])
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "tlm").rglob("record.json")}
+    names = sorted(set(topics["label"]))
+    of_hub = Dataset.from_dict({"text": topics["text"], "label": [names.index(each) for each in topics["label"]]})
+    of_hub = of_hub.cast_column("label", ClassLabel(names=names))
+    others = [
+        (topics["text"].tolist(), topics["label"].tolist()),
+        (topics[["text"]], topics["label"].to_numpy()),
+        (topics, None),
+        (pa.Table.from_pandas(topics), None),
+        (of_hub, None),
+        (DatasetDict(train=of_hub), None),
+        (ray.data.from_pandas(topics), None),
+    ]
+    for texts, labels in others:
+        assert clone(first).fit(texts, labels).model_ == first.model_
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "tlm").rglob("record.json")} == made
+
+    found = first.predict_proba(topics["text"])
+    assert found.shape == (60, 3) and first.classes_.tolist() == names
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+    assert first.score(topics["text"], topics["label"]) == (first.predict(topics["text"]) == topics["label"]).mean()
+    first.save(str(tmp_path / "kept"))
+    again = TLMClassifier.load(str(tmp_path / "kept"))
+    np.testing.assert_array_equal(again.predict_proba(topics["text"].tolist()), found)
+    np.testing.assert_allclose(alone(str(tmp_path / "kept"), topics["text"].tolist()), found, rtol=1e-4, atol=1e-5)
+    assert again.report() == first.report() and "3 classes, 54 rows to train on, 6 of dev" in again.report()
+    scores = cross_val_score(TLMClassifier(**how), topics["text"].to_numpy(), topics["label"].to_numpy(), cv=2)
+    assert scores.shape == (2,) and not np.isnan(scores).any()
+
+
+def test_numbers_and_tuples_may_be_labels_in_their_own_order(tmp_path):
+    assert names_of([2, 10]) == ["2", "10"] and names_of(["a", "A"]) == ["class 0", "class 1"]
+    assert names_of(["", "x"]) == ["class 0", "class 1"] and names_of([("a", 1), ("b", 2)])[0] == "('a', 1)"
+    splits = splits_of(["x"] * 3, np.array([True, False, True]), text="text", label="label")
+    assert splits["train"].labels == [True, False, True]
+
+
+def test_equal_rows_lie_in_one_folder_and_pairs_have_two_columns(tmp_path):
+    pairs = pd.DataFrame({"a": [f"one {i}" for i in range(30)], "b": [f"two {i}" for i in range(30)]})
+    splits = splits_of(pairs, ["x", "y", "z"] * 10, text="text", label="label")
+    folder = write_rows(str(tmp_path), splits, {each: each for each in "xyz"})
+    assert write_rows(str(tmp_path), splits, {each: each for each in "xyz"}) == folder
+    train = pq.read_table(Path(folder) / "train.parquet")
+    assert train.column_names == ["text", "text_pair", "label"] and len(train) == 27
+    assert texts_of([("a", "b"), ("c", "d")]) == [["a", "c"], ["b", "d"]]
+    assert texts_of(np.array([["a"], ["b"]])) == [["a", "b"]]
+
+
+def test_a_split_of_the_data_is_heeded():
+    rows = {"text": ["a", "b"], "label": ["x", "y"]}
+    found = splits_of(
+        DatasetDict(train=Dataset.from_dict(rows), validation=Dataset.from_dict(rows)), None, text="text", label="label"
+    )
+    assert set(found) == {"train", "dev"} and found["dev"].texts == [["a", "b"]]
+
+
+GOOD = ["a text", "another"]
+MISTAKES = {
+    "one text": (("a text", ["x"]), "X 'a text': is one text; give a list of texts"),
+    "no texts": (([], []), "X: has no texts; give one at least"),
+    "too few labels": ((GOOD, ["x"]), "X and y: 2 texts and 1 labels; give one label per text"),
+    "a missing text": ((["a", None], ["x", "y"]), "X, row 1: None is no text; fill it in or take the row out"),
+    "NaN as text": ((pd.Series(["a", float("nan")]), ["x", "y"]), "X, row 1: nan is no text; fill it in"),
+    "numbers as texts": (([1, 2], ["x", "y"]), "X, row 0: 1 is no text"),
+    "a missing label": ((GOOD, ["x", None]), "y, row 1: None is no label; fill it in or take the row out"),
+    "NaN as label": ((GOOD, [1.0, float("nan")]), "y, row 1: nan is no label"),
+    "labels of two types": ((GOOD, ["x", 1]), r"y: has labels of several types \(int, str\); give all one type"),
+    "lists as labels": ((GOOD, [["x"], ["y"]]), r"y, row 0: \['x'\] is no label"),
+    "a dict as labels": ((GOOD, {"a": 1}), "y: is a dict; give a list, an array or a series"),
+    "a number as labels": ((GOOD, 3), "y: is a int; give a list, an array or a series"),
+    "no labels": ((GOOD, None), "y: is missing; give labels, or X as a table with the columns 'text' and 'label'"),
+    "no such column": (
+        (pd.DataFrame({"said": GOOD, "label": ["x", "y"]}), None),
+        "X: has no column 'text', only said",
+    ),
+    "three columns": ((pd.DataFrame({"a": GOOD, "b": GOOD, "c": GOOD}), ["x", "y"]), r"X: has 3 columns \(a, b, c\)"),
+    "one class": ((GOOD, ["x", "x"]), "y: has one class only, 'x'; classification needs two or more"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_gets_one_line_with_the_fix(name, tmp_path):
+    (texts, labels), said = MISTAKES[name]
+    with pytest.raises(ValueError, match=said) as caught:
+        TLMClassifier(root=str(tmp_path)).fit(texts, labels)
+    assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+
+
+def test_a_generator_and_a_series_with_another_index_are_lists():
+    series = pd.Series(GOOD, index=[7, 3])
+    assert texts_of(series) == texts_of(each for each in GOOD) == [GOOD]
+    assert splits_of(series, pd.Series(["x", "y"], index=[0, 9]), text="t", label="l")["train"].labels == ["x", "y"]
+
+
+def test_it_is_no_use_before_it_is_fitted_and_keeps_no_labels_that_json_cannot_hold(tmp_path):
+    with pytest.raises(NotFittedError, match="call fit before predict"):
+        TLMClassifier().predict(GOOD)
+    made = TLMClassifier()
+    made.classes_ = np.array([None, None], object)
+    made.classes_[:] = [("a",), ("b",)]
+    with pytest.raises(ValueError, match=r"label \('a',\): is a tuple; save takes texts and numbers"):
+        made.save(str(tmp_path / "kept"))
+    assert json.loads(json.dumps(TLMClassifier(minutes=3).get_params()))["minutes"] == 3

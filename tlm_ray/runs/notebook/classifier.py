@@ -1,0 +1,220 @@
+"""TLM as a scikit-learn classifier: fit on texts, predict, save."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+
+from tlm_ray import storage
+from tlm_ray.console import console
+from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
+from tlm_ray.evaluation.scores import Metric
+from tlm_ray.runs.cli.connection import ray_options
+from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.notebook.inputs import splits_of, texts_of
+from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
+from tlm_ray.runs.planning.estimates import tokens_in
+from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.runs.recipes.adaptation import adapted
+from tlm_ray.runs.recipes.budget import least_tokens, scaled
+from tlm_ray.runs.recipes.paper import baseline, recipe_for
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.making import Execution, make
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.training.settings import MODEL
+
+CLASSES = "classes.json"  # of a saved model
+KINDS = (str, int, float, bool)  # of labels that a saved model can have
+
+
+class TLMClassifier(ClassifierMixin, BaseEstimator):
+    """A text classifier with scikit-learn's interface; what it made before is found by its content.
+
+    corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
+    start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. scale, recipe: the
+    recipe by name, or one of your own. minutes: a budget for training from scratch. metric: chooses the model on dev.
+    text, label: columns of a table in `fit`. column: that of the corpus. root: folder of all results. verbose: print
+    the progress. A tenth of the texts is the dev set, unless the data has one.
+    """
+
+    def __init__(
+        self,
+        corpus: Any = None,
+        *,
+        start: str = "",
+        scale: str = "mini",
+        recipe: Recipe | None = None,
+        minutes: float | None = None,
+        metric: str | Metric = "macro_f1",
+        seed: int = 0,
+        text: str = "text",
+        label: str = "label",
+        column: str = "text",
+        root: str = ".tlm",
+        verbose: bool = True,
+    ):
+        self.corpus = corpus
+        self.start = start
+        self.scale = scale
+        self.recipe = recipe
+        self.minutes = minutes
+        self.metric = metric
+        self.seed = seed
+        self.text = text
+        self.label = label
+        self.column = column
+        self.root = root
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> "TLMClassifier":
+        """Retrieve, train and keep the model; X: texts, pairs of texts, or a table that has the labels too.
+
+        ValueError names the argument, the row and the fix, before anything is trained.
+        """
+        splits = splits_of(X, y, text=self.text, label=self.label)
+        classes = _sorted({each for rows in splits.values() for each in rows.labels})
+        if len(classes) < 2:
+            raise ValueError(f"y: has one class only, {classes[0]!r}; classification needs two or more")
+        known = dict(zip(names_of(classes), classes, strict=True))
+        with _told(self.verbose):
+            task = write_rows(self.root, splits, {each: name for name, each in known.items()})
+            flow = self._flow()
+            stages = flow.stages(self._recipe(flow, task), task, self.seed)
+            make([stages.last], flow.execution.root)
+        read = flow.read(task)
+        self.n_features_in_ = len(splits["train"].texts)
+        self.model_ = storage.join(stages.last.folder(flow.execution.root), MODEL)
+        self.classes_ = _array(classes)
+        self.order_ = np.array([read.labels.index(name) for name in known])
+        records = Records(flow.execution.root)
+        facts = [records.facts(stage) for stage in stages.trained]
+        self.dev_score_: float = facts[-1]["dev"]
+        rows, seconds = [len(read.splits[split]) for split in ("train", "dev")], sum(each["seconds"] for each in facts)
+        self.report_ = (
+            f"{len(classes)} classes, {rows[0]:,} rows to train on, {rows[1]:,} of dev",
+            f"{read.metric} on dev: {self.dev_score_:.1f}",
+            f"{facts[-1]['parameters'] / 1e6:.1f} M weights, {seconds:.0f} s of training",
+            f"model: {storage.shown(self.model_)}",
+        )
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each text."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, (texts, classes), in the order of `classes_`."""
+        from tlm_ray.training.scoring.predictor import PROBABILITIES, Predictor  # transformers takes 3 s
+
+        if not hasattr(self, "model_"):
+            raise NotFittedError("TLMClassifier: call fit before predict")
+        texts = texts_of(X)
+        if len(texts) != self.n_features_in_:
+            raise ValueError(f"X: has {len(texts)} columns of texts, fit had {self.n_features_in_}; give as many")
+        predictor = Predictor(self.model_, pair_column="text_pair" if len(texts) > 1 else "")
+        table = pa.table(dict(zip(("text", "text_pair"), texts, strict=False)))
+        return np.array(predictor(table)[PROBABILITIES].to_pylist())[:, self.order_]
+
+    def save(self, folder: str) -> None:
+        """Copy the model to a folder, which transformers opens too; ValueError for labels that JSON cannot hold."""
+        classes = self.classes_.tolist()
+        if wrong := [each for each in classes if not isinstance(each, KINDS)]:
+            raise ValueError(f"label {wrong[0]!r}: is a {type(wrong[0]).__name__}; save takes texts and numbers")
+        storage.copy_folder(self.model_, folder)
+        told = {"classes": classes, "order": self.order_.tolist(), "columns": self.n_features_in_}
+        told |= {"dev": self.dev_score_, "report": self.report_}
+        storage.write_json(storage.join(folder, CLASSES), told)
+
+    @classmethod
+    def load(cls, folder: str) -> "TLMClassifier":
+        """Open a model that `save` wrote."""
+        told, found = storage.read_json(storage.join(folder, CLASSES)), cls()
+        found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
+        found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
+        found.dev_score_, found.report_ = told["dev"], tuple(told["report"])
+        return found
+
+    def report(self) -> str:
+        """Return a few lines about the fitted model: its data, its dev score, its training and its folder."""
+        return "\n".join(self.report_)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: it takes texts, and no numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def _flow(self) -> Flow:
+        """Return the flow over the corpus; connects to Ray if nobody has."""
+        root, corpus = storage.absolute(self.root), self.corpus
+        if corpus is not None and not hasattr(corpus, "to_arrow_refs"):
+            places = [corpus] if isinstance(corpus, str) else list(corpus)
+            how = {"column": self.column, "digests": storage.join(root, "corpora.json")}
+            corpus = united([open_corpus(storage.absolute(each), **how) for each in places])
+        if not ray.is_initialized():
+            ray_options()  # sets Ray's environment; Ray itself connects at its first call
+            ray.put(None)
+        execution = fitted(Execution(root=root))
+        check_cluster(execution, corpus.locations if isinstance(corpus, Corpus) else ())
+        return Flow(execution=execution, corpus=corpus, metric=self.metric, column=self.column)
+
+    def _recipe(self, flow: Flow, task: str) -> Recipe:
+        """Return the recipe for a task's rows, within the budget; without a corpus it has no general text."""
+        words = sorted(len(text.split()) for text in flow.read(task).train_texts)
+        rows = len(words)
+        recipe = self.recipe or recipe_for(FOLDER, self.scale, train_rows=rows, row_words=words[3 * rows // 4])
+        if self.corpus is None:
+            console.print("corpus: none, so the model learns from the labelled texts alone; text of their kind helps")
+        if self.start:
+            if self.minutes is not None:
+                raise ValueError(f"minutes {self.minutes:g}: the speed of start is unknown; leave minutes out")
+            start = storage.absolute_if_there(self.start)
+            made = (baseline if self.corpus is None else adapted)(recipe, start, train_rows=rows)
+        else:
+            made = replace(recipe, k=0, rho1=0) if self.corpus is None else recipe
+        made = made.settled(gpu=bool(flow.execution.compute.gpu))
+        return made if self.minutes is None else _within(made, self.minutes, flow)
+
+
+def _within(recipe: Recipe, minutes: float, flow: Flow) -> Recipe:
+    """Return a recipe that fits some minutes, at the speed of recorded trainings; ValueError if it cannot."""
+    tokens = tokens_in(minutes, recipe, flow.execution)
+    if tokens < least_tokens(recipe):
+        raise ValueError(f"minutes {minutes:g}: too few for this recipe; give more, or a smaller scale")
+    made, changes = scaled(recipe, int(tokens))
+    for change in changes:
+        console.print(change)
+    return made
+
+
+@contextmanager
+def _told(verbose: bool) -> Iterator[None]:
+    """Print the progress, or nothing."""
+    before, console.quiet = console.quiet, not verbose
+    try:
+        yield
+    finally:
+        console.quiet = before
+
+
+def _sorted(classes: set[Any]) -> list[Any]:
+    try:
+        return sorted(classes)
+    except TypeError:  # of a type without an order
+        return sorted(classes, key=repr)
+
+
+def _array(classes: Sequence[Any]) -> np.ndarray:
+    """Return classes as an array: numpy would make tuples rows of a matrix."""
+    if all(isinstance(each, KINDS) for each in classes):
+        return np.array(classes)
+    found = np.empty(len(classes), object)
+    found[:] = classes
+    return found

@@ -1,0 +1,133 @@
+"""Take texts and labels as notebooks have them: lists, numpy, pandas, pyarrow, Hugging Face and Ray Datasets."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+DEV = ("validation", "dev", "valid")  # names of a split to choose the model on
+
+
+class Labelled(NamedTuple):
+    """Labelled rows."""
+
+    texts: list[list[str]]
+    """a column of texts, or two for pairs"""
+    labels: list[Any]
+    """a label per row"""
+
+
+def splits_of(data: Any, labels: Any, *, text: str, label: str) -> dict[str, Labelled]:
+    """Return the rows of train and, if the data has it, of dev.
+
+    data: texts with their labels, or a table with both, or a mapping of such tables by split. ValueError names the
+    argument, the row and the fix.
+    """
+    if isinstance(data, Mapping) and labels is None and "train" in data:
+        dev = next((name for name in DEV if name in data), None)
+        wanted = {"train": "train"} | ({"dev": dev} if dev else {})
+        return {split: _of_table(data[name], text=text, label=label) for split, name in wanted.items()}
+    if labels is None:
+        return {"train": _of_table(data, text=text, label=label)}
+    texts = texts_of(data)
+    found = [_plain(each) for each in _listed(labels, "y")]
+    if len(found) != len(texts[0]):
+        raise ValueError(f"X and y: {len(texts[0]):,} texts and {len(found):,} labels; give one label per text")
+    return {"train": Labelled(texts, _checked_labels(found))}
+
+
+def texts_of(data: Any) -> list[list[str]]:
+    """Return the texts as one column, or two for pairs; ValueError names a row without text."""
+    if isinstance(data, str | bytes):
+        raise ValueError(f"X {data!r}: is one text; give a list of texts")
+    table = _as_table(data)
+    if table is not None:
+        if not 1 <= table.num_columns <= 2:
+            raise ValueError(
+                f"X: has {table.num_columns} columns ({', '.join(table.column_names)}); give one, or two of pairs"
+            )
+        columns = [table[name].to_pylist() for name in table.column_names]
+    else:
+        rows = _listed(data, "X")
+        pairs = [not isinstance(row, str) and isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows]
+        columns = [list(column) for column in zip(*rows, strict=True)] if rows and all(pairs) else [rows]
+        if rows and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 1 for row in rows):
+            columns = [[row[0] for row in rows]]
+    if not columns[0]:
+        raise ValueError("X: has no texts; give one at least")
+    return [_checked_texts(column) for column in columns]
+
+
+def _of_table(data: Any, *, text: str, label: str) -> Labelled:
+    table = _as_table(data)
+    if table is None:
+        raise ValueError(f"y: is missing; give labels, or X as a table with the columns {text!r} and {label!r}")
+    for name in (text, label):
+        if name not in table.column_names:
+            raise ValueError(
+                f"X: has no column {name!r}, only {', '.join(table.column_names)}; name it (text=..., label=...)"
+            )
+    names = _class_names(data, label)
+    labels = [_plain(each) for each in table[label].to_pylist()]
+    if names:
+        labels = [names[each] if isinstance(each, int) and 0 <= each < len(names) else each for each in labels]
+    return Labelled([_checked_texts(table[text].to_pylist())], _checked_labels(labels))
+
+
+def _as_table(data: Any) -> pa.Table | None:
+    """Return a table of any library as pyarrow's; None for what is no table."""
+    if isinstance(data, pa.Table):
+        return data
+    if hasattr(data, "to_arrow_refs"):  # a Ray Dataset
+        import ray
+
+        return pa.concat_tables(ray.get(data.to_arrow_refs()))
+    if hasattr(data, "features") and hasattr(data, "to_dict"):  # Hugging Face's datasets
+        return pa.table(data.to_dict())
+    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
+        return pa.table({str(name): _listed(data[name], "X") for name in data.columns})
+    return None
+
+
+def _class_names(data: Any, label: str) -> list[str]:
+    """Return the names of a Hugging Face dataset's classes, by their numbers."""
+    features = getattr(data, "features", None)
+    return list(getattr(features[label], "names", None) or []) if features and label in features else []
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    """Return the values of a list, an array or a series in its order."""
+    if isinstance(values, str | bytes | Mapping):
+        raise ValueError(f"{name}: is a {type(values).__name__}; give a list, an array or a series")
+    if hasattr(values, "to_pylist"):
+        return list(values.to_pylist())
+    if hasattr(values, "tolist"):
+        found = values.tolist()
+        return found if isinstance(found, list) else [found]
+    if isinstance(values, Iterable):
+        return list(values)
+    raise ValueError(f"{name}: is a {type(values).__name__}; give a list, an array or a series")
+
+
+def _checked_texts(texts: Sequence[Any]) -> list[str]:
+    for row, each in enumerate(texts):
+        if not isinstance(each, str):
+            raise ValueError(f"X, row {row}: {each!r} is no text; fill it in or take the row out")
+    return [str(each) for each in texts]
+
+
+def _checked_labels(labels: Sequence[Any]) -> list[Any]:
+    for row, each in enumerate(labels):
+        if each is None or each != each or not isinstance(each, Hashable):
+            raise ValueError(f"y, row {row}: {each!r} is no label; fill it in or take the row out")
+    kinds = {type(each) for each in labels}
+    if len(kinds) > 1:
+        shown = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"y: has labels of several types ({shown}); give all one type, such as str")
+    return list(labels)
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's scalars as Python's."""
+    return value.item() if isinstance(value, np.generic) else value

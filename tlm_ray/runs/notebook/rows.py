@@ -1,0 +1,62 @@
+"""Write labelled rows as a task, in a folder that is named after their content."""
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tlm_ray import storage
+from tlm_ray.corpus.labelled.class_names import is_missing
+from tlm_ray.corpus.labelled.task_splits import cut
+from tlm_ray.runs.notebook.inputs import Labelled
+
+FOLDER = "notebook"
+
+
+def write_rows(root: str, splits: Mapping[str, Labelled], names: Mapping[Any, str]) -> str:
+    """Write the rows below the root, unless they are there, and return their folder.
+
+    names: of the labels. Without dev rows, a tenth of the texts are dev. Test rows are those of dev, since nothing is
+    tested here.
+    """
+    tables = {split: _table(rows, names) for split, rows in splits.items()}
+    if "dev" not in tables:
+        tables = cut(tables["train"], ["dev"], by_label=True)
+    files = {split: _parquet(tables["dev" if split == "test" else split]) for split in ("train", "dev", "test")}
+    digest = hashlib.sha256(b"".join(hashlib.sha256(data).digest() for data in files.values())).hexdigest()
+    folder = storage.join(storage.absolute(root), FOLDER, digest[:20])
+    for split, data in files.items():
+        if not storage.exists(uri := storage.join(folder, f"{split}.parquet")):
+            storage.write_bytes(uri, data)
+    return folder
+
+
+def names_of(classes: Sequence[Any]) -> list[str]:
+    """Return a name per class: its text, or a number where texts would be alike or missing."""
+    names = [str(each) for each in classes]
+    alike = {" ".join(name.split()).casefold() for name in names}
+    if len(alike) == len(names) and "" not in alike and not any(map(is_missing, names)):
+        return names
+    width = len(str(len(classes) - 1))
+    return [f"class {number:0{width}}" for number in range(len(classes))]
+
+
+def _table(rows: Labelled, names: Mapping[Any, str]) -> pa.Table:
+    first, *second = rows.texts
+    pairs = second[0] if second else [""] * len(first)
+    labels = [names[each] for each in rows.labels]
+    return pa.table(
+        {"text": first, "text_pair": pairs, "label": labels},
+        schema=pa.schema({name: pa.string() for name in ("text", "text_pair", "label")}),
+    )
+
+
+def _parquet(table: pa.Table) -> bytes:
+    if not any(table["text_pair"].to_pylist()):
+        table = table.drop_columns(["text_pair"])
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
