@@ -1,6 +1,7 @@
 """A classifier as scikit-learn's users know them: the same model from any library's table, and mistakes in one line."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from tlm_ray import TLMClassifier
 from tlm_ray.runs.notebook.inputs import splits_of, texts_of
 from tlm_ray.runs.notebook.rows import names_of, write_rows
 
+PAGE = Path(__file__).parents[1] / "docs" / "python.md"
+
 
 @pytest.fixture(scope="module")
 def topics(data) -> pd.DataFrame:
@@ -27,7 +30,7 @@ def topics(data) -> pd.DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_path):
+def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_path, monkeypatch, capsys):
     import ray
 
     how = {"corpus": str(data / "corpus"), "recipe": small_recipe(), "root": str(tmp_path / "tlm"), "verbose": False}
@@ -58,6 +61,14 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     np.testing.assert_array_equal(again.predict_proba(topics["text"].tolist()), found)
     np.testing.assert_allclose(alone(str(tmp_path / "kept"), topics["text"].tolist()), found, rtol=1e-4, atol=1e-5)
     assert again.report() == first.report() and "3 classes, 54 rows to train on, 6 of dev" in again.report()
+    topics.to_csv(tmp_path / "reviews.csv", index=False)
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    own = f'TLMClassifier(corpus="{data}/corpus", recipe=recipe, root="{tmp_path}/tlm")'
+    assert 'TLMClassifier(corpus="texts")' in snippet
+    monkeypatch.chdir(tmp_path)
+    exec(snippet.replace('TLMClassifier(corpus="texts")', own), {"recipe": small_recipe()})
+    assert "3 classes, 54 rows to train on" in capsys.readouterr().out
+    assert (tmp_path / "reviews-model" / "model.safetensors").exists()
     scores = cross_val_score(TLMClassifier(**how), topics["text"].to_numpy(), topics["label"].to_numpy(), cv=2)
     assert scores.shape == (2,) and not np.isnan(scores).any()
 
