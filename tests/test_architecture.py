@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 # any room may use them; they use no room
 LEAVES = {
     "storage", "compute", "identity", "parallel", "notices", "ray_private", "console", "process", "events", "metrics",
+    "command",
 }  # fmt: skip
 MAY_IMPORT = {
     "evaluation": LEAVES,
@@ -32,6 +33,7 @@ MAY_IMPORT = {
     "events": {"storage"},
     "metrics": set(),
     "process": set(),
+    "command": set(),
     "": set(),
 }
 ONLY_IN = {"mlflow": "tlm_ray.runs.tracking.mlflow_store"}
