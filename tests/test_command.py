@@ -63,6 +63,7 @@ def test_what_is_printed_to_go_on_is_the_same_kind_of_command(data, monkeypatch)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_wheel_needs_no_file_of_the_repository(data, tmp_path):
     """In an empty folder, with the package that pip builds: from a CSV to a model, printed predictions and a plan."""
     how = [sys.executable, "-m", "pip", "--quiet"]
