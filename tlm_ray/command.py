@@ -13,6 +13,7 @@ FIRST = {  # name and script, in the order of use
     "predict": "predict",
     "table": "main_table",
     "sweep": "sweep",
+    "export": "export",
     "status": "status",
     "clean": "clean",
 }
