@@ -28,7 +28,6 @@ from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.runs.recipes.paper import baseline
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
 
@@ -51,15 +50,16 @@ class Adapted(Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
-        if self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
+        if self.budget.minutes is not None or self.budget.tokens is not None:
+            raise ValueError("--minutes, --tokens: rows of equal operations set their own steps; give --steps")
 
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, all but the first of equal cost."""
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         how: dict[str, Any] = {"train_rows": rows, "steps": self.changes.steps, "rate": self.rate}
         ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
-        plain = baseline(recipe, self.start, train_rows=rows)
+        plain = self.fine_tuned(recipe, self.start, "plain", task, flow)
+        ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
         equal = {LONGER: plain, TAPT: tapt}
         equal = {row: of_equal_cost(one, ours, row_tokens=self.row_tokens) for row, one in equal.items()}
         return chosen({PLAIN: plain} | equal | self.vary(ours), self.rows)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tlm_ray import Folders, parse, plain_errors, storage
 from tlm_ray.console import console
+from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.stages.locks import StageLocked, claimed
 from tlm_ray.runs.stages.registry import Held, Noted, delete, held, noted
 
@@ -29,6 +30,9 @@ class Clean:
     """names of experiments that are no longer needed"""
     delete: bool = False
     """delete the listed stages"""
+
+    def __post_init__(self) -> None:
+        settle_results(self, root=".tlm")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tlm_ray import Folders, parse, plain_errors
 from tlm_ray.console import console
+from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.stages.locks import claimed
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import Held, Noted, held, noted
@@ -30,6 +31,9 @@ class Status:
     """folder of the results: local, or s3://..., gs://..."""
     price: float | None = None
     """price per GPU hour (per CPU hour without GPUs)"""
+
+    def __post_init__(self) -> None:
+        settle_results(self, root=".tlm")
 
 
 def main() -> None:

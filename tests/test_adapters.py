@@ -25,7 +25,9 @@ from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.loop.checkpoints import snapshot
 from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Labels, Spans, TextLabels
+from tlm_ray.training.planned_flops import step_flops
 
+PLANNED = [stage_two(start=Scratch(replace(GEOMETRY, layers=2)), adapters=each) for each in (None, Lora(rank=1))]
 FAMILIES = ("bert", "modernbert", "gpt2", "distilbert", "electra", "albert")
 
 
@@ -39,7 +41,8 @@ def test_the_head_and_the_matrices_learn_and_nothing_else(family):
     before = snapshot(trainer.model)
     trainer.step(0), trainer.step(1)
     moved = {name for name, p in trainer.model.named_parameters() if not torch.equal(p.detach(), before[name])}
-    assert any("lora_A" in name for name in moved) and any(name.startswith("heads.") for name in moved)
+    assert {name for name in before if "lora_B" in name} <= moved, "each matrix learns; the first ones from step 1 on"
+    assert any(name.startswith("heads.") for name in moved)
     assert {name for name in moved if name.startswith("encoder.") and "lora_" not in name} == set()
     plain = make_model(replace(adapted(family), adapters=None)).encoder
     linear = [layer for layer in plain.modules() if isinstance(layer, (torch.nn.Linear, Conv1D))]
@@ -88,11 +91,19 @@ def test_a_recipe_makes_a_row_and_tells_what_it_trained(data, tmp_path):
     assert not any("lora" in name for name in opened.state_dict())
 
 
+def test_frozen_weights_cost_no_operations_of_their_gradients():
+    whole, few = (step_flops(one, vocabulary=200, row_tokens=(20, 20), longest=(32, 32)) for one in PLANNED)
+    assert 0.5 * whole < few < 0.8 * whole, "two thirds, and the matrices' own"
+
+
 def test_what_cannot_be_is_refused_by_name(monkeypatch):
     with pytest.raises(ValueError, match="adapters rank 0: must be a whole number of 1 or more, such as 8"):
         Lora(rank=0)
-    with pytest.raises(ValueError, match="adapters alpha 0: must be above 0, such as twice the rank"):
-        Lora(alpha=0)
+    for alpha in (0, float("inf"), "16"):
+        with pytest.raises(ValueError, match=f"adapters alpha {alpha!r}: must be above 0, such as twice the rank"):
+            Lora(alpha=alpha)
+    with pytest.raises(ValueError, match="adapters: are trained in stage two, which one_stage leaves out"):
+        small_recipe(one_stage=True, adapters=Lora())
     t5 = Scratch(replace(GEOMETRY, family="t5", positions=64))
     with pytest.raises(ValueError, match="adapters: are for encoders; a decoder trains all its weights"):
         small_recipe(start=t5, vocabulary=300, labels=TextLabels(), objectives=(Spans(),), adapters=Lora())

@@ -7,7 +7,7 @@ from small import GEOMETRY, small_flow, small_recipe
 
 from tlm_ray import make
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.training.encoders.starts import Architecture, Scratch
+from tlm_ray.training.encoders.starts import Architecture, Pretrained, Scratch
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd, SoftTokens
 
 
@@ -40,6 +40,10 @@ def test_counted_operations_are_within_two_per_cent(data, tmp_path, other):
 def test_the_same_recipe_keeps_its_steps():
     first = of_family("bert", objectives=(Mlm(),))
     assert of_equal_cost(first, first, row_tokens=(34, 31)) == first
+    with pytest.raises(ValueError, match="other: has no stage one to equal; give a recipe that has one"):
+        of_equal_cost(first, replace(first, start=Pretrained("folder"), stage_one=None), row_tokens=(34, 31))
+    with pytest.raises(ValueError, match="row_tokens 60: rows have at most 48 tokens; give their mean"):
+        of_equal_cost(replace(first, rho2=3.0), first, row_tokens=(60, 31))
     unknown = replace(first, start=Architecture("folder"))
     taught = replace(first, objectives=(Mlm(), SoftTokens()), teacher=first)
     with pytest.raises(ValueError, match="objectives labels, mlm, soft: their operations cannot be planned"):

@@ -10,6 +10,7 @@ import transformers
 from tlm_ray import plain_errors, storage
 from tlm_ray.runs.cli.hints import OTHERS
 from tlm_ray.runs.cli.options import Folders, Place, parse
+from tlm_ray.runs.tracking.mlflow_store import Store
 from tlm_ray.runs.tracking.tracker import default_uri
 from tlm_ray.storage.opening import open_settings
 
@@ -58,11 +59,7 @@ def test_an_option_of_other_tools_gets_the_name_that_it_has_here(words, monkeypa
 
 
 def test_hints_are_for_what_is_no_option_here(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["script.py", "--root", "--lr"])
-    with pytest.raises(SystemExit):
-        parse(Folders, "A script.")
     monkeypatch.setattr(sys, "argv", ["script.py", "--nonsense"])
-    capsys.readouterr()
     with pytest.raises(SystemExit):
         parse(Folders, "A script.")
     assert not any(words in capsys.readouterr().out for words in OTHERS.values())
@@ -97,3 +94,26 @@ def test_a_mistyped_model_is_told_at_once_where_there_is_no_network(tmp_path, mo
     assert len(asked) == 1
     transformers.BertConfig(vocab_size=10).save_pretrained(tmp_path)
     assert open_settings(transformers.AutoConfig, str(tmp_path)).vocab_size == 10 and len(asked) == 1
+
+
+def test_a_model_of_another_kind_leaves_no_files_behind(tmp_path):
+    """`predict.py` would open what is left."""
+    for name, files in {"linear": ["linear.json", "terms.arrow"], "encoder": ["config.json"]}.items():
+        with storage.folder_for_writing(str(tmp_path / name)) as folder:
+            for file in files:
+                (folder / file).write_text(name)
+    kept = tmp_path / "model"
+    storage.copy_folder(str(tmp_path / "linear"), str(kept))
+    (kept / "notes.txt").write_text("mine")
+    storage.copy_folder(str(tmp_path / "encoder"), str(kept))
+    assert {path.name for path in kept.iterdir()} == {"SHA256SUMS", "config.json", "notes.txt"}
+    (kept / "SHA256SUMS").write_text("0  ../linear/linear.json\n0  /etc/none\n")
+    storage.copy_folder(str(tmp_path / "encoder"), str(kept))
+    assert (tmp_path / "linear" / "linear.json").exists()
+
+
+def test_what_mlflow_keeps_of_a_job_lies_beside_its_database(submitted):
+    store = Store(default_uri(), "mine")
+    submitted.mkdir(parents=True)
+    found = store.client.get_experiment(store.experiment)
+    assert found.artifact_location.removeprefix("file://") == f"{submitted}/mlruns/mine"

@@ -109,6 +109,13 @@ def test_predictions_are_csv_too_with_the_probability_of_the_class(model, expect
     with pytest.raises(ValueError, match=r"csv .*/two.csv': .*; leave out --csv, the predictions are Parquet"):
         Predictions(str(tmp_path / "two")).write_csv(str(tmp_path / "two.csv"))
     assert not (tmp_path / "two.csv").exists()
+    taken = write(tmp_path / "taken", "parquet", pa.table({"text": TEXTS[:3], "probability": [1.0, 2.0, 3.0]}))
+    predict_texts(model, taken, str(tmp_path / "three"), columns=["text"], workers=1)
+    with pytest.raises(ValueError, match="the texts have a column 'probability' already"):
+        Predictions(str(tmp_path / "three")).write_csv(str(tmp_path / "three.csv"))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="none has no rows"):
+        Predictions(str(tmp_path / "none")).write_csv(str(tmp_path / "none.csv"))
 
 
 def test_a_few_texts_are_printed_without_ray(model, expected, capsys):

@@ -176,6 +176,7 @@ def test_a_corpus_of_empty_files_is_refused(tmp_path):
     [
         ("_delta_log/0.json", "is a table of Delta, .*; read it with ray.data.read_delta in Python"),
         ("metadata/version-hint.text", "is a table of Iceberg, .*; read it with ray.data.read_iceberg"),
+        ("metadata/v1.metadata.json", "is a table of Iceberg, .*; read it with ray.data.read_iceberg"),
         (".hoodie/hoodie.properties", "is a table of Hudi, .*; read it with ray.data.read_hudi"),
     ],
 )

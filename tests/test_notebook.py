@@ -85,8 +85,8 @@ def test_equal_rows_lie_in_one_folder_and_pairs_have_two_columns(tmp_path):
     splits = splits_of(pairs, ["x", "y", "z"] * 10, text="text", label="label")
     folder = write_rows(str(tmp_path), splits, {each: each for each in "xyz"})
     assert write_rows(str(tmp_path), splits, {each: each for each in "xyz"}) == folder
-    train = pq.read_table(Path(folder) / "train.parquet")
-    assert train.column_names == ["text", "text_pair", "label"] and len(train) == 27
+    train = [json.loads(line) for line in (Path(folder) / "train.jsonl").read_text().splitlines()]
+    assert list(train[0]) == ["text", "text_pair", "label"] and len(train) == 27
     assert texts_of([("a", "b"), ("c", "d")]) == [["a", "c"], ["b", "d"]]
     assert texts_of(np.array([["a"], ["b"]])) == [["a", "b"]]
 
@@ -99,7 +99,13 @@ def test_a_split_of_the_data_is_heeded():
     assert set(found) == {"train", "dev"} and found["dev"].texts == [["a", "b"]]
 
 
-GOOD = ["a text", "another"]
+def of_hub(numbers: list[int]) -> Dataset:
+    """Return a dataset whose classes have names; -1 is a row without a label."""
+    rows = Dataset.from_dict({"text": [f"text {i}" for i in range(len(numbers))], "label": numbers})
+    return rows.cast_column("label", ClassLabel(names=["no", "yes"]))
+
+
+GOOD, OTHER = ["a text", "another"], ["no", "so"]
 MISTAKES = {
     "one text": (("a text", ["x"]), "X 'a text': is one text; give a list of texts"),
     "no texts": (([], []), "X: has no texts; give one at least"),
@@ -119,6 +125,21 @@ MISTAKES = {
         "X: has no column 'text', only said",
     ),
     "three columns": ((pd.DataFrame({"a": GOOD, "b": GOOD, "c": GOOD}), ["x", "y"]), r"X: has 3 columns \(a, b, c\)"),
+    "a blank text": ((["a", " "], ["x", "y"]), "X, row 1: ' ' is no text"),
+    "pandas' NA": ((GOOD, pd.Series(["x", pd.NA], dtype=object)), "y, row 1: <NA> is no label"),
+    "too few texts": ((GOOD, ["x", "y"]), "X and y: two classes need 3 different texts or more, of which dev gets one"),
+    "numbers": (([f"t {i}" for i in range(90)], [i / 7 for i in range(90)]), "y: has 90 different numbers, such as"),
+    "no name for a label": (
+        (of_hub([0, 1, -1]), None),
+        r"label, row 2: -1 has no name among no, yes; take the row out",
+    ),
+    "another class in dev": (
+        (
+            DatasetDict(train=of_hub([0, 1, 0]), validation=Dataset.from_dict({"text": GOOD, "label": ["no", "so"]})),
+            None,
+        ),
+        "y of dev: has 'so', which train has not; give dev rows of two or more classes of train",
+    ),
     "one class": ((GOOD, ["x", "x"]), "y: has one class only, 'x'; classification needs two or more"),
 }
 
@@ -137,10 +158,28 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
     assert splits_of(series, pd.Series(["x", "y"], index=[0, 9]), text="t", label="l")["train"].labels == ["x", "y"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"metric": "pearson_spearman"}, "metric 'pearson_spearman': is for numbers; give one of classes"),
+        (
+            {"recipe": small_recipe(one_stage=True)},
+            "recipe: has one_stage or tasks; a classifier is the stage two",
+        ),
+        ({"start": "folder", "minutes": 3}, "minutes 3: the speed of start is unknown; leave minutes out"),
+    ],
+)
+def test_arguments_that_a_classifier_cannot_have_are_refused_before_any_work(arguments, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        TLMClassifier(root=str(tmp_path), **arguments).fit([f"text {i}" for i in range(6)], ["x", "y"] * 3)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_is_no_use_before_it_is_fitted_and_keeps_no_labels_that_json_cannot_hold(tmp_path):
-    with pytest.raises(NotFittedError, match="call fit before predict"):
+    with pytest.raises(NotFittedError, match="call fit first"):
         TLMClassifier().predict(GOOD)
     made = TLMClassifier()
+    made.model_ = "folder"
     made.classes_ = np.array([None, None], object)
     made.classes_[:] = [("a",), ("b",)]
     with pytest.raises(ValueError, match=r"label \('a',\): is a tuple; save takes texts and numbers"):

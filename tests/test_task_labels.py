@@ -89,6 +89,12 @@ def test_names_of_classes_come_from_the_files_metadata_in_its_order(tmp_path):
     assert numbers.labels == () and set(numbers.splits["train"]["label"].to_pylist()) == {0.0, 1.0, 2.0}
 
 
+def test_a_number_without_a_name_is_no_class_and_a_name_may_be_any_word(tmp_path):
+    with pytest.raises(ValueError, match=r"rows 3, 6, 9, .*: label '-1' has no name among the file's no, yes"):
+        read_task(of_hub(tmp_path, [0, 1, -1] * 20, ["no", "yes"]))
+    assert read_task(of_hub(tmp_path, [0, 1] * 30, ["nan", "yes"])).labels == ("nan", "yes")
+
+
 def test_names_identify_the_task(tmp_path):
     one = read_task(of_hub(tmp_path, [1, 0] * 30, ["no", "yes"])).digests
     assert one != read_task(of_hub(tmp_path, [1, 0] * 30, ["yes", "no"])).digests
@@ -131,7 +137,7 @@ def test_a_dev_set_of_one_class_is_refused(tmp_path):
     ):
         read_task(saved(tmp_path, labels))
     told = ["train"] * 40 + ["dev"] * 10 + ["test"] * 10
-    with pytest.raises(ValueError, match=r"dev has one class only, 'a'; a score needs two or more"):
+    with pytest.raises(ValueError, match=r"mine.csv': dev has one class only, 'a'; add rows of another, or leave"):
         read_task(saved(tmp_path, ["b"] * 20 + ["a"] * 40, split=told))
 
 

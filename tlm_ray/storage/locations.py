@@ -94,7 +94,7 @@ def lasting(uri: str, option: str, default: str = "") -> str:
     A job that was submitted to Ray runs in a copy of its folder, which Ray deletes. There the default goes to the
     home folder instead, and ValueError refuses any other relative path. option: names it in the error.
     """
-    is_relative = len(urlsplit(uri).scheme) < 2 and not os.path.isabs(uri)
+    is_relative = len(urlsplit(uri).scheme) < 2 and not os.path.isabs(os.path.expanduser(uri))
     if JOB_COPY not in Path.cwd().parts or not is_relative:
         return absolute(uri)
     if uri != default:

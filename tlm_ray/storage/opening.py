@@ -55,16 +55,16 @@ def open_settings(auto: Any, source: str | Path, **options: Any) -> Any:
     found = HUB_NAME.fullmatch(str(source))
     name, revision = (found[1], {"revision": found[2]}) if found else (str(source), {})
     if not Path(name).exists():
-        _check_reachable(name)
+        _check_reachable(name, **revision)
     return auto.from_pretrained(name, trust_remote_code=False, **revision, **options)
 
 
-def _check_reachable(name: str) -> None:
+def _check_reachable(name: str, revision: str | None = None) -> None:
     """Raise OSError if a model is not cached and the hub has no address, where transformers would retry for 30 s."""
     from huggingface_hub import constants, try_to_load_from_cache
 
-    is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "tokenizer.json"))
-    if constants.HF_HUB_OFFLINE or is_cached or getproxies():
+    kept = [try_to_load_from_cache(name, file, revision=revision) for file in ("config.json", "tokenizer.json")]
+    if constants.HF_HUB_OFFLINE or any(isinstance(path, str) for path in kept) or getproxies():
         return
     hub = urlsplit(constants.ENDPOINT)
     try:

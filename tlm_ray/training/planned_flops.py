@@ -26,7 +26,12 @@ def step_flops(
     `longest`. vocabulary: of random weights. ValueError unless the stage starts from those of a geometry or from a
     pretrained encoder.
     """
+    for tokens, most in zip(row_tokens, longest, strict=True):
+        if tokens > most:
+            raise ValueError(f"row_tokens {tokens}: rows have at most {most} tokens; give their mean")
     model = _model(settings, vocabulary)
+    if settings.adapters:
+        settings.adapters.add_to(model.encoder)
     vocabulary = model.config.vocab_size
     facts = Vocabulary(
         size=vocabulary,

@@ -17,18 +17,19 @@ from tlm_ray.storage.digests import content_digest
 from tlm_ray.storage.listing import File, base_of, list_files, name_below
 
 # names of files beside the data: a repository's own pages, and the hub's notes about a data set
-# what the folder of a table format has, its name, and Ray's reader of the live rows
-VERSIONED = {
-    "_delta_log": ("Delta", "read_delta"),
-    "metadata/version-hint.text": ("Iceberg", "read_iceberg"),
-    ".hoodie": ("Hudi", "read_hudi"),
-}
 ABOUT = re.compile(
     r"(readme([-_.][a-z]{2}([-_][a-z]{2,4})?)?|licen[cs]e([-_.](mit|bsd|apache|cc|l?gpl|mpl|\d)[\w.-]*?)?"
     r"|notice|changelog|contributing|citation)(\.(md|rst|txt|html|cff|bib))?|(dataset_infos?|dataset_dict|state)\.json",
     re.IGNORECASE,
 )
 
+# what the folder of a table format has, its name, and Ray's reader of the live rows
+VERSIONED = {
+    "_delta_log": ("Delta", "read_delta"),
+    "metadata/version-hint.text": ("Iceberg", "read_iceberg"),
+    ".hoodie": ("Hudi", "read_hudi"),
+}
+ICEBERG = ".metadata.json"  # end of the name of a table's own files
 READERS = 16  # files whose digests are computed in parallel
 TOLD_BYTES = 1_000_000_000  # above this size, reading for digests prints a line, because it takes minutes
 TELL_EVERY_S = 5.0
@@ -114,8 +115,10 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
 
 def _refuse_versions(uri: str) -> None:
     """Raise ValueError for the folder of a table format that keeps overwritten rows in files of their own."""
+    own = storage.join(uri, "metadata")
+    of_iceberg = storage.exists(own) and bool(list_files(own, ICEBERG, missing_ok=True))
     for name, (kind, reader) in VERSIONED.items():
-        if storage.exists(storage.join(uri, name)):
+        if storage.exists(storage.join(uri, name)) or (kind == "Iceberg" and of_iceberg):
             raise ValueError(
                 f"corpus {uri!r}: is a table of {kind}, whose files also have rows that were replaced; read it with "
                 f"ray.data.{reader} in Python (docs/your_data.md, Ray Datasets), or export its rows"

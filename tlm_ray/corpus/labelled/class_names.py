@@ -22,7 +22,7 @@ def names_in(table: pa.Table, column: str) -> tuple[str, ...]:
 
 
 def named(labels: pa.ChunkedArray, names: Sequence[str]) -> pa.ChunkedArray:
-    """Replace numbers, as strings, by the names at these places; others stay, such as -1 of rows without a label."""
+    """Replace numbers, as strings, by the names at these places; others stay."""
     known = {str(number): name for number, name in enumerate(names)}
     return pa.chunked_array([pa.array([known.get(label, label) for label in labels.to_pylist()], pa.string())])
 

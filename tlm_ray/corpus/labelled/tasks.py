@@ -87,7 +87,7 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
     _check_cut(splits, missing, read.columns, first, by_label=by_label)
     for uri, table in read.files if by_label else ():
         check_labels(table, labels, uri)
-    _check_scored(read, labels)
+    _check_scored(read, labels, files)
     return Task(
         name=short_name(name),
         metric=scored_by.name,
@@ -168,12 +168,15 @@ def _check_cut(
             )
 
 
-def _check_scored(read: _Read, labels: tuple[str, ...]) -> None:
+def _check_scored(read: _Read, labels: tuple[str, ...], files: Files) -> None:
     """Raise ValueError if dev or test has rows of one class alone, on which all models would be equal."""
     for split in ("dev", "test"):
         found = {label for table in read.parts.get(split, ()) for label in table["label"].to_pylist()}
+        uri = files.get(split, files["train"])[0]
         if labels and len(found) == 1:
-            raise ValueError(f"{split} has one class only, {found.pop()!r}; a score needs two or more")
+            raise ValueError(
+                f"file {uri!r}: {split} has one class only, {found.pop()!r}; add rows of another, or leave {split} out"
+            )
 
 
 def _check_classes(metric: Metric, labels: tuple[str, ...], uri: str) -> None:

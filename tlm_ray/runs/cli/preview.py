@@ -1,8 +1,8 @@
 """Show what a labelled task was taken for, before any work: rows per class and split, some rows, unused columns."""
 
 from collections import Counter
-from statistics import quantiles
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -26,8 +26,8 @@ def show_task(task: Task) -> None:
         sums = (sum(counts[split][number] for number in more) for split in SPLITS)
         table.add_row(Text(f"{len(more):,} more classes"), *(f"{each:,}" for each in sums))
     if not task.labels:
-        for cut, name in ((0, "first quartile"), (1, "median"), (2, "third quartile")):
-            found = (quantiles(task.splits[split]["label"].to_pylist(), n=4)[cut] for split in SPLITS)
+        for share, name in ((0.25, "first quartile"), (0.5, "median"), (0.75, "third quartile")):
+            found = (np.quantile(task.splits[split]["label"].to_numpy(), share) for split in SPLITS)
             table.add_row(name, *(f"{each:.4g}" for each in found))
     table.add_row(Text("rows"), *(f"{len(task.splits[split]):,}" for split in SPLITS))
     console.print(table)

@@ -1,5 +1,6 @@
 """TLM as a scikit-learn classifier: fit on texts, predict, save."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,10 +15,10 @@ from sklearn.exceptions import NotFittedError
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
-from tlm_ray.evaluation.scores import Metric
+from tlm_ray.evaluation.scores import Metric, metric_named
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
-from tlm_ray.runs.notebook.inputs import splits_of, texts_of
+from tlm_ray.runs.notebook.inputs import check_classes, splits_of, texts_of
 from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
 from tlm_ray.runs.planning.estimates import tokens_in
 from tlm_ray.runs.preflight import check_cluster, fitted
@@ -27,6 +28,7 @@ from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.registry import note
 from tlm_ray.training.settings import MODEL
 
 CLASSES = "classes.json"  # of a saved model
@@ -39,8 +41,9 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
     corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
     start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. scale, recipe: the
     recipe by name, or one of your own. minutes: a budget for training from scratch. metric: chooses the model on dev.
-    text, label: columns of a table in `fit`. column: that of the corpus. root: folder of all results. verbose: print
-    the progress. A tenth of the texts is the dev set, unless the data has one.
+    text, label: columns of a table in `fit`. column: that of the corpus. root: folder of all results. execution:
+    workers and GPUs, which change no result, such as `Execution(root="", compute=Compute(...))`. verbose: print the
+    progress. A tenth of the texts is the dev set, unless the data has one.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         label: str = "label",
         column: str = "text",
         root: str = ".tlm",
+        execution: Execution | None = None,
         verbose: bool = True,
     ):
         self.corpus = corpus
@@ -70,6 +74,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         self.label = label
         self.column = column
         self.root = root
+        self.execution = execution
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> "TLMClassifier":
@@ -78,14 +83,15 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         ValueError names the argument, the row and the fix, before anything is trained.
         """
         splits = splits_of(X, y, text=self.text, label=self.label)
+        check_classes(splits)
+        self._check()
         classes = _sorted({each for rows in splits.values() for each in rows.labels})
-        if len(classes) < 2:
-            raise ValueError(f"y: has one class only, {classes[0]!r}; classification needs two or more")
         known = dict(zip(names_of(classes), classes, strict=True))
         with _told(self.verbose):
-            task = write_rows(self.root, splits, {each: name for name, each in known.items()})
             flow = self._flow()
+            task = write_rows(flow.execution.root, splits, {each: name for name, each in known.items()})
             stages = flow.stages(self._recipe(flow, task), task, self.seed)
+            note(flow.execution.root, FOLDER, [stages.last])
             make([stages.last], flow.execution.root)
         read = flow.read(task)
         self.n_features_in_ = len(splits["train"].texts)
@@ -113,8 +119,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         """Return the probability of each class, (texts, classes), in the order of `classes_`."""
         from tlm_ray.training.scoring.predictor import PROBABILITIES, Predictor  # transformers takes 3 s
 
-        if not hasattr(self, "model_"):
-            raise NotFittedError("TLMClassifier: call fit before predict")
+        self._check_fitted()
         texts = texts_of(X)
         if len(texts) != self.n_features_in_:
             raise ValueError(f"X: has {len(texts)} columns of texts, fit had {self.n_features_in_}; give as many")
@@ -124,7 +129,8 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
     def save(self, folder: str) -> None:
         """Copy the model to a folder, which transformers opens too; ValueError for labels that JSON cannot hold."""
-        classes = self.classes_.tolist()
+        self._check_fitted()
+        folder, classes = storage.lasting(folder, "folder"), self.classes_.tolist()
         if wrong := [each for each in classes if not isinstance(each, KINDS)]:
             raise ValueError(f"label {wrong[0]!r}: is a {type(wrong[0]).__name__}; save takes texts and numbers")
         storage.copy_folder(self.model_, folder)
@@ -143,6 +149,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
     def report(self) -> str:
         """Return a few lines about the fitted model: its data, its dev score, its training and its folder."""
+        self._check_fitted()
         return "\n".join(self.report_)
 
     def __sklearn_tags__(self) -> Any:
@@ -151,17 +158,30 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
+    def _check(self) -> None:
+        """Raise ValueError for arguments that a classifier cannot have."""
+        if metric_named(self.metric).is_regression:
+            raise ValueError(f"metric {self.metric!r}: is for numbers; give one of classes, such as macro_f1")
+        if self.recipe is not None and (self.recipe.one_stage or self.recipe.tasks):
+            raise ValueError("recipe: has one_stage or tasks; a classifier is the stage two of one task")
+        if self.start and self.minutes is not None:
+            raise ValueError(f"minutes {self.minutes:g}: the speed of start is unknown; leave minutes out")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise NotFittedError("TLMClassifier: call fit first")
+
     def _flow(self) -> Flow:
         """Return the flow over the corpus; connects to Ray if nobody has."""
-        root, corpus = storage.absolute(self.root), self.corpus
+        root, corpus = storage.lasting(self.root, "root", ".tlm"), self.corpus
         if corpus is not None and not hasattr(corpus, "to_arrow_refs"):
-            places = [corpus] if isinstance(corpus, str) else list(corpus)
+            places = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
             how = {"column": self.column, "digests": storage.join(root, "corpora.json")}
-            corpus = united([open_corpus(storage.absolute(each), **how) for each in places])
+            corpus = united([open_corpus(storage.absolute(str(each)), **how) for each in places])
         if not ray.is_initialized():
             ray_options()  # sets Ray's environment; Ray itself connects at its first call
             ray.put(None)
-        execution = fitted(Execution(root=root))
+        execution = fitted(replace(self.execution or Execution(root=root), root=root))
         check_cluster(execution, corpus.locations if isinstance(corpus, Corpus) else ())
         return Flow(execution=execution, corpus=corpus, metric=self.metric, column=self.column)
 
@@ -173,8 +193,6 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         if self.corpus is None:
             console.print("corpus: none, so the model learns from the labelled texts alone; text of their kind helps")
         if self.start:
-            if self.minutes is not None:
-                raise ValueError(f"minutes {self.minutes:g}: the speed of start is unknown; leave minutes out")
             start = storage.absolute_if_there(self.start)
             made = (baseline if self.corpus is None else adapted)(recipe, start, train_rows=rows)
         else:

@@ -4,7 +4,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+
+from tlm_ray.corpus.labelled.class_names import MOST_NUMBERS
+from tlm_ray.corpus.labelled.task_splits import LEAST
 
 DEV = ("validation", "dev", "valid")  # names of a split to choose the model on
 
@@ -70,8 +74,10 @@ def _of_table(data: Any, *, text: str, label: str) -> Labelled:
             )
     names = _class_names(data, label)
     labels = [_plain(each) for each in table[label].to_pylist()]
-    if names:
-        labels = [names[each] if isinstance(each, int) and 0 <= each < len(names) else each for each in labels]
+    for row, each in enumerate(labels if names else ()):
+        if not isinstance(each, int) or not 0 <= each < len(names):
+            raise ValueError(f"{label}, row {row}: {each!r} has no name among {', '.join(names)}; take the row out")
+        labels[row] = names[each]
     return Labelled([_checked_texts(table[text].to_pylist())], _checked_labels(labels))
 
 
@@ -83,7 +89,7 @@ def _as_table(data: Any) -> pa.Table | None:
         import ray
 
         return pa.concat_tables(ray.get(data.to_arrow_refs()))
-    if hasattr(data, "features") and hasattr(data, "to_dict"):  # Hugging Face's datasets
+    if isinstance(getattr(data, "features", None), Mapping) and hasattr(data, "to_dict"):  # Hugging Face's datasets
         return pa.table(data.to_dict())
     if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
         return pa.table({str(name): _listed(data[name], "X") for name in data.columns})
@@ -93,7 +99,9 @@ def _as_table(data: Any) -> pa.Table | None:
 def _class_names(data: Any, label: str) -> list[str]:
     """Return the names of a Hugging Face dataset's classes, by their numbers."""
     features = getattr(data, "features", None)
-    return list(getattr(features[label], "names", None) or []) if features and label in features else []
+    if not isinstance(features, Mapping) or label not in features:
+        return []
+    return list(getattr(features[label], "names", None) or [])
 
 
 def _listed(values: Any, name: str) -> list[Any]:
@@ -112,20 +120,43 @@ def _listed(values: Any, name: str) -> list[Any]:
 
 def _checked_texts(texts: Sequence[Any]) -> list[str]:
     for row, each in enumerate(texts):
-        if not isinstance(each, str):
+        if not isinstance(each, str) or not each.strip():
             raise ValueError(f"X, row {row}: {each!r} is no text; fill it in or take the row out")
     return [str(each) for each in texts]
 
 
 def _checked_labels(labels: Sequence[Any]) -> list[Any]:
     for row, each in enumerate(labels):
-        if each is None or each != each or not isinstance(each, Hashable):
+        if not isinstance(each, Hashable) or (not isinstance(each, str | tuple) and pd.isna(each)):
             raise ValueError(f"y, row {row}: {each!r} is no label; fill it in or take the row out")
     kinds = {type(each) for each in labels}
     if len(kinds) > 1:
         shown = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise ValueError(f"y: has labels of several types ({shown}); give all one type, such as str")
     return list(labels)
+
+
+def check_classes(splits: Mapping[str, Labelled]) -> None:
+    """Raise ValueError if the labels are no classes, or too few texts have them to train and to choose a model."""
+    texts: dict[Any, set[tuple[str, ...]]] = {}
+    train = splits["train"]
+    for label, *row in zip(train.labels, *train.texts, strict=True):
+        texts.setdefault(label, set()).add(tuple(row))
+    if len(texts) < 2:
+        raise ValueError(f"y: has one class only, {train.labels[0]!r}; classification needs two or more")
+    fractions = [each for each in texts if isinstance(each, float) and not each.is_integer()]
+    if fractions and len(texts) > MOST_NUMBERS:
+        raise ValueError(f"y: has {len(texts):,} different numbers, such as {fractions[0]:g}; give classes")
+    if "dev" in splits:
+        unknown = [each for each in splits["dev"].labels if each not in texts]
+        why = f"has {unknown[0]!r}, which train has not" if unknown else "has one class only"
+        if unknown or len(set(splits["dev"].labels)) < 2:
+            raise ValueError(f"y of dev: {why}; give dev rows of two or more classes of train, or leave dev out")
+    elif sum(len(found) >= LEAST for found in texts.values()) < 2:
+        raise ValueError(
+            f"X and y: two classes need {LEAST} different texts or more, of which dev gets one; give more rows, or a "
+            "DatasetDict with validation"
+        )
 
 
 def _plain(value: Any) -> Any:

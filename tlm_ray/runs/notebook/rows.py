@@ -1,12 +1,11 @@
 """Write labelled rows as a task, in a folder that is named after their content."""
 
 import hashlib
-import io
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tlm_ray import storage
 from tlm_ray.corpus.labelled.class_names import is_missing
@@ -25,11 +24,11 @@ def write_rows(root: str, splits: Mapping[str, Labelled], names: Mapping[Any, st
     tables = {split: _table(rows, names) for split, rows in splits.items()}
     if "dev" not in tables:
         tables = cut(tables["train"], ["dev"], by_label=True)
-    files = {split: _parquet(tables["dev" if split == "test" else split]) for split in ("train", "dev", "test")}
+    files = {split: _lines(tables["dev" if split == "test" else split]) for split in ("train", "dev", "test")}
     digest = hashlib.sha256(b"".join(hashlib.sha256(data).digest() for data in files.values())).hexdigest()
-    folder = storage.join(storage.absolute(root), FOLDER, digest[:20])
+    folder = storage.join(root, FOLDER, f"rows-{digest[:20]}")
     for split, data in files.items():
-        if not storage.exists(uri := storage.join(folder, f"{split}.parquet")):
+        if not storage.exists(uri := storage.join(folder, f"{split}.jsonl")):
             storage.write_bytes(uri, data)
     return folder
 
@@ -54,9 +53,8 @@ def _table(rows: Labelled, names: Mapping[Any, str]) -> pa.Table:
     )
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _lines(table: pa.Table) -> bytes:
+    """Return rows as lines of JSON, whose bytes depend on no library's version."""
     if not any(table["text_pair"].to_pylist()):
         table = table.drop_columns(["text_pair"])
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in table.to_pylist()).encode()

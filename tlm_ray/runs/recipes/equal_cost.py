@@ -16,6 +16,8 @@ def of_equal_cost(recipe: Recipe, other: Recipe, *, row_tokens: tuple[int, int])
     """
     if recipe.tasks or other.tasks or recipe.mixer or other.mixer:
         raise ValueError("tasks, mixer: operations are planned for one task and rho1 alone; give neither")
+    if other.stage_one is None and recipe.stage_one is not None:
+        raise ValueError("other: has no stage one to equal; give a recipe that has one")
     own, known = _costs(recipe, row_tokens), _costs(other, row_tokens)
     if "stage_one" not in own:
         known = {"stage_two": sum(known.values())}

@@ -132,6 +132,8 @@ class Recipe:
         self._check_teacher()
         self._check_tasks()
         self._check_writing()
+        if self.one_stage and self.adapters is not None:
+            raise ValueError("adapters: are trained in stage two, which one_stage leaves out; give one of them")
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
         if self.counts is not None and (self.stage_one is None or (self.counts.embeddings and not self.start.width)):

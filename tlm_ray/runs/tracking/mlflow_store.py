@@ -40,6 +40,7 @@ QUIET = {
 # `requests` are OSErrors; a JSON answer of other types than MLflow's is a ParseError.
 AWAY = (MlflowException, OSError, ParseError, SQLAlchemyError)
 ANSWER_S = 20.0  # for each request to a server, including the upload of a page
+SQLITE = "sqlite:///"
 KIND = {"mlflow.experimentKind": "custom_model_development"}  # makes MLflow's pages show runs, not conversations
 MODEL, REGISTERED = "model", "registered_model"  # tags of a run
 RUNNING, FINISHED = "RUNNING", "FINISHED"
@@ -67,7 +68,12 @@ class Store:
     def experiment(self) -> str:
         """The experiment's id; the experiment is created if missing."""
         found = self.client.get_experiment_by_name(self.name)
-        return found.experiment_id if found else self.client.create_experiment(self.name, tags=KIND)
+        if found:
+            return found.experiment_id
+        # MLflow's own default is the working folder, which Ray deletes after a submitted job
+        folder = self.uri.removeprefix(SQLITE).rpartition("/")[0] if self.uri.startswith(SQLITE) else ""
+        artifacts = f"{folder}/mlruns/{self.name}" if folder and folder != os.getcwd() else None
+        return self.client.create_experiment(self.name, artifact_location=artifacts, tags=KIND)
 
     def runs(self, **tags: str) -> list[Run]:
         """Find runs with these tags that are not deleted, newest first; the value "" matches any."""

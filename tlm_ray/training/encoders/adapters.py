@@ -1,6 +1,7 @@
 """Adapters of a frozen encoder, by PEFT: a stage then trains few weights."""
 
 import importlib.util
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ class Lora:
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
             raise ValueError(f"adapters rank {self.rank!r}: must be a whole number of 1 or more, such as 8")
-        if not self.alpha > 0:
+        if not isinstance(self.alpha, int | float) or not 0 < self.alpha < math.inf:
             raise ValueError(f"adapters alpha {self.alpha!r}: must be above 0, such as twice the rank")
         if importlib.util.find_spec("peft") is None:
             raise ValueError("adapters: need peft, on every node; pip install 'tlm_ray[adapters]'")

@@ -6,7 +6,7 @@ Each chunk's predictions are one Parquet file, so an interrupted run resumes wit
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -80,7 +80,7 @@ class Predictions:
     @property
     def files(self) -> list[str]:
         """The locations of its Parquet files."""
-        return [file.uri for file in list_files(self.folder, ".parquet")]
+        return [file.uri for file in list_files(self.folder, ".parquet", missing_ok=True)]
 
     def dataset(self) -> "ray.data.Dataset":
         """Return all rows as a Ray Dataset, one block per file."""
@@ -89,17 +89,18 @@ class Predictions:
     def write_csv(self, uri: str) -> None:
         """Write all rows to one CSV file: the input's columns, `predicted`, and `probability`, that of this class.
 
-        ValueError names a column that CSV cannot hold, such as a list.
+        ValueError names a column that CSV cannot hold, such as a list, or that is there already.
         """
-        with storage.open_output(uri) as sink:
-            tables = map(_for_csv, self.files)
-            first = next(tables)
-            try:
-                with pacsv.CSVWriter(sink, first.schema) as writer:
-                    for table in chain([first], tables):
-                        writer.write_table(table.cast(first.schema))
-            except (pa.ArrowException, ValueError) as error:
-                raise ValueError(f"csv {uri!r}: {error}; leave out --csv, the predictions are Parquet") from error
+        if not self.files:
+            raise ValueError(f"csv {uri!r}: {storage.shown(self.folder)} has no rows")
+        try:
+            schema = pa.unify_schemas([_for_csv(file).schema for file in self.files], promote_options="permissive")
+            with storage.open_output(uri) as sink, pacsv.CSVWriter(sink, schema) as writer:
+                for file in self.files:
+                    whole = pa.concat_tables([schema.empty_table(), _for_csv(file)], promote_options="permissive")
+                    writer.write_table(whole.select(schema.names).cast(schema))
+        except (pa.ArrowException, ValueError) as error:
+            raise ValueError(f"csv {uri!r}: {error}; leave out --csv, the predictions are Parquet") from error
 
 
 def _for_csv(uri: str) -> pa.Table:
@@ -107,6 +108,8 @@ def _for_csv(uri: str) -> pa.Table:
     table = _read_whole(uri)
     if PROBABILITIES not in table.column_names:
         return table
+    if PROBABILITY in table.column_names:
+        raise ValueError(f"the texts have a column {PROBABILITY!r} already")
     highest = [max(found) if found else None for found in table[PROBABILITIES].to_pylist()]
     return table.drop_columns([PROBABILITIES]).append_column(PROBABILITY, pa.array(highest, pa.float32()))
 
