@@ -119,6 +119,7 @@ def test_any_architecture_is_trained_from_scratch_on_general_text_alone(data, tm
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_weights_that_two_workers_share_out_open_as_those_of_one_though_a_worker_is_killed(data, tmp_path):
     opened, recipe = [], small_recipe(stage_one=replace(STAGE_ONE, steps=40, evaluate_every=8))

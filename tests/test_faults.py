@@ -12,6 +12,7 @@ from test_jobs import environment
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_a_table_made_under_faults_is_the_undisturbed_one(tmp_path):
     log = tmp_path / "faults.jsonl"
     command = [sys.executable, str(Path(__file__).with_name("fault_plan.py")), "--kinds", "one of each", "--log", log]

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 WIRE = "ip link add wire type bridge && ip link add wire1 type veth peer name wire2 && mount -t tmpfs t /run"
 
 
+@pytest.mark.long
 def test_a_submitted_job_trains_over_two_hosts(data, tmp_path):
     if not shutil.which("ip") or subprocess.run([*APART, "bash", "-c", WIRE], capture_output=True).returncode:
         pytest.skip("no network namespaces, or no bridges and pairs of interfaces between them, may be made here")
