@@ -57,7 +57,7 @@ def test_padding_and_waiting_are_told():
 def test_rates_are_of_steps_without_evaluations_since_the_last_entry(monkeypatch):
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     for module in ("trainer", "pace"):
-        monkeypatch.setattr(f"tlm_ray.training.{module}.time", clock)
+        monkeypatch.setattr(f"tlm_ray.training.loop.{module}.time", clock)
 
     def work(seconds, result):
         clock.now += seconds

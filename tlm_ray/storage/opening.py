@@ -63,7 +63,10 @@ def _check_reachable(name: str, revision: str | None = None) -> None:
     """Raise OSError if a model is not cached and the hub has no address, where transformers would retry for 30 s."""
     from huggingface_hub import constants, try_to_load_from_cache
 
-    kept = [try_to_load_from_cache(name, file, revision=revision) for file in ("config.json", "tokenizer.json")]
+    try:
+        kept = [try_to_load_from_cache(name, file, revision=revision) for file in ("config.json", "tokenizer.json")]
+    except ValueError:  # no name that the hub could have; transformers says so
+        return
     if constants.HF_HUB_OFFLINE or any(isinstance(path, str) for path in kept) or getproxies():
         return
     hub = urlsplit(constants.ENDPOINT)
