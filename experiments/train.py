@@ -169,7 +169,7 @@ def main() -> None:
     else:
         kept, chosen = [model], next((one for one in facts if one.row == STUDENT), best)
         chosen = better(facts, chosen, options.keep)
-        storage.copy_folder(outcome.model(chosen), model)
+        outcome.keep_model(chosen, model)
         if options.register:
             outcome.log_model(chosen, register=options.register)
     print(*map(storage.shown, kept), sep="\n")

@@ -96,22 +96,6 @@ def test_a_mistyped_model_is_told_at_once_where_there_is_no_network(tmp_path, mo
     assert open_settings(transformers.AutoConfig, str(tmp_path)).vocab_size == 10 and len(asked) == 1
 
 
-def test_a_model_of_another_kind_leaves_no_files_behind(tmp_path):
-    """`predict.py` would open what is left."""
-    for name, files in {"linear": ["linear.json", "terms.arrow"], "encoder": ["config.json"]}.items():
-        with storage.folder_for_writing(str(tmp_path / name)) as folder:
-            for file in files:
-                (folder / file).write_text(name)
-    kept = tmp_path / "model"
-    storage.copy_folder(str(tmp_path / "linear"), str(kept))
-    (kept / "notes.txt").write_text("mine")
-    storage.copy_folder(str(tmp_path / "encoder"), str(kept))
-    assert {path.name for path in kept.iterdir()} == {"SHA256SUMS", "config.json", "notes.txt"}
-    (kept / "SHA256SUMS").write_text("0  ../linear/linear.json\n0  /etc/none\n")
-    storage.copy_folder(str(tmp_path / "encoder"), str(kept))
-    assert (tmp_path / "linear" / "linear.json").exists()
-
-
 def test_what_mlflow_keeps_of_a_job_lies_beside_its_database(submitted):
     store = Store(default_uri(), "mine")
     submitted.mkdir(parents=True)

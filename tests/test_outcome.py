@@ -16,7 +16,7 @@ from tlm_ray.evaluation.pooling import best_share, pooled
 from tlm_ray.evaluation.predictions import shares, write_predictions
 from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
-from tlm_ray.plain.linear_model import LinearModel
+from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.report import Results, View
 from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs import experiment
@@ -180,6 +180,26 @@ def test_an_ensemble_that_is_kept_has_the_share_of_all_seeds(two_rows, tmp_path,
     assert [folder.rpartition("/")[2] for folder in kept] == ["seed-0", "seed-1", "linear"]
     first, second, plain = map(shares, SAID)
     assert LinearModel.open(kept[-1]).encoders_share == best_share(GOLD_OF_DEV, (first + second) / 2, plain)
+
+
+def test_a_model_takes_the_place_of_one_of_the_other_kind(two_rows, tmp_path, monkeypatch):
+    """`predict.py` takes a folder with linear.json for a linear model, and transformers opens one with config.json."""
+    kinds = {
+        "linear": {"linear.json", "terms.arrow"},
+        "encoder": {"config.json", "model.safetensors", "tokenizer.json"},
+    }
+    for kind, files in kinds.items():
+        with storage.folder_for_writing(str(tmp_path / kind)) as folder:
+            for file in files:
+                (folder / file).write_text(kind)
+    kept, trained = tmp_path / "model", next(iter(two_rows.stages))
+    kept.mkdir()
+    (kept / "notes.txt").write_text("mine")
+    for kind, others in (("linear", set()), ("encoder", set()), ("linear", {"tokenizer.json"})):
+        monkeypatch.setattr(type(two_rows), "model", lambda self, training, kind=kind: str(tmp_path / kind))
+        two_rows.keep_model(trained, str(kept))
+        assert {path.name for path in kept.iterdir()} == kinds[kind] | others | {"SHA256SUMS", "notes.txt"}
+        assert is_linear(str(kept)) == (kind == "linear")
 
 
 def with_another(two_rows, flow, recipe, dev):

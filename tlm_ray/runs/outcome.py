@@ -13,7 +13,7 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
-from tlm_ray.plain.linear_model import LinearModel
+from tlm_ray.plain.linear_model import FACTS, TERMS, LinearModel, is_linear
 from tlm_ray.report import Cell, Predictions, Results, View, compare, print_table, publish
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.plain import PlainStages
@@ -24,6 +24,7 @@ from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages
 from tlm_ray.runs.telling import Teller
 
+LINEAR_FILES, ENCODER_FILES = (FACTS, TERMS), ("config.json", "model.safetensors")  # by which a folder is opened
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
 
 if TYPE_CHECKING:
@@ -106,6 +107,14 @@ class Outcome:
         if not storage.exists(folder):
             raise ValueError(f"row {training.row!r}: keeps no model")
         return folder
+
+    def keep_model(self, training: Training, folder: str) -> None:
+        """Copy a training's model to a folder, in place of a model of the other kind, by which it would be opened."""
+        source = self.model(training)
+        for name in ENCODER_FILES if is_linear(source) else LINEAR_FILES:
+            if storage.exists(uri := storage.join(folder, name)):
+                storage.delete(uri)
+        storage.copy_folder(source, folder)
 
     def log_model(self, training: Training, *, register: str = "") -> None:
         """Log a training's encoder to MLflow, and register it if a name is given."""

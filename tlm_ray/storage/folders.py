@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from tlm_ray.storage.files import delete, digest, read_bytes, send
+from tlm_ray.storage.files import digest, read_bytes, send
 from tlm_ray.storage.locations import exists, join, open_filesystem
 
 SUMS = "SHA256SUMS"  # in the format of sha256sum
@@ -44,21 +44,9 @@ def folder_for_reading(uri: str) -> Iterator[Path]:
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copy a folder's files to another location; ValueError if one does not match the list of sha256.
-
-    Files that an earlier copy brought, by its own list, are deleted: a model of another kind would be opened by them.
-    """
+    """Copy a folder's files to another location; ValueError if one does not match the list of sha256."""
     with folder_for_reading(source) as folder:
-        for name in _listed(join(target, SUMS)):
-            delete(join(target, name))
         _send_folder(folder, target)
-
-
-def _listed(sums: str) -> list[str]:
-    """Return the names of files in a list of sha256, without any that lead out of the folder; none if it is absent."""
-    lines = read_bytes(sums).decode().splitlines() if exists(sums) else []
-    names = [line.partition("  ")[2] for line in lines]
-    return [name for name in names if name and not name.startswith("/") and ".." not in name.split("/")]
 
 
 def _send_folder(folder: Path, uri: str) -> None:

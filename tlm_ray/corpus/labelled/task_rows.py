@@ -70,8 +70,8 @@ def as_rows(table: pa.Table, columns: Columns, uri: str, *, numbers: bool) -> pa
         words = "label {!r} is not a number, which a regression needs"
         wrong += [(row, words.format(value)) for row, value in labels if not is_number(value)]
     elif names_of:
-        words = f"label {{!r}} has no name among the file's {', '.join(names_of)}; take the row out"
-        wrong += [(row, words.format(value)) for row, value in labels if value not in names_of]
+        words = f"has no name among the file's {', '.join(names_of)}; take the row out"
+        wrong += [(row, f"label {value!r} {words}") for row, value in labels if value not in names_of]
     else:
         wrong += [(row, NO_LABEL.format(value)) for row, value in labels if is_missing(value)]
     check(uri, wrong)

@@ -57,4 +57,4 @@ def _lines(table: pa.Table) -> bytes:
     """Return rows as lines of JSON, whose bytes depend on no library's version."""
     if not any(table["text_pair"].to_pylist()):
         table = table.drop_columns(["text_pair"])
-    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in table.to_pylist()).encode()
+    return "".join(f"{json.dumps(row)}\n" for row in table.to_pylist()).encode()
