@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "retrieval": LEAVES | {"corpus"},
     "plain": LEAVES | {"evaluation", "corpus", "retrieval"},
     "training": LEAVES | {"evaluation", "corpus", "plain"},
+    "serving": LEAVES | {"training"},
     "report": LEAVES | {"evaluation", "corpus", "retrieval", "training"},
     "runs": LEAVES | {"evaluation", "corpus", "retrieval", "training", "plain", "report"},
     "storage": set(),

@@ -36,7 +36,7 @@ def test_help_has_a_line_for_every_script(monkeypatch, capsys):
     command.main()
     said = capsys.readouterr().out
     names = re.findall(r"^  ([a-z0-9-]+) +[A-Z]", said, re.M)
-    assert names[:7] == ["train", "predict", "table", "sweep", "export", "status", "clean"]
+    assert names[:8] == ["train", "predict", "table", "sweep", "export", "serve", "status", "clean"]
     assert len(names) == len(list((ROOT / "experiments").glob("*.py"))) == len(set(names))
 
 

@@ -14,6 +14,7 @@ FIRST = {  # name and script, in the order of use
     "table": "main_table",
     "sweep": "sweep",
     "export": "export",
+    "serve": "serve",
     "status": "status",
     "clean": "clean",
 }

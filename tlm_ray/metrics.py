@@ -138,4 +138,13 @@ UTILISATION = Gauge(
 )
 RESUMED = Counter("trainings_resumed", "Trainings resumed from a checkpoint.", "stage")
 
+# A service. status: of HTTP
+SERVED_TEXTS = Counter("served_texts", "Texts that replicas predicted.")
+SERVED_REQUESTS = Counter("served_requests", "Requests that the door answered.", "status")
+SERVED_SECONDS = Histogram(
+    "served_seconds",
+    "Seconds from a request's arrival to its answer.",
+    boundaries=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+)
+
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

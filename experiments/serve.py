@@ -1,0 +1,79 @@
+"""Serve a trained model over HTTP by Ray Serve, until it is interrupted.
+
+    python experiments/serve.py --model reviews-model
+    python experiments/serve.py --model reviews-model --replicas 2 --queue 500 --port 8080
+    curl http://127.0.0.1:8000/predict --json '{"texts": ["A fine book."], "top": 2}'
+
+POST /predict takes JSON: `texts`, a list; `pairs`, the second text of each, for pairs of texts; `top`, the number of
+labels per answer (1). It answers {"predictions": [[{"label": ..., "score": ...}, ...], ...]}, one list per text.
+GET /health says what is served. Only this machine reaches the service, unless --host says otherwise; it asks nobody
+for a password, so put a proxy that does before it.
+"""
+
+import signal
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+import ray
+
+from tlm_ray import parse, plain_errors, ray_options, storage
+
+NEEDED = "serve: needs Ray Serve; pip install 'tlm_ray[serve]'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Options of a service."""
+
+    model: list[str]
+    """folder or URI of a trained or linear model, or hub name of any classifier; several models predict together"""
+    host: str = "127.0.0.1"
+    """address to listen at; 0.0.0.0 is every network of this machine"""
+    port: int = 8000
+    """port to listen at"""
+    replicas: int = 1
+    """processes that hold the model, on all nodes"""
+    cpus: float = 1
+    """CPUs per replica"""
+    gpus: float = 0
+    """GPUs per replica"""
+    queue: int = 128
+    """requests that wait for a replica; more are refused with status 503"""
+    max_texts: int = 256
+    """texts per request at most"""
+    max_megabytes: float = 1.0
+    """size of a request at most"""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """precision of inference"""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.port <= 65535:
+            raise ValueError(f"--port {self.port}: must be from 1 to 65535")
+        object.__setattr__(self, "model", [storage.absolute_if_there(model) for model in self.model])
+
+
+def main() -> None:
+    options = parse(Serve, __doc__)
+    try:
+        from ray import serve  # noqa: F401
+    except ImportError as error:
+        raise ValueError(NEEDED) from error
+    from tlm_ray.serving import Limits, Service, start, stop  # transformers: 3 s, which --help need not take
+
+    limits = Limits(texts=options.max_texts, megabytes=options.max_megabytes)
+    same = {name: getattr(options, name) for name in ("replicas", "cpus", "gpus", "queue", "precision")}
+    service = Service(models=tuple(options.model), limits=limits, **same)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ray.init(**ray_options())
+    address = start(service, host=options.host, port=options.port)
+    print(f"{address}/predict: ready; end it with Ctrl-C", flush=True)
+    ended.wait()
+    stop()
+
+
+if __name__ == "__main__":
+    with plain_errors():
+        main()

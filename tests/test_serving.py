@@ -1,0 +1,224 @@
+"""A model behind HTTP: the answers are the model's, bad requests are refused, and a killed replica loses none."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from itertools import chain
+from unittest.mock import MagicMock
+
+import aiohttp
+import numpy as np
+import psutil
+import pytest
+import ray.serve
+from test_inference import TEXTS, make_model
+from test_jobs import REPOSITORY, alone, environment, free_port
+from waiting import wait_for
+
+from tlm_ray.serving import Limits, Service, build
+from tlm_ray.serving.bodies import Refused, read_body, read_request
+
+PAGE = (REPOSITORY / "docs" / "serving.md").read_text()
+LIMITS = Limits(texts=3, megabytes=0.001)
+LABELS = ["sea", "sky", "kitchen"]  # of make_model
+
+HOSTILE = {
+    "no JSON": (b"texts", 400, "body: is no JSON"),
+    "a list": (b"[]", 400, "body: is a list; send an object"),
+    "invalid UTF-8": (b'{"texts": ["\xff"]}', 400, "body: is no UTF-8 at byte 12"),
+    "lists in lists": (b"[" * 900_000, 400, "body: is no JSON"),
+    "a number of many digits": (b'{"top": ' + b"9" * 9_000 + b"}", 400, "body: is no JSON"),
+    "nothing": (b"{}", 400, "texts None: must be a list"),
+    "one text": (b'{"texts": "one"}', 400, "texts 'one': must be a list"),
+    "no texts": (b'{"texts": []}', 400, "texts []: must be a list"),
+    "too many texts": (json.dumps({"texts": ["x"] * 10**6}).encode(), 413, "texts: has 1,000,000 texts; send 3"),
+    "a number": (b'{"texts": ["x", 1]}', 400, "texts, row 1: 1 is no text"),
+    "half a letter": (b'{"texts": ["\\ud800"]}', 400, "texts, row 0: has half of a surrogate pair"),
+    "deep inside": (b'{"texts": [' + b"[" * 500 + b"]" * 500 + b"]}", 400, "texts, row 0: "),
+    "another field": (b'{"texts": ["x"], "inputs": 1}', 400, "'inputs': is no field; allowed are texts, pairs, top"),
+    "too few pairs": (b'{"texts": ["x", "y"], "pairs": ["x"]}', 400, "pairs: has 1 texts for 2 of texts"),
+    "a million labels": (b'{"texts": ["x"], "top": 1000000}', 400, "top 1000000: must be a whole number from 1 to 3"),
+    "no label": (b'{"texts": ["x"], "top": 0}', 400, "top 0: must be"),
+    "true": (b'{"texts": ["x"], "top": true}', 400, "top True: must be"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_body_is_refused_in_one_short_line(name):
+    body, status, message = HOSTILE[name]
+    with pytest.raises(Refused) as caught:
+        read_request(body, LIMITS, len(LABELS))
+    said = str(caught.value)
+    assert caught.value.status == status and said.startswith(message)
+    assert said.isascii() and said.isprintable() and len(said) < 250
+
+
+def test_a_body_is_read_to_its_limit_and_no_further():
+    read = 0
+
+    async def chunks() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(100):
+            read += 1
+            yield b"x" * 300
+
+    with pytest.raises(Refused, match="body: is larger than 1,000 bytes"):
+        asyncio.run(read_body(chunks(), None, LIMITS))
+    assert read == 4
+    with pytest.raises(Refused, match="larger") as caught:
+        asyncio.run(read_body(chunks(), "9" * 5_000, LIMITS))
+    assert read == 4 and caught.value.status == 413
+
+
+def test_a_request_has_texts_and_may_have_pairs():
+    assert read_request(b'{"texts": ["a"]}', LIMITS, 3).columns == [["a"]]
+    asked = read_request('{"texts": ["ä"], "pairs": ["\\ud83d\\ude00"], "top": 3}'.encode(), LIMITS, 3)
+    assert asked.columns == [["ä"], ["😀"]] and asked.top == 3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def address(model):
+    """The address of a service of two replicas and a queue of four, which ends cleanly when it is interrupted."""
+    folder, port = tempfile.mkdtemp(prefix="ray-", dir="/tmp"), free_port()
+    options = ["--model", model, "--port", str(port), "--replicas", "2", "--queue", "4", "--cpus", "0.5"]
+    command = [sys.executable, "experiments/serve.py", *options]
+    env = environment(RAY_TMPDIR=folder)
+    with subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and "predict: ready" in process.stdout.readline()
+        yield f"http://127.0.0.1:{port}"
+        processes = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    wait_for(lambda: not any(each.is_running() for each in processes))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def asked(session: aiohttp.ClientSession, address: str, **fields) -> tuple[int, dict]:
+    async with session.post(f"{address}/predict", json=fields) as response:
+        return response.status, await response.json()
+
+
+async def one(address: str, **fields) -> tuple[int, dict]:
+    async with aiohttp.ClientSession() as session:
+        return await asked(session, address, **fields)
+
+
+@pytest.mark.slow
+def test_answers_are_those_of_transformers_alone(model, address):
+    expected = alone(model, TEXTS[:50])
+    status, answer = asyncio.run(one(address, texts=TEXTS[:50], top=3))
+    assert status == 200
+    for row, labels in zip(expected, answer["predictions"], strict=True):
+        assert [each["label"] for each in labels] == [LABELS[best] for best in np.argsort(-row)]
+        np.testing.assert_allclose([each["score"] for each in labels], np.sort(row)[::-1], rtol=1e-4, atol=1e-5)
+    (body,) = re.findall(r"curl \S+/predict --json '(.*)'", PAGE)
+    status, answer = asyncio.run(one(address, **json.loads(body)))
+    assert status == 200 and len(answer["predictions"][0]) == 2
+    status, answer = asyncio.run(one(address, texts=["a"], pairs=["b"]))
+    assert status == 200 and len(answer["predictions"][0]) == 1
+    status, answer = asyncio.run(one(address, texts=["a"], top=4))
+    assert status == 400 and answer == {"error": "top 4: must be a whole number from 1 to 3, the number of labels"}
+
+
+@pytest.mark.slow
+def test_a_gigabyte_is_refused_early(address):
+    host, port = address.removeprefix("http://").split(":")
+    head = f"POST /predict HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    sent, chunk = 0, b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    with socket.create_connection((host, int(port))) as link:
+        link.sendall(head)
+        link.settimeout(0.01)
+        answer = b""
+        while not answer and sent < 10**9:
+            try:
+                sent += len(chunk) if link.send(chunk) else 0
+                answer = link.recv(4096)
+            except TimeoutError:
+                continue
+            except OSError:  # it hung up
+                break
+    assert b" 413 " in answer.partition(b"\r\n")[0] and sent < 10**8
+    with socket.create_connection((host, int(port))) as link:
+        link.sendall(head.replace(b"Transfer-Encoding: chunked", b"Content-Length: 1000000000"))
+        assert b" 413 " in link.recv(4096)
+
+
+def replicas() -> list[psutil.Process]:
+    """The processes of this user that hold a served model."""
+    there = psutil.process_iter(["cmdline", "status"])
+    return [
+        each
+        for each in there
+        if "ServeReplica:tlm:Replica" in "".join(each.info["cmdline"] or []) and each.info["status"] != "zombie"
+    ]
+
+
+@pytest.mark.slow
+def test_a_killed_replica_loses_no_request_and_a_full_queue_says_so(address):
+    killed = Counter()
+
+    async def client(session: aiohttp.ClientSession, number: int) -> list[int]:
+        statuses = []
+        for turn in range(40):
+            if (number, turn) == (0, 10):
+                os.kill(replicas()[0].pid, signal.SIGKILL)
+                killed["replica"] += 1
+            status, answer = await asked(session, address, texts=TEXTS[:20])
+            assert len(answer["predictions"]) == 20 if status == 200 else answer["error"].startswith("busy: ")
+            statuses.append(status)
+        return statuses
+
+    async def load() -> list[list[int]]:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            return await asyncio.gather(*(client(session, number) for number in range(8)))
+
+    found = Counter(chain(*asyncio.run(load())))
+    assert killed["replica"] == 1 and set(found) <= {200, 503} and found[200] > 160
+    wait_for(lambda: len(replicas()) == 2)
+
+    async def crowd() -> list[tuple[int, dict]]:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            return await asyncio.gather(*(asked(session, address, texts=TEXTS[:200]) for _ in range(200)))
+
+    statuses = Counter(status for status, _ in asyncio.run(crowd()))
+    assert set(statuses) == {200, 503} and statuses[200] >= 68, "two replicas hold 32 each, and four wait"
+
+
+WRONG = {
+    "queue 0: must be 1 or more": lambda: Service(models=("model",), queue=0),
+    "cpus -1: must be 0 or more": lambda: Service(models=("model",), cpus=-1),
+    "max_texts 0: must be above 0": lambda: Limits(texts=0),
+    "model 'nothing': transformers cannot open it": lambda: build(Service(models=("nothing",))),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_cannot_be_served_is_refused_before_anything_starts(message, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match=message):
+        WRONG[message]()
+
+
+def test_the_page_adds_the_model_to_what_a_cluster_serves(model, tmp_path, monkeypatch):
+    run = MagicMock()
+    monkeypatch.setattr(ray.serve, "run", run)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews-model").symlink_to(model)
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(snippet, {})
+    (application,), how = run.call_args
+    assert isinstance(application, ray.serve.Application) and how == {"name": "reviews", "route_prefix": "/reviews"}

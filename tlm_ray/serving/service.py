@@ -1,0 +1,189 @@
+"""The service: a door that speaks HTTP and checks requests, and replicas of the model behind it, all by Ray Serve.
+
+The door keeps what it accepted until a replica has answered. A replica that dies is replaced by Ray Serve, and its
+requests go to another one. The door itself opens no model, so it has little to die of.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from tlm_ray import metrics
+from tlm_ray.serving.bodies import Asked, Limits, Refused, read_body, read_request
+from tlm_ray.training.scoring.predictor import Models, check_models, names_of
+
+APPLICATION = "tlm"
+TRIES = 5  # replicas that may die under one request; a text that kills every replica must not be tried for ever
+AT_WORK = 32  # requests that a replica holds, so that its next batch is there when one ends
+UNLIMITED = 1_000_000
+RETRY_S = "1"
+TIMEOUT_S = 60.0
+http = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # its pages load scripts from elsewhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """How a model is served."""
+
+    models: tuple[str, ...]
+    """folders, URIs or hub names; several predict together"""
+    replicas: int = 1
+    """processes that hold the model"""
+    cpus: float = 1
+    """CPUs per replica"""
+    gpus: float = 0
+    """GPUs per replica"""
+    queue: int = 128
+    """requests that wait for a replica; more are refused with status 503"""
+    precision: str = "fp32"
+    """fp32 or bf16"""
+    limits: Limits = field(default_factory=Limits)
+    """what one request may hold"""
+
+    def __post_init__(self) -> None:
+        for name, value in (("replicas", self.replicas), ("queue", self.queue)):
+            if value < 1:
+                raise ValueError(f"{name} {value}: must be 1 or more")
+        for name, number in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if number < 0:
+                raise ValueError(f"{name} {number:g}: must be 0 or more")
+
+    @property
+    def most(self) -> int:
+        """Requests that are held at a time, at work or waiting."""
+        return self.queue + self.replicas * AT_WORK
+
+
+@serve.deployment()
+class Replica:
+    """One process with the model: it predicts what came while it was busy as one batch."""
+
+    def __init__(self, service: Service):
+        self.models = Models(service.models, "cuda" if service.gpus else "cpu", service.precision)
+        batches: Any = self.together
+        batches.set_max_batch_size(service.limits.texts)
+
+    async def predict(self, asked: Asked) -> list[list[float]]:
+        """Return the probabilities of each text, or its number in a regression."""
+        return await self.together(asked)
+
+    @serve.batch(batch_wait_timeout_s=0, batch_size_fn=lambda asked: sum(len(one.texts) for one in asked))
+    async def together(self, asked: list[Asked]) -> list[list[list[float]]]:
+        """Predict some requests, in a thread: Ray Serve asks this process for its health meanwhile."""
+        return await asyncio.to_thread(self._predict, asked)
+
+    def _predict(self, asked: list[Asked]) -> list[list[list[float]]]:
+        found: dict[int, list[list[float]]] = {}
+        for with_pairs in (False, True):
+            some = [number for number, one in enumerate(asked) if bool(one.pairs) is with_pairs]
+            if some:
+                columns = zip(*(asked[number].columns for number in some), strict=True)
+                rows = iter(self.models.said([list(chain(*column)) for column in columns]).tolist())
+                found |= {number: [next(rows) for _ in asked[number].texts] for number in some}
+        metrics.SERVED_TEXTS.add(sum(len(one.texts) for one in asked))
+        return [found[number] for number in range(len(asked))]
+
+
+@serve.deployment()
+@serve.ingress(http)
+class Door:
+    """What clients speak to: POST /predict, and GET /health."""
+
+    def __init__(self, replicas: DeploymentHandle, labels: Sequence[str], service: Service):
+        self.replicas, self.labels, self.limits, self.most = replicas, list(labels), service.limits, service.most
+        self.held = 0
+
+    @http.post("/predict")
+    async def predict(self, request: Request) -> JSONResponse:
+        """Answer a request: the best labels of each text with their scores, or one line that says what is wrong."""
+        started = time.perf_counter()
+        answer: dict[str, Any]
+        try:
+            status, answer = 200, {"predictions": await self._answers(request)}
+        except Refused as refused:
+            status, answer = refused.status, {"error": str(refused)}
+        metrics.SERVED_REQUESTS.add(status=str(status))
+        metrics.SERVED_SECONDS.observe(time.perf_counter() - started)
+        return JSONResponse(answer, status, headers={"retry-after": RETRY_S} if status == 503 else None)
+
+    @http.get("/health")
+    async def health(self) -> dict[str, Any]:
+        """Say that the service is there, and what it predicts."""
+        return {"status": "ok", "labels": self.labels, "texts": self.limits.texts, "bytes": self.limits.size}
+
+    async def _answers(self, request: Request) -> list[list[dict[str, Any]]]:
+        if self.held >= self.most:
+            raise Refused(503, f"busy: {self.held} requests are held; try again in a second")
+        self.held += 1
+        try:
+            body = await read_body(request.stream(), request.headers.get("content-length"), self.limits)
+            asked = read_request(body, self.limits, len(self.labels))
+            return [self._best(row, asked.top) for row in await self._predicted(asked)]
+        finally:
+            self.held -= 1
+
+    async def _predicted(self, asked: Asked) -> list[list[float]]:
+        for _ in range(TRIES):
+            try:
+                return await self.replicas.predict.remote(asked)
+            except (RayActorError, DeploymentUnavailableError):  # a replica died with the request: another one answers
+                continue
+        raise Refused(500, f"{TRIES} replicas died with this request; see their logs")
+
+    def _best(self, row: list[float], top: int) -> list[dict[str, Any]]:
+        order = sorted(range(len(row)), key=lambda number: -row[number])[:top]
+        return [{"label": self.labels[number], "score": row[number]} for number in order]
+
+
+def build(service: Service) -> serve.Application:
+    """Return the service as an application of Ray Serve: `serve.run(build(...))` adds it to what a cluster serves.
+
+    ValueError for a model that cannot be served.
+    """
+    check_models(service.models, service.precision)
+    replicas = Replica.options(  # type: ignore[attr-defined]
+        num_replicas=service.replicas,
+        ray_actor_options={"num_cpus": service.cpus, "num_gpus": service.gpus},
+        max_ongoing_requests=AT_WORK,
+    ).bind(service)
+    door = Door.options(  # type: ignore[attr-defined]
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=UNLIMITED,  # it counts them itself
+    )
+    return door.bind(replicas, names_of(service.models[0]), service)
+
+
+def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000) -> str:
+    """Serve a model until `stop` or the end of this process, and return its address; Ray must be connected.
+
+    host: the address to listen at; the default can be reached from this machine alone. ValueError for a model that
+    cannot be served, or a cluster that serves already.
+    """
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    if serve.status().proxies:  # Ray Serve would keep its own address without an error
+        raise ValueError(
+            "serve: Ray Serve runs on this cluster already, at an address of its own; end it with `serve shutdown`, or "
+            "add the model to it by serve.run(tlm_ray.serving.build(...), name=..., route_prefix=...)"
+        )
+    application = build(service)
+    quiet = {"enable_access_log": False}
+    http_options = {"host": host, "port": port, "request_timeout_s": TIMEOUT_S}
+    serve.start(proxy_location="HeadOnly", http_options=http_options, logging_config=quiet)
+    serve.run(application, name=APPLICATION, logging_config=quiet)
+    return f"http://{host}:{port}"
+
+
+def stop() -> None:
+    """End the service."""
+    serve.shutdown()
