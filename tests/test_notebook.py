@@ -9,10 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 from datasets import ClassLabel, Dataset, DatasetDict
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from small import small_recipe
 from test_jobs import alone
 
@@ -71,6 +74,25 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     assert (tmp_path / "reviews-model" / "model.safetensors").exists()
     scores = cross_val_score(TLMClassifier(**how), topics["text"].to_numpy(), topics["label"].to_numpy(), cv=2)
     assert scores.shape == (2,) and not np.isnan(scores).any()
+    steps = Pipeline([("same", FunctionTransformer()), ("tlm", TLMClassifier(**how))])
+    found = GridSearchCV(steps, {"tlm__seed": [0]}, cv=2).fit(topics["text"].to_numpy(str), topics["label"])
+    np.testing.assert_array_equal([found.cv_results_[f"split{fold}_test_score"][0] for fold in (0, 1)], scores)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_pairs_without_a_corpus_and_a_second_fit_of_other_data(topics, tmp_path, capsys):
+    pairs = pd.DataFrame({"one": topics["text"], "two": topics["text"].str.upper()})
+    model = TLMClassifier(recipe=small_recipe(), root=str(tmp_path)).fit(pairs, topics["label"] == "kitchen")
+    assert "corpus: none, so the model learns from the labelled texts alone" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert model.classes_.tolist() == [False, True] and model.predict(pairs).dtype == bool
+    with pytest.raises(ValueError, match="X: has 1 columns of texts, fit had 2; give as many"):
+        model.predict(topics["text"])
+    first = model.model_
+    model.fit(pairs, topics["label"])
+    assert model.model_ != first and len(model.classes_) == 3
 
 
 def test_numbers_and_tuples_may_be_labels_in_their_own_order(tmp_path):
@@ -140,6 +162,21 @@ MISTAKES = {
         ),
         "y of dev: has 'so', which train has not; give dev rows of two or more classes of train",
     ),
+    "no text but numbers": ((sp.csr_matrix(np.eye(2)), ["x", "y"]), "X, row 0: <Compressed"),
+    "bytes": ((np.array([b"a", b"b"]), ["x", "y"]), "X, row 0: b'a' is no text"),
+    "a set": ((set(GOOD), ["x", "y"]), "X: is a set; give a list"),
+    "a column per class": ((GOOD, np.eye(2)), r"y, row 0: \[1.0, 0.0\] is no label"),
+    "several columns of labels": (
+        (GOOD, pd.DataFrame({"a": [1, 2], "b": [1, 2]})),
+        r"y: has 2 columns \(a, b\); give one",
+    ),
+    "the labels among the texts": (
+        (pd.DataFrame({"text": GOOD, "label": ["x", "y"]}), ["x", "y"]),
+        r"X: has the labels too, as the column 'label'; give X\['text'\], or leave y out",
+    ),
+    "swapped": ((["x", "y"] * 2, [f"t {i}" for i in range(4)]), "y has a class per row, so X and y may be swapped"),
+    "a dict of columns": (({"text": GOOD, "label": ["x", "y"]}, None), "X: is a dict of text, label; give a table"),
+    "test alone": (({"test": [GOOD]}, None), "X: is a dict of test; give a table, or tables by split, train among"),
     "one class": ((GOOD, ["x", "x"]), "y: has one class only, 'x'; classification needs two or more"),
 }
 
@@ -150,6 +187,16 @@ def test_a_mistake_gets_one_line_with_the_fix(name, tmp_path):
     with pytest.raises(ValueError, match=said) as caught:
         TLMClassifier(root=str(tmp_path)).fit(texts, labels)
     assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+
+
+def test_a_saved_model_is_needed_to_load_one(tmp_path):
+    with pytest.raises(ValueError, match=r"has no classes.json; give one that `save` wrote"):
+        TLMClassifier.load(str(tmp_path))
+
+
+def test_labels_may_be_a_column_of_a_table():
+    found = splits_of(["a", "b"], pd.DataFrame({"y": ["x", "y"]}), text="text", label="label")
+    assert found["train"].labels == ["x", "y"]
 
 
 def test_a_generator_and_a_series_with_another_index_are_lists():
@@ -166,6 +213,23 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
             {"recipe": small_recipe(one_stage=True)},
             "recipe: has one_stage or tasks; a classifier is the stage two",
         ),
+        ({"recipe": "mini"}, "recipe: is a str; give a Recipe; the name of a recipe is scale="),
+        ({"execution": 4}, "execution: is a int; give a Execution"),
+        ({"scale": "huge"}, "scale 'huge': allowed are tiny, mini, midi"),
+        ({"metric": "f1"}, "metric 'f1': allowed are macro_f1"),
+        ({"seed": None}, "seed None: must be a whole number of 0 or more"),
+        ({"seed": -1}, "seed -1: must be a whole number of 0 or more"),
+        ({"minutes": "10"}, "minutes '10': must be a number above 0"),
+        ({"minutes": 0}, "minutes 0: must be a number above 0"),
+        ({"start": 7}, "start 7: must be the folder or hub name of an encoder"),
+        ({"text": "label"}, "text and label: are both 'label'; name two columns"),
+        (
+            {"corpus": "nowhere"},
+            "corpus, location '.*nowhere': no such file; .*; texts in memory go in as a Ray Dataset",
+        ),
+        ({"corpus": GOOD}, "corpus, location '.*a text': no such file; .*; texts in memory go in as a Ray Dataset"),
+        ({"corpus": pd.Series(GOOD)}, "corpus: is a Series; give a folder, file or URI; texts in memory go in as"),
+        ({"corpus": 3}, "corpus: is a int; give a folder, file or URI"),
         ({"start": "folder", "minutes": 3}, "minutes 3: the speed of start is unknown; leave minutes out"),
     ],
 )

@@ -1,6 +1,8 @@
 """Opening models: only transformers' own classes, no foreign code, and the revision that was named."""
 
 import pytest
+from transformers import AutoModel, BertConfig, BertModel
+from transformers.utils import logging
 
 from tlm_ray.storage.opening import open_pretrained, open_settings
 
@@ -28,3 +30,13 @@ def test_a_hub_name_may_say_its_revision(source, name, revision):
     found = {} if revision is None else {"revision": revision}
     assert open_settings(Auto, source, a=1) == (name, {"trust_remote_code": False, "a": 1} | found)
     assert open_pretrained(Auto, source) == (name, {"trust_remote_code": False, "use_safetensors": True} | found)
+
+
+def test_a_model_is_opened_without_a_bar_and_bars_stay_as_they_were(tmp_path, capfd):
+    BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(
+        tmp_path
+    )
+    capfd.readouterr()
+    assert logging.is_progress_bar_enabled()
+    open_pretrained(AutoModel, tmp_path)
+    assert capfd.readouterr().err == "" and logging.is_progress_bar_enabled()

@@ -2,6 +2,8 @@
 
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,9 +56,25 @@ def open_settings(auto: Any, source: str | Path, **options: Any) -> Any:
     """Return a configuration or tokenizer; source as in `open_pretrained`."""
     found = HUB_NAME.fullmatch(str(source))
     name, revision = (found[1], {"revision": found[2]}) if found else (str(source), {})
-    if not Path(name).exists():
+    is_here = Path(name).exists()
+    if not is_here:
         _check_reachable(name, **revision)
-    return auto.from_pretrained(name, trust_remote_code=False, **revision, **options)
+    with _without_bars() if is_here else nullcontext():  # a download is long, what follows takes milliseconds
+        return auto.from_pretrained(name, trust_remote_code=False, **revision, **options)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' progress bars off the terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _check_reachable(name: str, revision: str | None = None) -> None:

@@ -1,6 +1,5 @@
 """TLM as a scikit-learn classifier: fit on texts, predict, save."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,10 +13,11 @@ from sklearn.exceptions import NotFittedError
 
 from tlm_ray import storage
 from tlm_ray.console import console
-from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
-from tlm_ray.evaluation.scores import Metric, metric_named
+from tlm_ray.corpus.general.manifest import Corpus
+from tlm_ray.evaluation.scores import Metric
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
+from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
 from tlm_ray.runs.notebook.inputs import check_classes, splits_of, texts_of
 from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
 from tlm_ray.runs.planning.estimates import tokens_in
@@ -82,9 +82,9 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
         ValueError names the argument, the row and the fix, before anything is trained.
         """
+        check_arguments(self)
         splits = splits_of(X, y, text=self.text, label=self.label)
         check_classes(splits)
-        self._check()
         classes = _sorted({each for rows in splits.values() for each in rows.labels})
         known = dict(zip(names_of(classes), classes, strict=True))
         with _told(self.verbose):
@@ -141,7 +141,11 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str) -> "TLMClassifier":
         """Open a model that `save` wrote."""
-        told, found = storage.read_json(storage.join(folder, CLASSES)), cls()
+        if not storage.exists(file := storage.join(folder, CLASSES)):
+            raise ValueError(
+                f"folder {folder!r}: has no {CLASSES}; give one that `save` wrote (tlm_ray.Predictor opens any model)"
+            )
+        told, found = storage.read_json(file), cls()
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
         found.dev_score_, found.report_ = told["dev"], tuple(told["report"])
@@ -158,26 +162,14 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
-    def _check(self) -> None:
-        """Raise ValueError for arguments that a classifier cannot have."""
-        if metric_named(self.metric).is_regression:
-            raise ValueError(f"metric {self.metric!r}: is for numbers; give one of classes, such as macro_f1")
-        if self.recipe is not None and (self.recipe.one_stage or self.recipe.tasks):
-            raise ValueError("recipe: has one_stage or tasks; a classifier is the stage two of one task")
-        if self.start and self.minutes is not None:
-            raise ValueError(f"minutes {self.minutes:g}: the speed of start is unknown; leave minutes out")
-
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise NotFittedError("TLMClassifier: call fit first")
 
     def _flow(self) -> Flow:
         """Return the flow over the corpus; connects to Ray if nobody has."""
-        root, corpus = storage.lasting(self.root, "root", ".tlm"), self.corpus
-        if corpus is not None and not hasattr(corpus, "to_arrow_refs"):
-            places = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
-            how = {"column": self.column, "digests": storage.join(root, "corpora.json")}
-            corpus = united([open_corpus(storage.absolute(str(each)), **how) for each in places])
+        root = storage.lasting(self.root, "root", ".tlm")
+        corpus = corpus_of(self, root)
         if not ray.is_initialized():
             ray_options()  # sets Ray's environment; Ray itself connects at its first call
             ray.put(None)
@@ -193,7 +185,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         if self.corpus is None:
             console.print("corpus: none, so the model learns from the labelled texts alone; text of their kind helps")
         if self.start:
-            start = storage.absolute_if_there(self.start)
+            start = storage.absolute_if_there(str(self.start))
             made = (baseline if self.corpus is None else adapted)(recipe, start, train_rows=rows)
         else:
             made = replace(recipe, k=0, rho1=0) if self.corpus is None else recipe

@@ -1,6 +1,7 @@
 """Take texts and labels as notebooks have them: lists, numpy, pandas, pyarrow, Hugging Face and Ray Datasets."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +35,24 @@ def splits_of(data: Any, labels: Any, *, text: str, label: str) -> dict[str, Lab
         return {split: _of_table(data[name], text=text, label=label) for split, name in wanted.items()}
     if labels is None:
         return {"train": _of_table(data, text=text, label=label)}
+    table = _as_table(data)
+    if table is not None and {text, label} <= set(table.column_names):
+        raise ValueError(f"X: has the labels too, as the column {label!r}; give X[{text!r}], or leave y out")
     texts = texts_of(data)
-    found = [_plain(each) for each in _listed(labels, "y")]
+    found = [_plain(each) for each in _labels_of(labels)]
     if len(found) != len(texts[0]):
         raise ValueError(f"X and y: {len(texts[0]):,} texts and {len(found):,} labels; give one label per text")
     return {"train": Labelled(texts, _checked_labels(found))}
+
+
+def _labels_of(labels: Any) -> list[Any]:
+    """Return the labels of a list, an array, a series or a table of one column."""
+    table = _as_table(labels)
+    if table is None:
+        return _listed(labels, "y")
+    if table.num_columns != 1:
+        raise ValueError(f"y: has {table.num_columns} columns ({', '.join(table.column_names)}); give one")
+    return table[0].to_pylist()
 
 
 def texts_of(data: Any) -> list[list[str]]:
@@ -65,6 +79,10 @@ def texts_of(data: Any) -> list[list[str]]:
 
 def _of_table(data: Any, *, text: str, label: str) -> Labelled:
     table = _as_table(data)
+    if isinstance(data, Mapping) and table is None:
+        raise ValueError(
+            f"X: is a dict of {', '.join(map(str, data))}; give a table, or tables by split, train among them"
+        )
     if table is None:
         raise ValueError(f"y: is missing; give labels, or X as a table with the columns {text!r} and {label!r}")
     for name in (text, label):
@@ -106,7 +124,7 @@ def _class_names(data: Any, label: str) -> list[str]:
 
 def _listed(values: Any, name: str) -> list[Any]:
     """Return the values of a list, an array or a series in its order."""
-    if isinstance(values, str | bytes | Mapping):
+    if isinstance(values, str | bytes | Mapping | Set):
         raise ValueError(f"{name}: is a {type(values).__name__}; give a list, an array or a series")
     if hasattr(values, "to_pylist"):
         return list(values.to_pylist())
@@ -121,14 +139,14 @@ def _listed(values: Any, name: str) -> list[Any]:
 def _checked_texts(texts: Sequence[Any]) -> list[str]:
     for row, each in enumerate(texts):
         if not isinstance(each, str) or not each.strip():
-            raise ValueError(f"X, row {row}: {each!r} is no text; fill it in or take the row out")
+            raise ValueError(f"X, row {row}: {_short(each)} is no text; fill it in or take the row out")
     return [str(each) for each in texts]
 
 
 def _checked_labels(labels: Sequence[Any]) -> list[Any]:
     for row, each in enumerate(labels):
         if not isinstance(each, Hashable) or (not isinstance(each, str | tuple) and pd.isna(each)):
-            raise ValueError(f"y, row {row}: {each!r} is no label; fill it in or take the row out")
+            raise ValueError(f"y, row {row}: {_short(each)} is no label; fill it in or take the row out")
     kinds = {type(each) for each in labels}
     if len(kinds) > 1:
         shown = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -153,10 +171,16 @@ def check_classes(splits: Mapping[str, Labelled]) -> None:
         if unknown or len(set(splits["dev"].labels)) < 2:
             raise ValueError(f"y of dev: {why}; give dev rows of two or more classes of train, or leave dev out")
     elif sum(len(found) >= LEAST for found in texts.values()) < 2:
+        swapped = "y has a class per row, so X and y may be swapped; " if len(texts) == len(train.labels) > 2 else ""
         raise ValueError(
-            f"X and y: two classes need {LEAST} different texts or more, of which dev gets one; give more rows, or a "
-            "DatasetDict with validation"
+            f"X and y: {swapped}two classes need {LEAST} different texts or more, of which dev gets one; give more "
+            "rows, or a DatasetDict with validation"
         )
+
+
+def _short(value: Any) -> str:
+    """Return a value as it may stand in one line."""
+    return " ".join(reprlib.repr(value).split())
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ All three run the same function, `train`. Checkpoints stay in the stage's folder
 resubmitted job resumes from them.
 """
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -96,6 +97,7 @@ def train_alone(job: Job) -> dict[str, Any]:
     from ray.train import ScalingConfig  # imported here, because Ray Train takes 0.5 s, and torch 1.5 s
     from ray.train.torch import TorchTrainer
 
+    logging.getLogger("ray.train").setLevel(logging.ERROR)  # it warns of its local mode
     trainer = TorchTrainer(partial(train, job), scaling_config=ScalingConfig(num_workers=0))  # type: ignore[arg-type]
     return trainer.fit().return_value  # type: ignore[attr-defined]  # annotations are Train V1's
 

@@ -1,5 +1,6 @@
 """Predict the rows of a table with trained models: one, an ensemble, or encoders beside linear models."""
 
+import os
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -26,6 +27,7 @@ ROWS = 64  # rows per batch of the model
 PREDICTED, PROBABILITIES = "predicted", "probabilities"  # names of the added columns
 PRECISIONS = ("auto", "fp32", "bf16")
 NUMBER = "number"  # label of a model without classes
+IMPORTED_BY = os.getpid()
 
 
 class Predictor:
@@ -49,6 +51,8 @@ class Predictor:
         if not isinstance(batch, pa.Table):
             raise ValueError(f'batch: is a {type(batch).__name__}; give map_batches batch_format="pyarrow"')
         check_columns(batch.schema.names, self.columns, "the Dataset")
+        if os.getpid() != IMPORTED_BY:  # torch's threads do not survive a fork: more than one waits for ever
+            torch.set_num_threads(1)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return _opened(self.key, self.models, device, self.precision).with_predictions(batch, self.columns, "Dataset")
 
