@@ -6,5 +6,6 @@ from tlm_ray.plain.linear import TfIdf, Windows
 from tlm_ray.plain.neighbours import Bm25Neighbours
 
 PLAIN: tuple[PlainClassifier, ...] = (TfIdf(), Windows(), Bm25Neighbours())
+"""The linear models and the BM25 neighbours, which are rows of every main table."""
 
 __all__ = ["PLAIN", "Bm25Neighbours", "FrozenEncoder", "PlainClassifier", "Predicted", "TfIdf", "Windows"]

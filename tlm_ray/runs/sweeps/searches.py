@@ -13,7 +13,9 @@ from tlm_ray.console import console
 from tlm_ray.runs.sweeps.trials import Trials
 
 Search = Literal["grid", "random", "optuna"]
+"""How trials are chosen: every combination, random ones, or those that Optuna's TPE suggests."""
 Scheduler = Literal["none", "asha", "median", "halving"]
+"""Which trials end early, by their scores on dev: none, or those that ASHA, the median rule or halving stops."""
 EVALUATION = "evaluation"  # what a trial reports of its progress: its evaluations on dev so far
 REDUCTION = 3  # ASHA's first rung is a ninth of a trial, its second a third; one in three goes on
 DRAWN_FIRST = 3  # the share of Optuna's trials, one in three, drawn at random before TPE

@@ -106,7 +106,7 @@ class Objective(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     """special tokens that the tokenizer must have, such as mask_token"""
     sentinels: ClassVar[int] = 0
-    """sentinel tokens, <extra_id_0> and so on, that the tokenizer must have"""
+    """sentinel tokens, `<extra_id_0>` and so on, that the tokenizer must have"""
     is_causal: ClassVar[bool] = False
     """whether a token's hidden state may depend on no later token, which a decoder alone ensures"""
     needs_teacher: ClassVar[bool] = False

@@ -35,7 +35,7 @@ class Vocabulary:
     ending_ids: tuple[int, ...] = ()
     """tokens that end a sentence"""
     sentinel_ids: tuple[int, ...] = ()
-    """<extra_id_0>, <extra_id_1> and so on, which stand for gaps"""
+    """`<extra_id_0>`, `<extra_id_1>` and so on, which stand for gaps"""
     end_id: int = 0
     """the token that ends a text"""
 

@@ -22,7 +22,7 @@ def train_wordpiece(texts: Iterable[str], *, vocabulary: int, sentinels: int = 0
     The trainer numbers pieces in hash-table order, which varies between runs, and breaks ties of frequency by these
     numbers. So the alphabet is chosen here: most frequent characters first, ties by code point. Its ## pieces are
     numbered here, as special tokens. TypeError if the texts are an iterator, because they are read twice.
-    sentinels: number of tokens <extra_id_0> and so on, the last ones of the vocabulary.
+    sentinels: number of tokens `<extra_id_0>` and so on, the last ones of the vocabulary.
     """
     if iter(texts) is texts:
         raise TypeError("texts: an iterator ends after one pass, but two are needed; give a list")
