@@ -1,6 +1,7 @@
 """Predictions on files of every kind: what transformers alone predicts, in the order of the input, continued."""
 
 import json
+import multiprocessing
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -368,3 +369,11 @@ def test_predictions_go_on_with_other_credentials_and_no_file_holds_any(model, t
     note.write_text(note.read_text().replace("s3://", "s3://KEY:SECRET@"))  # as versions before this one did
     predict_texts(model, f"s3://NEW:ROTATED@{there}", str(out), columns=["text"], workers=1)
     assert "SECRET" not in note.read_text()
+
+
+def test_a_forked_process_predicts_too(model):
+    rows, predict = pa.table({"text": TEXTS[:70]}), Predictor(model)
+    expected = predict(rows)["probabilities"].to_pylist()  # torch has started its threads, which a fork does not have
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        found = pool.apply_async(predict, (rows,)).get(120)["probabilities"].to_pylist()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
