@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from datasets import ClassLabel, Dataset, DatasetDict
+from huggingface_hub import ModelCard
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -72,6 +73,13 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     exec(snippet.replace('TLMClassifier(corpus="texts")', own), {"recipe": small_recipe()})
     assert "3 classes, 54 rows to train on" in capsys.readouterr().out
     assert (tmp_path / "reviews-model" / "model.safetensors").exists()
+    card = ModelCard.load(tmp_path / "reviews-model" / "README.md")
+    (score,) = card.data.eval_results
+    assert (score.metric_name, score.dataset_split) == ("macro_f1", "dev") and card.data.tags == ["tlm_ray"]
+    assert "- Labelled rows: 54 train, 6 dev.\n" in card.text and "chosen for the task by bm25" in card.text
+    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.S)
+    exec(snippet.replace("FOLDER", "reviews-model"), {})
+    assert capsys.readouterr().out.startswith("[{'label': ")
     scores = cross_val_score(TLMClassifier(**how), topics["text"].to_numpy(), topics["label"].to_numpy(), cv=2)
     assert scores.shape == (2,) and not np.isnan(scores).any()
     steps = Pipeline([("same", FunctionTransformer()), ("tlm", TLMClassifier(**how))])

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy.stats import pearsonr, spearmanr
+from huggingface_hub import ModelCard
+from scipy.stats import pearsonr, spearmanr, t
 from small import small_flow, small_recipe
 from topic_tasks import linear_model
 from tracked import empty_store
@@ -18,6 +19,7 @@ from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.report import Results, View
+from tlm_ray.report.statistics.jackknife import interval_of
 from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs import experiment
 from tlm_ray.runs.flow.training import Training
@@ -28,7 +30,8 @@ from tlm_ray.training.encoders.starts import Pretrained
 
 FACTS = {
     "task": {"train_bytes": 1000},
-    "neighbours": {"rank_bytes": [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]},
+    "passages": {"passages": 900},
+    "neighbours": {"selected": 30, "rank_bytes": [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]},
     "stage_one": {"parameters": 7, "flops_counted": 11, "seconds": 3.0, "history": [{"step": 1, "dev": 41.0}]},
     "stage_two": {"parameters": 7, "flops_counted": 13, "seconds": 2.0},
     "metrics": {"dev": 60.0, "test": 50.0, "metric": "accuracy", "seconds": 1.0},
@@ -121,7 +124,7 @@ def two_rows(data, tmp_path):
     linear_model(["sea"], np.zeros((3, 1)), ("a", "b", "c")).save(
         storage.join(stages[trainings[-1]].metrics.folder(flow.execution.root), KEPT)
     )
-    facts = {"train_bytes": 1000, "test_in_train": 3, "test_rows": 8}
+    facts = {"train_bytes": 1000, "test_in_train": 3, "train_rows": 9, "dev_rows": 8, "test_rows": 8}
     task = stages[trainings[0]].task
     for split in ("dev", "test"):
         table = pa.table({"text": TEXTS, "text_pair": [""] * len(TEXTS), "label": GOLD})
@@ -198,8 +201,39 @@ def test_a_model_takes_the_place_of_one_of_the_other_kind(two_rows, tmp_path, mo
     for kind, others in (("linear", set()), ("encoder", set()), ("linear", {"tokenizer.json"})):
         monkeypatch.setattr(type(two_rows), "model", lambda self, training, kind=kind: str(tmp_path / kind))
         two_rows.keep_model(trained, str(kept))
-        assert {path.name for path in kept.iterdir()} == kinds[kind] | others | {"SHA256SUMS", "notes.txt"}
+        there = {"SHA256SUMS", "notes.txt", "README.md"}
+        assert {path.name for path in kept.iterdir()} == kinds[kind] | others | there
         assert is_linear(str(kept)) == (kind == "linear")
+
+
+def test_a_kept_model_has_a_card_but_a_readme_of_ones_own_stays(two_rows, tmp_path, monkeypatch, capsys):
+    with storage.folder_for_writing(str(tmp_path / "encoder")) as folder:
+        (folder / "config.json").write_text("{}")
+    monkeypatch.setattr(type(two_rows), "model", lambda self, training: str(tmp_path / "encoder"))
+    monkeypatch.setattr("sys.argv", ["train.py", "--token", "SECRET", "s3://KEY:WORD@bucket/texts"])
+    trained, kept = next(iter(two_rows.stages)), tmp_path / "model"
+    two_rows.keep_model(trained, str(kept))
+    card = ModelCard.load(kept / "README.md")
+    assert [(each.dataset_split, each.metric_value) for each in card.data.eval_results] == [
+        ("dev", 60.0),
+        ("test", 50.0),
+    ]
+    low, high = interval_of("accuracy", GOLD, SAID[0].argmax(axis=1), np.arange(8))
+    assert f"| test | accuracy | 50.00 | {low:.1f} to {high:.1f} |" in card.text
+    assert "30 of 900 passages, chosen for the task by bm25" in card.text
+    assert "The text of 3 test rows is also in the training set." in card.text
+    assert "SECRET" not in card.text and "WORD" not in card.text
+    (kept / "README.md").write_text("my own")
+    two_rows.keep_model(trained, str(kept))
+    assert (kept / "README.md").read_text() == "my own" and "has a README.md of yours" in capsys.readouterr().out
+
+
+def test_the_interval_of_an_accuracy_is_students(two_rows):
+    hits = np.array([1, 1, 1, 0, 1, 0, 1, 1] * 20)
+    found = interval_of("accuracy", np.ones(160, np.int64), hits)
+    kept = t.interval(0.95, 159, hits.mean() * 100, hits.std(ddof=1) * 100 / np.sqrt(160))
+    assert found == pytest.approx(kept, abs=0.05), "the degrees of freedom are estimated"
+    assert interval_of("accuracy", np.ones(3, np.int64), np.ones(3, np.int64), np.zeros(3, np.int64)) is None
 
 
 def with_another(two_rows, flow, recipe, dev):

@@ -15,6 +15,7 @@ from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import FACTS, TERMS, LinearModel, is_linear
 from tlm_ray.report import Cell, Predictions, Results, View, compare, print_table, publish
+from tlm_ray.runs.card import keep_card, model_card, scores_of
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
@@ -115,6 +116,10 @@ class Outcome:
             if storage.exists(uri := storage.join(folder, name)):
                 storage.delete(uri)
         storage.copy_folder(source, folder)
+        stages = self.stages[training]
+        if isinstance(stages, Stages):
+            scores = scores_of(stages, self.records, self.metric)
+            keep_card(folder, model_card(stages, self.records, task=short_name(training.task), scores=scores))
 
     def log_model(self, training: Training, *, register: str = "") -> None:
         """Log a training's encoder to MLflow, and register it if a name is given."""

@@ -1,6 +1,7 @@
 """Jackknife the scores of runs over groups of test rows (docs/statistics.md)."""
 
 import numpy as np
+from scipy import stats
 
 from tlm_ray.evaluation.scores import Metric, metric_named
 
@@ -36,6 +37,21 @@ def row_values(
             "such as 0, where a class is missing"
         )
     return np.array(values)
+
+
+def interval_of(
+    metric: str | Metric, gold: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None
+) -> tuple[float, float] | None:
+    """Return the 95 % confidence interval of one run's score over test sets, in percent; None for a single group.
+
+    gold, predicted: (rows,); groups as in `row_values`. It is Student's t, within the metric's range.
+    """
+    (values,) = row_values(metric, gold, predicted[None], groups)
+    if len(values) < 2:
+        return None
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
+    half = float(stats.t.ppf(0.975, freedom_of(values))) * error
+    return max(metric_named(metric).lowest, mean - half), min(100.0, mean + half)
 
 
 def freedom_of(values: np.ndarray) -> float:

@@ -14,7 +14,8 @@ from sklearn.exceptions import NotFittedError
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.general.manifest import Corpus
-from tlm_ray.evaluation.scores import Metric
+from tlm_ray.evaluation.scores import Metric, metric_named
+from tlm_ray.runs.card import Scored, keep_card, model_card
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
@@ -101,6 +102,10 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         records = Records(flow.execution.root)
         facts = [records.facts(stage) for stage in stages.trained]
         self.dev_score_: float = facts[-1]["dev"]
+        scores = [Scored(split="dev", metric=metric_named(self.metric).name, value=self.dev_score_)]
+        self.card_ = model_card(
+            stages, records, task="own labels", scores=scores, made=storage.shown(" ".join(repr(self).split()))
+        )
         rows, seconds = [len(read.splits[split]) for split in ("train", "dev")], sum(each["seconds"] for each in facts)
         self.report_ = (
             f"{len(classes)} classes, {rows[0]:,} rows to train on, {rows[1]:,} of dev",
@@ -134,6 +139,8 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         if wrong := [each for each in classes if not isinstance(each, KINDS)]:
             raise ValueError(f"label {wrong[0]!r}: is a {type(wrong[0]).__name__}; save takes texts and numbers")
         storage.copy_folder(self.model_, folder)
+        if self.card_:
+            keep_card(folder, self.card_)
         told = {"classes": classes, "order": self.order_.tolist(), "columns": self.n_features_in_}
         told |= {"dev": self.dev_score_, "report": self.report_}
         storage.write_json(storage.join(folder, CLASSES), told)
@@ -148,7 +155,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         told, found = storage.read_json(file), cls()
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
-        found.dev_score_, found.report_ = told["dev"], tuple(told["report"])
+        found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), ""  # the folder has it
         return found
 
     def report(self) -> str:

@@ -1,0 +1,146 @@
+"""Write a model card into an exported folder: what the model is, its data, its scores, its limits, how it was made."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tlm_ray import storage
+from tlm_ray.console import print_once
+from tlm_ray.corpus.labelled.text_groups import read_text_groups
+from tlm_ray.evaluation.predictions import read_predictions
+from tlm_ray.evaluation.scores import Metric
+from tlm_ray.report.statistics.jackknife import interval_of
+from tlm_ray.runs.stages.provenance import describe_run
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import Stages
+
+CARD, MARK = "README.md", "tlm_ray"
+KIND = "text-classification"  # the hub's name of the task
+USE = """```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="FOLDER")
+print(classify("A text."))
+```"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A score of one split."""
+
+    split: str
+    """dev or test"""
+    metric: str
+    """name of the metric"""
+    value: float
+    """in percent"""
+    interval: tuple[float, float] | None = None
+    """95 % confidence interval over test sets, of this model alone; None where predictions are not kept"""
+
+
+def model_card(stages: Stages, records: Records, *, task: str, scores: Sequence[Scored], made: str = "") -> str:
+    """Return the card of a trained model in Markdown.
+
+    task: its short name. scores: those of this model. made: what made it; "" for this process' command.
+    """
+    parts = [_front(task, scores), *_about(stages, records, task), *_table(scores), *_data(stages, records)]
+    return "\n\n".join([*parts, *_limits(stages, records), *_made(records, made)]) + "\n"
+
+
+def keep_card(folder: str, card: str) -> None:
+    """Write a card as README.md into a model's folder, unless somebody else's is there."""
+    uri = storage.join(folder, CARD)
+    if storage.exists(uri) and f"- {MARK}\n" not in storage.read_bytes(uri).decode(errors="replace"):
+        print_once(f"{storage.shown(folder)}: has a README.md of yours, so no model card was written")
+        return
+    storage.write_bytes(uri, card.encode())
+
+
+def scores_of(stages: Stages, records: Records, metric: str | Metric) -> list[Scored]:
+    """Return the scores of a training with their intervals; metric: "" for the one in its facts."""
+    found, facts = [], records.facts(stages.metrics)
+    for split in ("dev", "test"):
+        read = read_predictions(stages.metrics.folder(records.root), split)
+        groups = read_text_groups(stages.task.folder(records.root), split)
+        interval = interval_of(metric or facts["metric"], read.gold, read.predicted, groups)
+        found.append(Scored(split=split, metric=facts["metric"], value=facts[split], interval=interval))
+    return found
+
+
+def _front(task: str, scores: Sequence[Scored]) -> str:
+    """Return the metadata that the hub reads."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = [
+        EvalResult(
+            task_type=KIND,
+            dataset_type="own",
+            dataset_name=task,
+            dataset_split=one.split,
+            metric_type=one.metric,
+            metric_name=one.metric,
+            metric_value=round(one.value, 2),
+        )
+        for one in scores
+    ]
+    data = ModelCardData(
+        library_name="transformers", pipeline_tag=KIND, tags=[MARK], model_name=task, eval_results=results
+    )
+    return f"---\n{data.to_yaml()}\n---"
+
+
+def _about(stages: Stages, records: Records, task: str) -> Iterator[str]:
+    facts = records.facts(stages.last)
+    yield f"# {task}"
+    yield (
+        f"A text classifier with {facts['parameters']:,} weights, trained by task-driven language modeling "
+        "(Yao et al., ICML 2022)."
+    )
+    yield USE
+
+
+def _table(scores: Sequence[Scored]) -> Iterator[str]:
+    yield "## Scores"
+    rows = [f"| {one.split} | {one.metric} | {one.value:.2f} | {_shown(one.interval)} |" for one in scores]
+    yield "\n".join(["| split | metric | score | 95 % confidence interval |", "|---|---|---:|---:|", *rows])
+    yield "The interval is over samples of rows, for this model alone. The dev set chose the model."
+
+
+def _shown(interval: tuple[float, float] | None) -> str:
+    return "{:.1f} to {:.1f}".format(*interval) if interval else "not computed"
+
+
+def _data(stages: Stages, records: Records) -> Iterator[str]:
+    facts, parameters = records.facts(stages.task), stages.task.parameters
+    digests = dict(zip(("train", "dev", "test"), parameters.get("digests", ()), strict=False))
+    if digests.get("test") == digests.get("dev"):  # dev stands in for a test set that is not there
+        digests.pop("test", None)
+    rows = [f"{facts[f'{split}_rows']:,} {split}" for split in digests]
+    yield "## Data"
+    lines = [f"- Labelled rows: {', '.join(rows)}."]
+    lines += [f"- Classes: {', '.join(f'`{name}`' for name in parameters.get('labels', ()))}."]
+    lines += [f"- sha256 of {split}: `{digest}`." for split, digest in digests.items()]
+    if stages.neighbours is not None and stages.passages is not None:
+        corpus, chosen = records.facts(stages.passages), records.facts(stages.neighbours)
+        lines += [
+            f"- Unlabelled text: {chosen['selected']:,} of {corpus['passages']:,} passages, chosen for the task by "
+            f"{stages.neighbours.parameters['method']}.",
+            f"- sha256 of the corpus: `{stages.passages.parameters.get('corpus', '')}`.",
+        ]
+    yield "\n".join(lines)
+
+
+def _limits(stages: Stages, records: Records) -> Iterator[str]:
+    yield "## Limits"
+    lines = ["- It answers with one of its classes for any text, also for one of another kind or language."]
+    lines += ["- Its probabilities are not calibrated. Longer texts are cut at the encoder's length."]
+    if shared := records.facts(stages.task).get("test_in_train"):
+        lines += [f"- The text of {shared} test rows is also in the training set."]
+    lines += ["- Licence: yours to choose, within those of the texts and of a pretrained encoder."]
+    yield "\n".join(lines)
+
+
+def _made(records: Records, how: str) -> Iterator[str]:
+    made = describe_run(records.root)
+    yield "## How it was made"
+    versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
+    yield f"    {how or made.command}\n\nVersions: {versions}."
