@@ -1,10 +1,12 @@
 """Dropout and attention on a CPU, against their definitions and transformers' own."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from tlm_ray.training.kernels.cpu import ATTENTION, Dropout, Linear, attention, drop, prepare, register
+from tlm_ray.training.kernels.cpu import ATTENTION, Biased, Dropout, Linear, attention, drop, prepare, register
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -87,3 +89,13 @@ def test_linear_maps_have_the_bits_of_torchs_own_under_autocast(rows):
     for expected, got in zip(*found, strict=True):
         assert got.dtype == expected.dtype and torch.equal(got, expected)
     assert torch.equal(ours(x), plain(x))
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="a CPU without products of 16 bits")
+def test_a_frozen_linear_map_passes_its_gradient_on_and_computes_none_of_its_own():
+    x, weight, gradient = torch.randn(3, 24), torch.randn(40, 24), torch.randn(3, 40)
+    frozen = SimpleNamespace(saved_tensors=(x, weight), needs_input_grad=(True, False, False))
+    with torch.no_grad():
+        of_x, *others = Biased.backward(frozen, gradient)
+    torch.testing.assert_close(of_x, gradient @ weight)
+    assert others == [None, None]

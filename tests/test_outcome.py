@@ -26,6 +26,7 @@ from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD, Stage, unique
+from tlm_ray.training.cost import flops_of
 from tlm_ray.training.encoders.starts import Pretrained
 
 FACTS = {
@@ -71,6 +72,11 @@ def test_facts_are_those_of_the_trainings_own_stages(outcome):
     assert (scratch["flops_counted"], pretrained["flops_counted"]) == (24, 13)
     assert (scratch["seconds"], pretrained["seconds"]) == (5.0, 2.0)
     assert scratch["data_bytes"] == 1000 + 10 + 20 + 30 + 40 + 50
+
+
+def test_a_frozen_weight_costs_two_thirds_of_a_trained_one():
+    assert flops_of({"tokens": 5}, {"parameters": 10}) == 300
+    assert flops_of({"tokens": 5}, {"parameters": 10, "parameters_trained": 1}) == 210
 
 
 def test_a_flows_own_followers_follow_its_trainings(outcome, data, tmp_path, monkeypatch):

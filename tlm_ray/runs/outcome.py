@@ -24,6 +24,7 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages
 from tlm_ray.runs.telling import Teller
+from tlm_ray.training.cost import flops_of
 
 LINEAR_FILES, ENCODER_FILES = (FACTS, TERMS), ("config.json", "model.safetensors")  # by which a folder is opened
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
@@ -77,7 +78,7 @@ class Outcome:
             "dev": scores["dev"],
             "test": scores.get("test"),
             "metric": scores["metric"],
-            "flops": sum(share * 6.0 * stage.cost["tokens"] * facts["parameters"] for stage, facts, share in trained),
+            "flops": sum(share * flops_of(stage.cost, facts) for stage, facts, share in trained),
             "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
             "data_bytes": self.records.facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
             "seconds": sum(share * facts["seconds"] for _, facts, share in trained) if trained else scores["seconds"],

@@ -16,6 +16,7 @@ from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Record, Records
 from tlm_ray.runs.stages.stage import Stage, Stages, flatten, unique
 from tlm_ray.storage import shown
+from tlm_ray.training.cost import flops_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,7 @@ def _made(stage: Stage, record: Record) -> Made:
         fingerprint=stage.fingerprint,
         seconds=record.get("seconds", 0.0),
         estimated_s=record.get("expected_s"),
-        flops=6.0 * stage.cost["tokens"] * facts["parameters"] if _is_training(stage, facts) else 0.0,
+        flops=flops_of(stage.cost, facts) if _is_training(stage, facts) else 0.0,
         flops_counted=facts.get("flops_counted", 0.0),
     )
 

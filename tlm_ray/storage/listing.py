@@ -105,13 +105,18 @@ def _hidden(relative: str) -> bool:
 
 
 def base_of(uri: str) -> str:
-    """Return the folder that a listing's names are relative to: the folder itself, or that of the file or glob."""
+    """Return the folder that a listing's names are relative to, without a query."""
+    return without_query(folder_of(uri)).rstrip("/")
+
+
+def folder_of(uri: str) -> str:
+    """Return the folder of a listing: the folder itself, or that of the file or glob."""
     filesystem, path = open_filesystem(uri)
     if _is_glob(filesystem, path):
         path = _before_glob(path)
     elif filesystem.get_file_info(path).type == pafs.FileType.File:
         path = path.rpartition("/")[0]
-    return without_query(sibling(uri, path)).rstrip("/")
+    return sibling(uri, path)
 
 
 def name_below(base: str, uri: str) -> str:

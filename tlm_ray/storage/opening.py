@@ -47,7 +47,7 @@ def open_trained(auto: Any, source: str | Path, *, name: str = "", **options: An
         head_first = sorted(loading["missing_keys"], key=lambda key: (key.startswith(prefix), key))
         raise ValueError(
             f"model {name!r}: is no trained classifier, its weights lack {head_first[0]!r}, which would be random; "
-            f"train it first: experiments/train.py --start {name}"
+            f"train it first (train.py --start {name})"
         )
     return model
 

@@ -4,21 +4,32 @@ The rule counts a forward and a backward pass through every weight, and ignores 
 serves only to compare trainings. Tokens are the capacity of the rows, filled or not.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from tlm_ray.training.encoders.starts import Start
 from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.sampler.mixers import Mixer
 from tlm_ray.training.settings import StageOne
 
 
-def training_flops(*, tokens: int, parameters: int) -> int:
+def training_flops(*, tokens: int, parameters: int, trained: int | None = None) -> int:
     """Return the floating-point operations of a training: 6 x tokens x parameters.
 
+    trained: parameters that are not frozen, None for all; a frozen one needs no gradient of its own, 2 of the 6.
     ValueError for a negative count. Source: note to table 2 of Yao et al. (2022).
     """
-    for name, count in (("tokens", tokens), ("parameters", parameters)):
+    trained = parameters if trained is None else trained
+    for name, count in (("tokens", tokens), ("parameters", parameters), ("trained", trained)):
         if count < 0:
             raise ValueError(f"{name} is {count}; must be 0 or more")
-    return 6 * tokens * parameters
+    return tokens * (4 * parameters + 2 * trained)
+
+
+def flops_of(cost: Mapping[str, float], facts: Mapping[str, Any]) -> float:
+    """Return the operations of a recorded training; cost: of its stage. facts: of its record."""
+    parameters, trained = facts["parameters"], facts.get("parameters_trained")
+    return float(training_flops(tokens=int(cost["tokens"]), parameters=parameters, trained=trained))
 
 
 def mixed_tokens(

@@ -14,7 +14,7 @@ from tlm_ray.console import console
 from tlm_ray.corpus.general.documents import as_strings, file_format, read_columns
 from tlm_ray.corpus.general.web import reader_version
 from tlm_ray.storage.digests import content_digest
-from tlm_ray.storage.listing import File, base_of, list_files, name_below
+from tlm_ray.storage.listing import File, base_of, folder_of, list_files, name_below
 
 # names of files beside the data: a repository's own pages, and the hub's notes about a data set
 ABOUT = re.compile(
@@ -114,11 +114,12 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
 
 
 def _refuse_versions(uri: str) -> None:
-    """Raise ValueError for the folder of a table format that keeps overwritten rows in files of their own."""
-    own = storage.join(uri, "metadata")
+    """Raise ValueError for files of a table format that keeps overwritten rows in files of their own."""
+    folder = folder_of(uri)  # of a glob or a file, it may be the table's
+    own = storage.join(folder, "metadata")
     of_iceberg = storage.exists(own) and bool(list_files(own, ICEBERG, missing_ok=True))
     for name, (kind, reader) in VERSIONED.items():
-        if storage.exists(storage.join(uri, name)) or (kind == "Iceberg" and of_iceberg):
+        if storage.exists(storage.join(folder, name)) or (kind == "Iceberg" and of_iceberg):
             raise ValueError(
                 f"corpus {uri!r}: is a table of {kind}, whose files also have rows that were replaced; read it with "
                 f"ray.data.{reader} in Python (docs/your_data.md, Ray Datasets), or export its rows"

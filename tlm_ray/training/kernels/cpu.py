@@ -47,10 +47,14 @@ class Biased(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
-        rows = gradient.reshape(-1, gradient.shape[-1])
-        return (rows @ weight).view_as(x), rows.T @ x.reshape(-1, x.shape[-1]), rows.sum(0)
+        rows, (of_x, of_weight, of_bias) = gradient.reshape(-1, gradient.shape[-1]), ctx.needs_input_grad
+        return (  # weights under an adapter are frozen
+            (rows @ weight).view_as(x) if of_x else None,
+            rows.T @ x.reshape(-1, x.shape[-1]) if of_weight else None,
+            rows.sum(0) if of_bias else None,
+        )
 
 
 class Linear(nn.Linear):

@@ -172,7 +172,7 @@ def check_models(models: Sequence[str], asked: str) -> str:
     for model in models:
         if encoders and is_linear(model) and LinearModel.open(model).encoders_share is None:
             raise ValueError(
-                f"model {model!r}: knows no share beside encoders; take the one that experiments/train.py --ensemble "
+                f"model {model!r}: knows no share beside encoders; take the one that train.py --ensemble "
                 "hands over, or predict without it"
             )
     for model, precision in zip(encoders, precisions, strict=True):
