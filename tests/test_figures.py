@@ -4,7 +4,9 @@ import ast
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import matplotlib
 import pytest
@@ -13,8 +15,9 @@ from report_cells import PARAMETERS, ROWS, has_colour, make_cells, make_trials, 
 
 import tlm_ray.report
 from tlm_ray import report
-from tlm_ray.report.figures.drawing import COLOURS, SHADES, marker_of, to_png
-from tlm_ray.report.figures.scores import score_figure
+from tlm_ray.report.figures.drawing import COLOURS, DOTS_PER_INCH, MARKERS, SHADES, marker_of, to_png
+from tlm_ray.report.figures.rows import rows_figure
+from tlm_ray.report.figures.scores import points_of, score_figure
 from tlm_ray.report.figures.sweep_figures import parallel_figure, slice_figure, study_of
 from tlm_ray.report.paper import TABLE_4, TASKS
 from tlm_ray.report.sweeps import sort_trials
@@ -85,6 +88,46 @@ def test_no_figure_leaves_anything_in_pyplot():
         for node in ast.walk(ast.parse(path.read_text())):
             imported = [alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")]
             assert path.name == "sweep_figures.py" or not [name for name in imported if "pyplot" in name], path.name
+
+
+def test_marks_of_one_place_are_side_by_side():
+    cells = [replace(cell, flops=1e15) for cell in make_cells(["a"], rows=ROWS)]
+    points = points_of(of(cells), "a")
+    assert [point.shift for point in points] == [-1.0, 0.0, 1.0] and {point.x for point in points} == {1e15}
+    (panel,) = score_figure(of(cells), "a").axes
+    assert panel.get_ylim()[0] < min(c.mean - c.std for c in cells) < max(c.mean + c.std for c in cells)
+    assert panel.get_ylim()[1] > max(c.mean + c.std for c in cells), "a moved mark is within the panel too"
+    marks = [line for line in panel.lines if line.get_marker() in MARKERS]
+    drawn = [line.get_transform().transform(line.get_xydata())[0][0] for line in marks]
+    assert len(drawn) == 3 and all(b - a >= 0.1 * DOTS_PER_INCH - 1e-6 for a, b in pairwise(drawn))
+    spread = points_of(of(make_cells(["a"], rows=ROWS)), "a")  # at once, twice and three times the FLOPs
+    assert {point.shift for point in spread} == {0.0}
+
+
+def test_every_row_has_a_line_of_its_own_in_the_first_figure():
+    cells = make_cells(["a", "b"], rows=ROWS)
+    (panel,) = rows_figure(of(cells, against=ROWS[1])).axes
+    assert [label.get_text() for label in panel.get_yticklabels()] == list(ROWS)
+    assert [label.get_fontweight() for label in panel.get_yticklabels()] == ["normal", "bold", "normal"]
+    means = [fmean(cell.mean for cell in cells if cell.row == row) for row in ROWS]
+    marks = [line for line in panel.lines if line.get_marker() in MARKERS]
+    assert [line.get_xdata()[0] for line in marks] == pytest.approx(means)
+
+
+@pytest.mark.parametrize(
+    ("values", "ranges", "scale"),
+    [
+        ([1e-4, 3e-4, 9e-4], {"rate": True}, "log"),  # as a few draws of tune.loguniform
+        ([0.1, 0.2, 0.9], {"rate": False}, "linear"),
+        ([1e-4 * 1.3**i for i in range(12)], {}, "log"),  # over decades
+        ([0.5 + i / 100 for i in range(12)], {}, "linear"),
+    ],
+)
+def test_a_logarithmic_range_has_a_logarithmic_axis(values, ranges, scale):
+    trials = [{"rate": value, "dev": 50.0 + i} for i, value in enumerate(values)]
+    study = study_of(sort_trials(trials, ["rate"]), ["rate"], ranges)
+    assert slice_figure(study, "rate").axes[0].get_xscale() == scale
+    assert {type(each).__name__ for each in study.trials[0].distributions.values()} == {"FloatDistribution"}
 
 
 def test_a_pretrained_row_is_marked_in_the_figure():

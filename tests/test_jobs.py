@@ -103,7 +103,7 @@ def head(tmp_path):
 def test_the_main_table_as_a_submitted_job_and_a_second_run_on_a_laptop_that_does_nothing(data, tmp_path, head):
     submitted(head, "python", "experiments/main_table.py", *arguments(data, tmp_path))
     assert rows(tmp_path) == SIX_ROWS
-    assert {f.suffix for f in (tmp_path / "out").iterdir()} == {".md", ".csv", ".json", ".png", ".tex", ".html"}
+    assert {f.suffix for f in (tmp_path / "out").glob("*.*")} == {".md", ".csv", ".json", ".png", ".tex", ".html"}
 
     table = (tmp_path / "out" / "main_table.json").read_bytes()
     differences = json.loads(table)["differences"]

@@ -4,10 +4,13 @@ import random
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from page_reading import Page
 from report_cells import make_cells, make_differences, make_trials, of
 
+from tlm_ray.evaluation.calibration import Bin
+from tlm_ray.report.examined import Case, Examined, Near, Passage, Wrong
 from tlm_ray.report.figures.drawing import to_png
 from tlm_ray.report.figures.scores import score_figure
 from tlm_ray.report.figures.sweep_figures import importances, study_of
@@ -15,14 +18,36 @@ from tlm_ray.report.page import experiment_page, sweep_page
 from tlm_ray.report.page.learning import ALL_POINTS, MOST_POINTS, learning_charts, thinned
 from tlm_ray.report.page.settings import compared
 from tlm_ray.report.paper import TABLE_6
-from tlm_ray.report.statistics.comparison import difference_text
+from tlm_ray.report.statistics.comparison import difference_text, p_text
 from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
 from tlm_ray.report.sweeps import sort_trials
 from tlm_ray.report.tables.grids import make_grid
+from tlm_ray.report.tables.sentences import standing, stated, summary
 
 ATTACK = "</script><script>alert('1')</script>\"'&"
 PARAMETERS = ["k", "rho1", "rho2", "method"]
 SHARES = {"task data only": 0.5, "TLM, random text": 0.6, "TLM, BM25 text": 0.9}
+
+
+EXAMINED = Examined(
+    task="sciie",
+    row="TLM, BM25 text",
+    run="",
+    split="test",
+    labels=["use", "other"],
+    counts=np.array([[3, 1], [0, 4]]),
+    bins=[Bin(4, 0.6, 0.75), Bin(4, 0.85, 1.0)],
+    errors=[
+        Wrong(
+            row=2, text="a wrong <text>", gold="use", predicted="other", gold_share=0.1, predicted_share=0.9,
+            nearest=[Near(text="a near text", label="use")],
+        )
+    ],
+)  # fmt: skip
+CASE = Case(
+    task="sciie", method="bm25", text="what was asked", query="what was asked",
+    passages=[Passage(text="it asked", source="part", rank=0, score=2.0)],
+)  # fmt: skip
 
 
 def history(steps=600):
@@ -56,24 +81,66 @@ def make_story(row="TLM, BM25 text", task="sciie", **changes):
 def test_the_page_has_the_tables_of_the_results():
     results = of(make_cells(["sciie"]), make_differences(["sciie"], SHARES), against="TLM, BM25 text", notes=["a note"])
     page = Page(experiment_page("main_table", results))
-    table, differences = page.tables["table"]
+    (table,), (differences,) = page.tables["table"], page.tables["differences"]
     grid = make_grid(results)
     assert [row[1:] for row in table[1:]] == [list(line.texts) for line in grid.lines]
     assert [row[0] for row in table[1:]] == [line.name for line in grid.lines]
-    expected = [[other, *map(difference_text, line)] for other, line in results.comparison.lines]
-    assert differences[1:] == expected and len(expected) == 2
-    assert [*results.claims(), "a note"] == [text for text in page.text("li") if text in [*results.claims(), "a note"]]
+    told = [(row[0], row[1].partition("p ")[0]) for row in differences[1:]]
+    assert told == [(other, difference_text(line[0])) for other, line in results.comparison.lines] and len(told) == 2
+    ps = [p_text(line[0].reported_p) for _, line in results.comparison.lines]
+    assert all(p in row[1] for row, p in zip(differences[1:], ps, strict=True))
+    assert "a note" in page.text("li")
+
+
+def said_of(page, found):
+    """Return how often a page has an interval, in a sentence or in a table."""
+    low, high = found.interval
+    return page.count(f"{low:+.1f} to {high:+.1f}") + page.count(f"({low:.1f} to {high:.1f})")
+
+
+@pytest.mark.parametrize("tasks", [["sciie"], ["sciie", "chemprot"]])
+def test_the_first_screen_answers_and_no_difference_is_stated_twice(tasks):
+    ours, low, plain = "TLM, BM25 text", "task data only", "linear"
+    shares = SHARES | {plain: 0.8}
+    cells = [replace(c, flops=0.0) if c.row == plain else c for c in make_cells(tasks, rows=list(shares))]
+    expected = [(ours, low), ("TLM, random text", low)]
+    results = of(cells, make_differences(tasks, shares), against=ours, expected=expected)
+    text = experiment_page("t", results)
+    page, told = Page(text), [*standing(results), *summary(results)]
+    assert page.sections[0] == "answers" and page.text("p")[1 : 1 + len(told)] == told and "linear" in told[-3]
+    assert stated(results) == [(ours, plain), *expected]
+    for row, other in [*stated(results), (ours, "TLM, random text")]:
+        assert said_of(text, results.comparison.whole(row, other)) == 1, (row, other)
+    by_task = [each for _, line in results.comparison.lines for each in line if each and len(each.tasks) == 1]
+    assert all(said_of(text, each) == 1 for each in by_task)
 
 
 def test_what_is_not_there_is_left_out():
     results = of(make_cells(["sciie"]))
-    assert Page(experiment_page("x", results)).sections == ["table", "scores"]
-    assert Page(experiment_page("x", results, Story())).sections == ["table", "scores"]
-    whole = Page(experiment_page("x", results, make_story()))
-    assert whole.sections == ["table", "scores", "learning", "recipes", "data", "cost", "provenance"]
-    assert Page(experiment_page("x", results, make_story(learned=(), made=()))).sections[2:] == [
+    assert Page(experiment_page("x", results)).sections == ["answers", "table", "scores"]
+    assert Page(experiment_page("x", results, Story())).sections == ["answers", "table", "scores"]
+    whole = Page(experiment_page("x", results, make_story(examined=[EXAMINED], cases=[CASE])))
+    assert whole.sections == [
+        "answers", "table", "scores", "learning", "errors", "recipes", "data", "retrieved", "cost", "provenance",
+    ]  # fmt: skip
+    assert Page(experiment_page("x", results, make_story(learned=(), made=()))).sections[3:] == [
         "recipes", "data", "provenance",
     ]  # fmt: skip
+
+
+def test_confusions_errors_and_calibration_are_on_the_page():
+    page = Page(experiment_page("x", of(make_cells(["sciie"])), make_story(examined=[EXAMINED], cases=[CASE])))
+    (matrix,) = page.tables["errors"]
+    assert [row[1:] for row in matrix] == [["use", "other"], ["3", "1"], ["", "4"]]
+    assert "Expected calibration error 15.0 %" in page.text("figcaption")
+    assert page.text("blockquote") == ["a wrong <text>", "what was asked"]
+    assert [text for text in page.text("li") if "near" in text] == [": a near text"]
+    assert page.text("mark") == ["asked"]
+    many = replace(
+        EXAMINED, labels=[f"c{i}" for i in range(30)], counts=np.eye(30, dtype=int) + np.eye(30, k=1, dtype=int)
+    )
+    (pairs,) = Page(experiment_page("x", of(make_cells(["sciie"])), make_story(examined=[many]))).tables["errors"]
+    assert pairs[1] == ["c0", "c1", "1"] and len(pairs) == 11
 
 
 def test_the_story_is_told():
@@ -126,18 +193,32 @@ def paths(panel):
     return re.findall(r'class="series s\d+"><path d="([^"]*)"', panel)
 
 
+def evident(story, text):
+    """Add evidence of which every text is this one."""
+    near = Near(text=text, label=text)
+    wrong = Wrong(row=0, text=text, gold=text, predicted=text, gold_share=0.0, predicted_share=1.0, nearest=[near])
+    passage = Passage(text=text, source=text, rank=0, score=1.0)
+    case = Case(task=text, method=text, text=text, query="nothing of it", passages=[passage])
+    told = replace(EXAMINED, task=text, row=text, run=text, labels=[text, text], errors=[wrong])
+    return replace(story, examined=[told], cases=[case])
+
+
 @pytest.mark.parametrize("kind", ["experiment", "sweep"])
 def test_no_text_of_the_data_becomes_a_part_of_the_page(kind):
-    story = make_story(row=ATTACK, task=ATTACK)
+    story = evident(make_story(row=ATTACK, task=ATTACK), ATTACK)
     trials = [trial | {"method": ATTACK, ATTACK: ATTACK} for trial in make_trials()]
     clean = make_trials()
     if kind == "experiment":
         rows = ("a", "b", ATTACK)
         attacked = experiment_page(ATTACK, of(make_cells([ATTACK], rows=rows), notes=[ATTACK], varied=""), story)
-        harmless = experiment_page("n", of(make_cells(["t"], rows=("a", "b", "c")), notes=["n"]), make_story("c", "t"))
+        rows = ("a", "b", "c" * len(ATTACK))  # of as many lines in a figure
+        told = evident(make_story("c", "t"), "t")
+        harmless = experiment_page("n", of(make_cells(["t"], rows=rows), notes=["n"]), told)
     else:
         attacked = sweep_page(ATTACK, trials, [*PARAMETERS, ATTACK], story)
-        harmless = sweep_page("n", [t | {"method": "m", "n": "n"} for t in clean], [*PARAMETERS, "n"], make_story("c"))
+        harmless = sweep_page(
+            "n", [t | {"method": "m", "n": "n"} for t in clean], [*PARAMETERS, "n"], evident(make_story("c"), "t")
+        )
     assert [(tag, name) for tag, name, _ in Page(attacked).attributes] == [
         (tag, name) for tag, name, _ in Page(harmless).attributes
     ]
@@ -149,7 +230,7 @@ def test_a_name_is_no_formula_and_may_have_any_character():
     name = "$\\nosuch{ $a$ \x07\n"
     page = experiment_page("x", of(make_cells([name], rows=["a", name])), make_story(name, name))
     page += sweep_page("x", [trial | {"method": name, name: i} for i, trial in enumerate(make_trials())], ["k", name])
-    assert page.count("<svg ") == 4 + 3
+    assert page.count("<svg ") == 5 + 3
     assert to_png(score_figure(of(make_cells([name], rows=["a", name]))))
 
 
@@ -176,7 +257,7 @@ def test_every_figure_has_a_name_and_the_colours_of_the_page(kind):
         "x", make_trials(), PARAMETERS, make_story()
     )  # fmt: skip
     figures = re.findall(r"<svg .*?</svg>", page, re.S)
-    assert len(figures) == (4 if kind == "experiment" else 7)
+    assert len(figures) == (5 if kind == "experiment" else 7)
     for figure in figures:
         assert re.match(r'<svg viewBox="0 0 [\d. ]+" role="img" aria-label="[^"]+">', figure)
         assert "<text" in figure and "var(--" in figure

@@ -2,12 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from report_cells import PARAMETERS, make_cells, make_trials, of, pixels
 
 from tlm_ray import report, storage
+from tlm_ray.plain import TfIdf
+from tlm_ray.runs.naming import kept_key
+from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 
 
 def test_publish_writes_what_it_names(tmp_path):
@@ -59,6 +63,32 @@ def test_another_experiments_table_leaves_the_first_as_it_is(tmp_path):
     report.publish_sweep("sweep_sciie", make_trials(), str(tmp_path), parameters=PARAMETERS)
     report.publish_sweep("sweep_ag", make_trials()[:3], str(tmp_path), parameters=PARAMETERS)
     assert len(json.loads((tmp_path / "sweep_sciie.json").read_text())["trials"]) == len(make_trials())
+
+
+def test_two_tables_of_one_name_are_both_kept_and_the_short_name_has_the_newer(tmp_path):
+    out, keys = str(tmp_path), ["sciie_tiny_ab12cd34", "ag_tiny_ef56ab78"]
+    for key, task in zip(keys, ["sciie", "ag"], strict=True):
+        report.publish("main_table", of(make_cells([task])), out, key=key)
+        trials = [trial | {"task": task} for trial in make_trials()]
+        report.publish_sweep("sweep", trials, out, parameters=PARAMETERS, key=key)
+    kept = {path.name for path in (tmp_path / "kept").iterdir()}
+    kinds = ("csv", "html", "json", "md", "png", "tex")
+    assert {name for name in kept if name.startswith("main")} == {
+        f"main_table_{key}.{k}" for key in keys for k in kinds
+    }
+    first, second = (storage.read_bytes(report.kept_at("main_table", out, key)).decode() for key in keys)
+    assert "sciie" in first and "sciie" not in second
+    assert (tmp_path / "main_table.html").read_text() == second
+    first, second = (storage.read_bytes(report.kept_at("sweep", out, key)).decode() for key in keys)
+    assert "sciie" in first and (tmp_path / "sweep.html").read_text() == second
+    assert len(kept) == 2 * (6 + 5)
+
+
+def test_a_kept_name_has_tasks_scale_and_fingerprint():
+    recipes = [TINY_RECIPE, replace(TINY_RECIPE, k=9), TfIdf()]
+    assert kept_key(["a/reviews.csv", "b/news"], recipes, "abcdef0123456789") == "reviews_news_tiny_abcdef01"
+    assert kept_key([f"t{n}" for n in range(8)], recipes, "ab" * 8) == "8 tasks_tiny_abababab"
+    report.check_name(kept_key(["odd: name?"], recipes, "ab" * 8))
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "x?y"])

@@ -116,6 +116,9 @@ def test_values_are_read_from_a_command_line_as_ray_tunes():
 def test_spaces_of_ray_tune_are_spaces():
     space = Space({"k": tune.grid_search([5, 9]), "method": tune.choice(["bm25", Random()]), "rho1": [2]})
     assert space.is_grid and len(list(space.points())) == 4
+    assert space.ranges == {}
+    ranges = {"a": tune.loguniform(1e-4, 1), "b": tune.qlograndint(1, 90, 2), "c": tune.uniform(0, 1), "d": [1]}
+    assert Space(ranges).ranges == {"a": True, "b": True, "c": False}
     given = space.as_tune()
     assert given["k"].categories == [5, 9] and given["method"].categories == ["bm25", "random"]
     drawn = Space({"rho2": tune.loguniform(0.1, 10.0), "k": [5, 9]})

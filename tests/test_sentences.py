@@ -1,12 +1,13 @@
 """The sentences at the end of a run: ours against what a user would pick, and what was expected."""
 
 from dataclasses import replace
+from statistics import fmean
 
 from report_cells import make_cells, make_differences, of
 from rich.console import Console
 
 from tlm_ray import report
-from tlm_ray.report.tables.sentences import best_rival, summary
+from tlm_ray.report.tables.sentences import best_rival, standing, summary
 
 OURS, RANDOM, ALONE, LINEAR, NEAR = "TLM, BM25 text", "TLM, random text", "task data only", "linear", "neighbours"
 SHARES = {LINEAR: 0.7, NEAR: 0.6, ALONE: 0.5, RANDOM: 0.797, OURS: 0.8}
@@ -65,6 +66,27 @@ def test_many_expected_pairs_are_five_sentences_and_a_row_alone_is_none():
     said = summary(table(shares=shares, expected=expected))
     assert len(said) == 5 and said[-1] == "Of 3 more expected differences in the report: 3 shown."
     assert summary(of(make_cells(["x"], rows=[OURS]), against=OURS)) == []
+
+
+def test_who_is_first_is_said_and_whether_it_is_shown():
+    means = {
+        row: fmean(cell.mean for cell in make_cells(["reviews"], rows=list(SHARES)) if cell.row == row)
+        for row in SHARES
+    }
+    assert max(means, key=means.__getitem__) == OURS
+    (first,) = standing(table())
+    assert first == (
+        f"{OURS} scores {means[OURS]:.1f} % in macro-F1 on the test set of reviews, the highest of 5 rows; that it is "
+        "above every other row is not shown."
+    )
+    (shown,) = standing(table(shares=SHARES | {OURS: 0.95}))
+    assert shown.endswith("is shown.") and table(shares=SHARES | {OURS: 0.95}).comparison.is_best(OURS, "reviews")
+    own, other = standing(table(against=LINEAR))
+    assert own.startswith(f"{LINEAR} scores {means[LINEAR]:.1f} %") and other.startswith(
+        f"{OURS} has the highest score"
+    )
+    assert standing(table(("reviews", "news"), against=""))[0].endswith("every other row is shown on 0 of 2 tasks.")
+    assert standing(of(make_cells(["x"], rows=[OURS]))) == []
 
 
 def test_the_terminal_ends_in_these_sentences_and_the_notes(capsys):

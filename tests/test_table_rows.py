@@ -143,13 +143,15 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, caps
     )
     results = present(table, connect=lambda: None)
     assert results is not None and [row for row in results.rows if row not in PLAIN_NAMES] == rows
-    *_, last, end = capsys.readouterr().out.splitlines()
+    *_, last, kept, end = capsys.readouterr().out.splitlines()
     assert summary(results)[-1].endswith(last), "of several lines, where the terminal is narrow"
     assert end == f"All intervals and notes: {tmp_path}/out/{script}.html (next to it: .md, .csv, .json, .tex, .png)"
     assert [verdict.above for verdict in results.verdicts] == [results.view.against]
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        f"{script}.{k}" for k in ("md", "csv", "json", "tex", "png", "html")
-    }
+    names = {f"{script}.{k}" for k in ("md", "csv", "json", "tex", "png", "html")}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == names | {"kept"}
+    copy = Path(kept.removeprefix("Kept when another table of this name is written: "))
+    assert re.fullmatch(rf"{script}_topics_\w+_[0-9a-f]{{8}}\.html", copy.name)
+    assert copy.read_bytes() == (tmp_path / "out" / f"{script}.html").read_bytes()
     costs = {cell.row: (cell.flops, cell.data_bytes) for cell in results.cells}
     if script == "pretrained":
         assert costs["PLM"][0] > costs["TLM"][0] * 0.9 and costs["PLM"][1] > 0, "its pretraining counts"

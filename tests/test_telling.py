@@ -103,7 +103,7 @@ def test_an_outcomes_page_has_its_story(stages, tmp_path, monkeypatch):
     uris = outcome.publish(results, str(tmp_path / "out"))
     page = Page(storage.read_bytes(uris["x.html"]).decode())
     assert "chosen on dev: features" in page.text("dt") and "words 1-2" in page.text("dd")
-    assert page.sections == ["table", "scores", "learning", "recipes", "data", "cost", "provenance"]
+    assert page.sections == ["answers", "table", "scores", "learning", "recipes", "data", "cost", "provenance"]
     assert uris["x.html"] in outcome.tracker.files
 
 

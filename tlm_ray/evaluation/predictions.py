@@ -58,5 +58,10 @@ def read_predictions(folder: str, split: str) -> Predicted:
     return Predicted(gold, predicted, logits.reshape(len(gold), -1))
 
 
+def has_predictions(folder: str, split: str) -> bool:
+    """Return whether a folder has predictions of a split."""
+    return storage.exists(_file(folder, split))
+
+
 def _file(folder: str, split: str) -> str:
     return storage.join(folder, f"{split}_predictions.arrow")

@@ -8,7 +8,7 @@ same for the trials of a sweep, with development scores only.
 
 from tlm_ray.report.formats import human, interval_of
 from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
-from tlm_ray.report.publication import check_name, publish, publish_sweep
+from tlm_ray.report.publication import check_name, kept_at, publish, publish_sweep
 from tlm_ray.report.statistics.comparison import Comparison
 from tlm_ray.report.statistics.differences import Difference, Predictions, compare
 from tlm_ray.report.story import Story
@@ -34,6 +34,7 @@ __all__ = [
     "compare",
     "human",
     "interval_of",
+    "kept_at",
     "pretraining_flops",
     "print_table",
     "publish",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 ABSENT = "–"
+LONGEST = 700  # characters of a quoted text
 LIVE = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that starts with one of these for a formula
 
 
@@ -93,3 +94,8 @@ def human(flops: float) -> str:
         raise ValueError(f"flops is {flops}; a finite count of 0 or more is allowed")
     mantissa, exponent = f"{flops:.2E}".split("E")
     return f"{mantissa}E{int(exponent)}"
+
+
+def cut(text: str) -> str:
+    """Return the beginning of a text, with "…" where more follows."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

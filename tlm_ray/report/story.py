@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tlm_ray.report.examined import Case, Examined
+
 AFTER = "after"  # prefix of an earlier training's settings, shown only if they differ
 
 
@@ -115,8 +117,12 @@ class Story:
     """one per training and stage"""
     settings: Sequence[Settings] = ()
     """one per row and task"""
+    examined: Sequence[Examined] = ()
+    """the predictions of each task's best row"""
     selected: Sequence[Selected] = ()
     """one per row and task with general text"""
+    cases: Sequence[Case] = ()
+    """what was retrieved for a few training texts of each task"""
     tasks: Sequence[TaskData] = ()
     """one per task"""
     made: Sequence[Made] = ()

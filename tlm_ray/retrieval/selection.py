@@ -64,6 +64,11 @@ class SelectionStore:
         return parallel.dataset_of(storage.read_table, [{"uri": uri} for uri in self.files], name="selection")
 
 
+def has_selection(folder: str) -> bool:
+    """Return whether a folder has a finished selection."""
+    return storage.exists(storage.join(folder, PARTS))
+
+
 def write_chosen(
     folder: str, work: str, store: PassageStore, ranges: Shards, counts: Sequence[np.ndarray], run: Search
 ) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tlm_ray.corpus.labelled.text_groups import read_text_groups
 from tlm_ray.evaluation.pooling import best_share, pooled
-from tlm_ray.evaluation.predictions import Predicted, decide, read_predictions, shares
+from tlm_ray.evaluation.predictions import Predicted, decide, has_predictions, read_predictions, shares
 from tlm_ray.evaluation.scores import OF_PAIRS, Metric, score
 from tlm_ray.plain import FrozenEncoder, PlainClassifier
 from tlm_ray.report import Cell, Predictions, pretraining_flops
@@ -96,6 +96,34 @@ class Group:
         """Read each training's predictions of a split."""
         return [read_predictions(folder, split) for folder in self.folders]
 
+    @property
+    def name(self) -> str:
+        """The name of its row in the table."""
+        return self.row
+
+    @property
+    def dev_scores(self) -> tuple[float, ...]:
+        """Dev scores in percent, one per run."""
+        return self._scores("dev")
+
+    def gives_probabilities(self, split: str) -> bool:
+        """Return whether it has predictions of a split that are probabilities of classes."""
+        if not (isinstance(self.recipe, Recipe) or self.short):
+            return False
+        return all(has_predictions(folder, split) for folder in self.folders) and (
+            self.read(split)[0].logits.shape[1] > 1
+        )
+
+    def probabilities(self, split: str) -> tuple[np.ndarray, np.ndarray, str]:
+        """Return gold classes (rows,), probabilities (rows, classes), and which of several runs they are of."""
+        best = int(np.argmax(self.dev_scores))
+        found = self.read(split)[best]
+        return found.gold, shares(found.logits), _which(self.dev_scores)
+
+
+def _which(runs: Sequence[float]) -> str:
+    return f"the best on dev of {len(runs)} trainings" if len(runs) > 1 else ""
+
 
 WITH_LINEAR = " with linear model"  # in the names of ensembles that have one
 
@@ -136,7 +164,7 @@ class Mean(Group):
         beside = self.beside.cell().wall_s if self.beside else 0.0
         return replace(
             own,
-            row=self._name,
+            row=self.name,
             flops=times * own.flops,
             flops_counted=times * own.flops_counted,
             wall_s=times * own.wall_s + beside,
@@ -147,7 +175,7 @@ class Mean(Group):
         seeds = np.arange(len(self.facts))
         others = [np.delete(seeds, seed) for seed in seeds] if self.of_seeds else []
         return Predictions(
-            row=self._name,
+            row=self.name,
             task=self.task,
             metric=self.metric,
             gold=self._said[split].gold,
@@ -157,13 +185,19 @@ class Mean(Group):
             without=self._predicted(others, split) if others else None,
         )
 
+    def probabilities(self, split: str) -> tuple[np.ndarray, np.ndarray, str]:
+        """Return gold classes (rows,), probabilities (rows, classes), and which of several runs they are of."""
+        best = int(np.argmax(self.dev_scores))
+        return self._said[split].gold, self._together(self._runs[best], split), _which(self.dev_scores)
+
     @property
     def encoders_share(self) -> float:
         """The weight of the averaged seeds beside the linear model."""
         return self._share(np.arange(len(self.facts)))
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The name of its row in the table."""
         seeds = f", mean of {len(self.facts)} seeds" if self.of_seeds else ""
         return f"{self.row}{seeds}{WITH_LINEAR if self.beside else ''}"
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,15 +15,16 @@ from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import FACTS, TERMS, LinearModel, is_linear
-from tlm_ray.report import Cell, Predictions, Results, View, compare, print_table, publish
+from tlm_ray.report import Cell, Predictions, Results, View, compare, kept_at, print_table, publish
 from tlm_ray.runs.card import keep_card, model_card, scores_of
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.groups import Group, Mean
+from tlm_ray.runs.naming import kept_key
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import Stages
+from tlm_ray.runs.stages.stage import Stages, fingerprint_of
 from tlm_ray.runs.telling import Teller
 from tlm_ray.training.cost import flops_of
 
@@ -165,6 +167,8 @@ class Outcome:
         files = self.publish(results, out)
         page = f"{self.name}.html"
         others = ", ".join(name.removeprefix(self.name) for name in files if name != page)
+        kept = f"Kept when another table of this name is written: {kept_at(self.name, out, self._key)}"
+        console.print(kept, markup=False, soft_wrap=True)
         console.print(f"All intervals and notes: {files[page]} (next to it: {others})", markup=False, soft_wrap=True)
         return results
 
@@ -198,11 +202,22 @@ class Outcome:
         return notes
 
     def publish(self, results: Results, out: str) -> dict[str, str]:
-        """Write the results under `out`, named after the experiment, track the files, and return their locations."""
-        story = Teller(stages=self.stages, records=self.records).story(self.compute)
-        files = publish(self.name, results, out, story)
+        """Write the results under `out`, named after the experiment, track the files, and return their locations.
+
+        Copies under a name with tasks, scales and fingerprint stay when another table of this name is written.
+        """
+        teller = Teller(stages=self.stages, records=self.records, groups=self.groups)
+        story = teller.story(self.compute, results.split)
+        files = publish(self.name, results, out, story, key=self._key)
         self.tracker.attach(files.values())
         return files
+
+    @property
+    def _key(self) -> str:
+        """What tells these results from others of this name."""
+        scored = sorted(own.metrics.fingerprint for own in self.stages.values())
+        recipes, tasks = (list(map(attrgetter(name), self.stages)) for name in ("recipe", "task"))
+        return kept_key(tasks, recipes, fingerprint_of({"scored": scored}))
 
     def cells(self, split: str = "test") -> list[Cell]:
         """Return the table's cells, one per row and task, in the order of the trainings."""

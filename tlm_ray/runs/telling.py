@@ -1,6 +1,6 @@
 """Read the story behind an experiment's scores from the records of its stages."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,13 @@ from tlm_ray.compute import Compute
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.plain import PlainClassifier
+from tlm_ray.report.examined import Case
 from tlm_ray.report.story import AFTER, Learned, Made, Selected, Settings, Story, TaskData
+from tlm_ray.retrieval.selection import has_selection
+from tlm_ray.runs.examining import cases, examined
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.groups import Group
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Record, Records
@@ -27,16 +31,20 @@ class Teller:
     """stages of each training"""
     records: Records
     """their records"""
+    groups: Sequence[Group] = ()
+    """rows whose predictions are examined; () for none"""
 
-    def story(self, compute: Compute | None) -> Story:
-        """Return the whole story; compute: resources of each training, None if unknown."""
+    def story(self, compute: Compute | None, split: str = "test") -> Story:
+        """Return the whole story; compute: resources of each training, None if unknown. split: that of the scores."""
         lasts = [own.metrics for own in self.stages.values()]
         found = self.records.found(lasts)
         made = [_made(stage, found[stage.fingerprint]) for stage in unique(lasts) if stage.fingerprint in found]
         return Story(
             learned=list(self._learned()),
             settings=list(self._settings()),
+            examined=list(examined(self.groups, split)),
             selected=list(self._selected()),
+            cases=self._cases(),
             tasks=self._tasks(),
             made=made,
             hours=_hours(sum(each.seconds for each in made if each.flops), compute) if compute else {},
@@ -98,6 +106,18 @@ class Teller:
             text_bytes=sum(ranks[: recipe.k]),
             sources={shown(name): n / facts["selected"] for name, n in facts.get("sources", {}).items()},
         )
+
+    def _cases(self) -> list[Case]:
+        """Return what was retrieved for each task, by the last row of the table that has text chosen per query."""
+        found: dict[str, list[Case]] = {}
+        for one, own in reversed(list(self.stages.items())):
+            name = short_name(one.task)
+            for recipe, neighbours in _sources(one.recipe, own):
+                folder, asked = neighbours.folder(self.records.root), neighbours.inputs.get("task")
+                is_own = asked is not None and asked.fingerprint == own.task.fingerprint  # else rows of several tasks
+                if is_own and not found.get(name) and has_selection(folder):
+                    found[name] = cases(name, own.task.folder(self.records.root), folder, recipe.method)
+        return [case for task in reversed(list(found.values())) for case in task]
 
     def _tasks(self) -> list[TaskData]:
         facts = {short_name(one.task): self.records.facts(own.task) for one, own in self.stages.items()}

@@ -7,13 +7,14 @@ and keeps every figure alive.
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 # The palette of Okabe and Ito, distinguishable with every common kind of colour blindness;
 # markers repeat the distinction for greyscale print.
@@ -27,6 +28,7 @@ THREAD = "#cccccc"
 PANELS_A_ROW = 3
 DOTS_PER_INCH = 160
 LEGEND_COLUMN_IN = 2.6
+MARK_IN = 0.1  # width of a mark, by which marks at one place are moved apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class Point:
     colour: str
     marker: str
     hollow: bool
+    shift: float = 0.0
+    """how far it is drawn to the right of x, in widths of a mark"""
 
 
 def colour_of(index: int) -> str:
@@ -107,6 +111,22 @@ def set_axis_titles(figure: Figure, *, x: str, y: str) -> None:
     figure.supylabel(y, fontsize=9, color=INK)
 
 
+def apart(points: Sequence[Point], places: Sequence[float], *, near: float) -> list[Point]:
+    """Shift points that would hide each other to both sides of their common place; return all, in order.
+
+    places: each point's place on the axis, from 0 to 1. near: points within this distance share a place.
+    """
+    order = sorted(range(len(points)), key=lambda i: (places[i], i))
+    groups: list[list[int]] = []
+    for i in order:
+        if groups and places[i] - places[groups[-1][0]] <= near:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    shifts = {i: k - (len(group) - 1) / 2 for group in groups for k, i in enumerate(sorted(group))}
+    return [replace(point, shift=shifts[i]) for i, point in enumerate(points)]
+
+
 def draw_series(panel: Axes, points: Sequence[Point]) -> None:
     """Draw a series: a line through its points, smaller and behind others if hollow, or dotted lines for levels."""
     for point in points:
@@ -121,6 +141,9 @@ def draw_series(panel: Axes, points: Sequence[Point]) -> None:
 
 
 def _draw_point(panel: Axes, x: float, point: Point) -> None:
+    figure = panel.get_figure(root=True)
+    assert figure is not None
+    moved = ScaledTranslation(MARK_IN * point.shift, 0.0, figure.dpi_scale_trans)
     panel.errorbar(
         x,
         point.y,
@@ -132,7 +155,9 @@ def _draw_point(panel: Axes, x: float, point: Point) -> None:
         linewidth=0.8 if point.hollow else 1.3,
         capsize=0 if point.hollow else 2.5,
         zorder=2 if point.hollow else 3,
+        transform=panel.transData + moved,
     )
+    panel.update_datalim([(x, point.y - point.error), (x, point.y + point.error)])  # it counts no moved marks
 
 
 def add_legend(figure: Figure, series: Sequence[Point]) -> None:

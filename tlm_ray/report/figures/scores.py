@@ -1,7 +1,7 @@
 """Plot scores over training compute, or over the number that the rows vary, one panel per task."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from tlm_ray.report.tables.grids import MARK, metric_text
 from tlm_ray.report.tables.results import Results
 
 OWN, PAPER = "here", "the paper"
+NEAR = 0.03  # share of the axis that a mark covers
+LEAST_SPAN = 0.8  # decades of an axis whose points are all at one place
 # the paper's models of one kind, smaller to larger
 PAPER_SERIES = {
     "TLM (paper)": ("TLM small", "TLM medium", "TLM large"),
@@ -57,9 +59,13 @@ def series_of(results: Results) -> list[Point]:
 
 
 def points_of(results: Results, task: str) -> list[Point]:
-    """Return the points of a task's panel, scores in percent: our rows, then the paper's."""
-    if results.view.varied:
-        return _varied(results, task)
+    """Return the points of a task's panel, scores in percent: our rows, then the paper's; marks do not hide others."""
+    is_varied = bool(results.view.varied)
+    found = _varied(results, task) if is_varied else _by_flops(results, task)
+    return _apart(found, np.log1p if is_varied else np.log10)
+
+
+def _by_flops(results: Results, task: str) -> list[Point]:
     own = [_flops_point(index, cell) for index, cell in _cells(results, task, results.rows)]
     found = {row.row: row for row in results.reported(task) if row.flops}
     return own + [
@@ -68,6 +74,16 @@ def points_of(results: Results, task: str) -> list[Point]:
         for model in models
         if model in found
     ]
+
+
+def _apart(points: Sequence[Point], scale: Callable[[np.ndarray], np.ndarray]) -> list[Point]:
+    """Move marks apart that would hide each other, those of one place on the axis; levels follow them."""
+    placed, levels = ([p for p in points if (p.x is None) is is_level] for is_level in (False, True))
+    if not placed:
+        return levels
+    places = scale(np.array([point.x for point in placed], float))
+    span = max(float(np.ptp(places)), LEAST_SPAN)
+    return [*drawing.apart(placed, ((places - places.min()) / span).tolist(), near=NEAR), *levels]
 
 
 def _varied(results: Results, task: str) -> list[Point]:
@@ -108,6 +124,8 @@ def _paper_point(name: str, x: float | None, row: Any, series: int) -> Point:
 def _x_title(results: Results) -> str:
     varied = results.view.varied
     title = f"{varied}, log scale" if varied else "training FLOPs (6 × tokens × parameters)"
+    if any(point.shift for task in results.tasks for point in points_of(results, task)):
+        title += "\nmarks of one place are side by side"
     if any(point.hollow for point in series_of(results)):
         title += f"\nhollow grey: {results.view.paper.name} of Yao et al. (2022)"
     if not varied and any(map(_lacks_pretraining, results.cells)):

@@ -1,7 +1,7 @@
 """Plot a sweep with Optuna: slices, parallel coordinates, and the importance of parameters."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 MOST_LEVELS = 10  # numbers with more distinct values were sampled; others are from a grid, at equal distances
-LOG_SPAN = 20  # sampled numbers that span a larger factor have a logarithmic axis
+NO_RANGES: Mapping[str, bool] = {}
+LOG_SPAN = 10  # sampled numbers that span this factor have a logarithmic axis
 FEWEST = 8  # minimum number of trials for meaningful shares
 TREES = 8  # of the random forest; 648 trials of five parameters take 5 s
 SCORE = "dev score, %"
@@ -28,10 +29,11 @@ METHOD = (
 )
 
 
-def study_of(ordered: Sequence[Trial], parameters: Sequence[str]) -> "Study":
+def study_of(ordered: Sequence[Trial], parameters: Sequence[str], ranges: Mapping[str, bool] = NO_RANGES) -> "Study":
     """Return Optuna's study of the finished trials, the worst first, with the parameters that have two or more values.
 
-    ordered: trials, best first.
+    ordered: trials, best first. ranges: parameters that were sampled from a range, and whether it is on a
+    logarithmic scale; of others that is inferred from the values.
     """
     import optuna  # imported here, because it takes 0.5 s
 
@@ -39,7 +41,8 @@ def study_of(ordered: Sequence[Trial], parameters: Sequence[str]) -> "Study":
     scored = [t for t in reversed(ordered) if t.get("dev") is not None and all(name in t for name in parameters)]
     columns = {drawing.plain(name): [_plain(trial[name]) for trial in scored] for name in parameters}
     varied = {name: values for name, values in columns.items() if len(set(values)) > 1}
-    kinds = {name: _distribution(values) for name, values in varied.items()}
+    known = {drawing.plain(name): is_log for name, is_log in ranges.items()}
+    kinds = {name: _distribution(values, known.get(name)) for name, values in varied.items()}
     study = optuna.create_study(direction="maximize")
     for place, trial in enumerate(scored):
         point = {name: values[place] for name, values in varied.items()}
@@ -51,15 +54,16 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else drawing.plain(str(value))
 
 
-def _distribution(values: Sequence[Any]) -> "BaseDistribution":
+def _distribution(values: Sequence[Any], is_log: bool | None) -> "BaseDistribution":
+    """Return the axis of a parameter; is_log: of a known range, None if the values have to tell."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     if any(isinstance(value, str) for value in values):
         return CategoricalDistribution(sorted(set(values), key=str))
     low, *_, high = levels = sorted(set(values))
-    if len(levels) <= MOST_LEVELS:
+    if len(levels) <= MOST_LEVELS and is_log is None:
         return CategoricalDistribution(levels)
-    return FloatDistribution(low, high, log=low > 0 and high > LOG_SPAN * low)
+    return FloatDistribution(low, high, log=low > 0 and (high >= LOG_SPAN * low if is_log is None else is_log))
 
 
 def varied_of(study: "Study") -> list[str]:

@@ -1,10 +1,9 @@
-"""Render the page of an experiment: table, comparisons, learning curves, data and cost."""
+"""Render the page of an experiment: answers, table, learning curves, data and cost."""
 
-from tlm_ray.report.formats import ABSENT
+from tlm_ray.report.page.answers import answers_of
 from tlm_ray.report.page.charts import score_chart
 from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.template import render
-from tlm_ray.report.statistics.comparison import difference_text
 from tlm_ray.report.story import Story
 from tlm_ray.report.tables.exports import SPLIT_NAMES, remarks
 from tlm_ray.report.tables.grids import make_grid
@@ -12,21 +11,13 @@ from tlm_ray.report.tables.results import Results
 
 
 def experiment_page(name: str, results: Results, story: Story | None = None) -> str:
-    """Return a self-contained HTML page: the table of `table_markdown`, charts, and the story."""
-    comparison = results.comparison
-    lines = [
-        (other, [("", ABSENT) if each is None else ("best" * each.is_shown, difference_text(each)) for each in line])
-        for other, line in comparison.lines
-    ]
+    """Return a self-contained HTML page: the sentences of the terminal, the table, charts, and the story."""
     return render(
         "experiment.html",
         title=name,
         what=_what(results),
+        answers=answers_of(results),
         grid=make_grid(results),
-        against=comparison.row,
-        columns=comparison.columns,
-        differences=lines,
-        claims=results.claims(),
         notes=[*remarks(results), *results.notes],
         chart=score_chart(results),
         **told(story),

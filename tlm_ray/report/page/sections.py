@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tlm_ray.report.page.evidence import evidence_of, marked
 from tlm_ray.report.page.learning import learning_charts
 from tlm_ray.report.page.settings import compared
 from tlm_ray.report.story import Made, Selected, Story
@@ -41,6 +42,8 @@ def told(story: Story | None) -> dict[str, Any]:
     story = story or Story()
     return {
         "learning": learning_charts(story.learned),
+        "evidence": evidence_of(story.examined),
+        "cases": marked(story.cases),
         "recipes": compared(story.settings),
         "selections": selections(story.selected),
         "tasks": story.tasks,

@@ -4,7 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tlm_ray.report.figures.sweep_figures import METHOD, importances, parallel_figure, slice_figure, study_of, varied_of
+from tlm_ray.report.figures.sweep_figures import (
+    METHOD,
+    NO_RANGES,
+    importances,
+    parallel_figure,
+    slice_figure,
+    study_of,
+    varied_of,
+)
 from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.svg import inline
@@ -15,12 +23,19 @@ from tlm_ray.report.sweeps import SCORES, best_of
 Trial = Mapping[str, Any]
 
 
-def sweep_page(name: str, trials: Sequence[Trial], parameters: Sequence[str], story: Story | None = None) -> str:
+def sweep_page(
+    name: str,
+    trials: Sequence[Trial],
+    parameters: Sequence[str],
+    story: Story | None = None,
+    ranges: Mapping[str, bool] = NO_RANGES,
+) -> str:
     """Return a self-contained HTML page.
 
-    trials: from `tlm_ray.report.sweeps.sort_trials`, best first. parameters: their names.
+    trials: from `tlm_ray.report.sweeps.sort_trials`, best first. parameters: their names. ranges: those that
+    were sampled from a range, and whether it is on a logarithmic scale.
     """
-    study = study_of(trials, parameters)
+    study = study_of(trials, parameters, ranges)
     varied = varied_of(study)
     columns = list(dict.fromkeys([*parameters, "dev", *(column for trial in trials for column in trial)]))
     return render(

@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tlm_ray.report.formats import ABSENT, human
+from tlm_ray.report.formats import ABSENT, cut, human
 from tlm_ray.report.tables.grids import size_text, time_text
 
 
@@ -35,7 +35,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"size": size_text, "time": time_text, "flops": _flops, "count": _count}
+    made.filters |= {"size": size_text, "time": time_text, "flops": _flops, "count": _count, "cut": cut}
     return made
 
 

@@ -54,10 +54,13 @@ class Verdict:
         """A sentence on this result and the paper's; only for rows that share a task."""
         assert self.whole is not None
         said = f"Expected, {self.word}: {claim(self.found, self.whole)}"
-        if not self.reported:
-            return said
+        return f"{said} {self.paper_words}" if self.reported else said
+
+    @property
+    def paper_words(self) -> str:
+        """The paper's result on this pair; only where its table has both rows."""
         alike = f"above on {sum(lead > 0 for lead in self.reported)} of {len(self.reported)} tasks"
-        return f"{said} {self.paper} of the paper: {fmean(self.reported):+.1f}, {alike}."
+        return f"{self.paper} of the paper: {fmean(self.reported):+.1f}, {alike}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Summarise a table in at most five sentences for the terminal; the report has all details."""
+"""Summarise a table in a few sentences, for the terminal and the first screen of the report."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -6,21 +6,62 @@ from statistics import fmean
 from tlm_ray.report.statistics.comparison import p_text
 from tlm_ray.report.statistics.differences import Difference
 from tlm_ray.report.tables.cells import Cell
+from tlm_ray.report.tables.grids import average_of, metric_text
 from tlm_ray.report.tables.results import Results
 
 SENTENCES = 4  # pairs of rows with a sentence each; a fifth sentence counts the rest
 
 
+def standing(results: Results) -> list[str]:
+    """Return sentences on the score of the view's row, and on the row with the highest score.
+
+    With several tasks both are means over the tasks, among the rows that have them all. Returns [] for a single row.
+    """
+    means = averages(results)
+    best = max(means, key=means.__getitem__, default="")
+    if len(results.rows) < 2 or not best:
+        return []
+    own, where, shown = results.view.against, _where(results), _shown_above(results, best)
+    if own not in means:
+        return [f"{best} has the highest score, {means[best]:.1f} % {where}{shown}."]
+    first = f"{own} scores {means[own]:.1f} % {where}"
+    if best == own:
+        return [f"{first}, the highest of {len(means)} rows{shown}."]
+    return [f"{first}.", f"{best} has the highest score, {means[best]:.1f} %{shown}."]
+
+
+def averages(results: Results) -> dict[str, float]:
+    """Return the mean score over all tasks of each row that has them all, in percent."""
+    found = {row: {task: cell.mean for task, cell in results.of_row(row).items()} for row in results.rows}
+    return {row: average_of(means) for row, means in found.items() if len(means) == len(results.tasks)}
+
+
+def _where(results: Results) -> str:
+    tasks = results.tasks
+    if len(tasks) > 1:
+        return f"on average over the {results.split} sets of {len(tasks)} tasks"
+    return f"in {metric_text(results.metric(tasks[0]))} on the {results.split} set of {tasks[0]}"
+
+
+def _shown_above(results: Results, row: str) -> str:
+    """Say whether a row is shown to be above all others; "" without differences."""
+    if not results.differences:
+        return ""
+    shown = sum(results.comparison.is_best(row, task) for task in results.tasks)
+    if len(results.tasks) == 1:
+        return f"; that it is above every other row is {'shown' if shown else 'not shown'}"
+    return f"; that it is above every other row is shown on {shown} of {len(results.tasks)} tasks"
+
+
 def summary(results: Results) -> list[str]:
-    """Return sentences on the best ready-made rival of the view's row, and on the expected differences.
+    """Return at most five sentences: on the best ready-made rival of the view's row, and on the expected differences.
 
     The rival is the plain or pretrained row that is best on dev. With several tasks the mean difference is reported.
     Returns [] if there is nothing to compare.
     """
-    first = (results.view.against, best_rival(results))
-    expected = [(each.above, each.below) for each in results.verdicts if each.found]
-    pairs = [pair for pair in dict.fromkeys([first, *expected]) if results.comparison.of(*pair)]
-    told, rest = pairs[:SENTENCES], pairs[SENTENCES:]
+    pairs = _pairs(results)
+    first, told, rest = (results.view.against, best_rival(results)), pairs[:SENTENCES], pairs[SENTENCES:]
+    expected = [(each.above, each.below) for each in results.verdicts]
     sentences = [
         _sentence(
             results.comparison.whole(*pair), rival=_kind(results, pair[1]) if pair == first else "", expected=expected
@@ -28,6 +69,17 @@ def summary(results: Results) -> list[str]:
         for pair in told
     ]
     return sentences + ([_rest(results, rest)] if rest else [])
+
+
+def stated(results: Results) -> list[tuple[str, str]]:
+    """Return the pairs of rows that have a sentence in `summary`."""
+    return _pairs(results)[:SENTENCES]
+
+
+def _pairs(results: Results) -> list[tuple[str, str]]:
+    first = (results.view.against, best_rival(results))
+    expected = [(each.above, each.below) for each in results.verdicts if each.found]
+    return [pair for pair in dict.fromkeys([first, *expected]) if results.comparison.of(*pair)]
 
 
 def best_rival(results: Results) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tlm_ray.report.tables.grids import PRETRAINED_NOTE, Grid, make_grid
 from tlm_ray.report.tables.results import Results
-from tlm_ray.report.tables.sentences import summary
+from tlm_ray.report.tables.sentences import standing, summary
 
 
 def print_table(results: Results, console: Console) -> None:
@@ -19,7 +19,7 @@ def print_table(results: Results, console: Console) -> None:
         console.print()
     if any(cell.pretrained for cell in results.cells):
         console.print(PRETRAINED_NOTE, highlight=False)
-    for line in (*summary(results), *results.notes):
+    for line in (*standing(results), *summary(results), *results.notes):
         console.print(Text(line))  # no markup, because a row may be called [red]
 
 

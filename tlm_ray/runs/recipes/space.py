@@ -54,6 +54,15 @@ class Space:
         return {path: listed for path, values in self.values.items() if (listed := _listed(values)) is not None}
 
     @property
+    def ranges(self) -> dict[str, bool]:
+        """The paths with a range, and whether it is on a logarithmic scale, such as `tune.loguniform`."""
+        from ray.tune.search.sample import LogUniform
+
+        samplers = {path: own.sampler for path, own in self.values.items() if path not in self.lists}
+        bare = {path: getattr(sampler, "sampler", sampler) for path, sampler in samplers.items()}  # of quantized ones
+        return {path: isinstance(sampler, LogUniform) for path, sampler in bare.items()}
+
+    @property
     def is_grid(self) -> bool:
         """Whether every path has a list of values."""
         return len(self.lists) == len(self.values)

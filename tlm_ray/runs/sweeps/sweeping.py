@@ -16,11 +16,12 @@ from ray.tune.search import Searcher
 from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.labelled.hub import short_name
-from tlm_ray.report import check_name, publish_sweep
+from tlm_ray.report import check_name, kept_at, publish_sweep
 from tlm_ray.report.sweeps import best_of
 from tlm_ray.retrieval.methods import METHODS
 from tlm_ray.runs.experiment import opened, show_plan, show_reasons
 from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.naming import kept_key
 from tlm_ray.runs.preflight import check_starts
 from tlm_ray.runs.recipes.paper import recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -103,8 +104,11 @@ def sweep(
     console.print(_costs(own, time.monotonic() - started))
     laid_out = {training: stages for trial in own.begun.values() for training, stages in trial.stages.items()}
     story = Teller(stages=laid_out, records=tracker.records).story(flow.execution.compute)
-    files = publish_sweep(name, own.table(), out, parameters=trials.space.names, story=story)
+    kept = kept_key(trials.bases, trials.bases.values(), key)
+    space, table = trials.space, own.table()
+    files = publish_sweep(name, table, out, parameters=space.names, story=story, key=kept, ranges=space.ranges)
     tracker.attach(files.values())
+    console.print(f"Kept when another sweep of this name is written: {storage.shown(kept_at(name, out, kept))}")
     result = _swept(own)
     tracker.finish({"best_dev": result.result["dev"]})
     return result
