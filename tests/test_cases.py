@@ -5,7 +5,8 @@ from html.parser import HTMLParser
 import pyarrow as pa
 import pytest
 
-from tlm_ray.report.cases import Retrieved, cases_page, mark
+from tlm_ray.report.cases import Retrieved, cases_page
+from tlm_ray.report.marking import mark
 from tlm_ray.retrieval import Analyzer
 
 QUERIES = ["the <b>cat</b> sat", "dogs & birds", "nobody found me"]

@@ -6,7 +6,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from tlm_ray.plain.lexing import tokens
 from tlm_ray.plain.terms import Terms, learn
-from tlm_ray.report.cases import mark
+from tlm_ray.report.marking import mark
 from tlm_ray.retrieval import Analyzer, index_passages, search
 from tlm_ray.retrieval.contamination import Contamination
 from tlm_ray.training.tokens.tokenizer import train_wordpiece

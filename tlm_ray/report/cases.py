@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tlm_ray.report.marking import mark
 from tlm_ray.report.page.template import stylesheet
-from tlm_ray.retrieval.engine.analyzer import Analyzer, spans
+from tlm_ray.retrieval.engine.analyzer import Analyzer
 
 SHOWN = 5  # passages per example
 SOURCES = 8
@@ -133,17 +134,3 @@ def _case(
 def _hit(hit: Mapping[str, Any], terms: set[str], analyzer: Analyzer) -> str:
     facts = f"rank {hit['rank']}, score {hit['score']:.2f}, {escape(str(hit['source']))}"
     return f'<li><span class="dim">{facts}</span><br>{mark(hit["text"], terms, analyzer)}</li>'
-
-
-def mark(text: str, terms: set[str], analyzer: Analyzer) -> str:
-    """Return a text as HTML, with the words that are among the terms marked."""
-    marked: list[tuple[int, int]] = []
-    for start, stop in spans(text):
-        if terms.intersection(analyzer.terms(text[start:stop])):
-            first = marked.pop()[0] if marked and start < marked[-1][1] else start  # pairs overlap by a character
-            marked.append((first, stop))
-    pieces, end = [], 0
-    for start, stop in marked:
-        pieces += [escape(text[end:start]), f"<mark>{escape(text[start:stop])}</mark>"]
-        end = stop
-    return "".join(pieces) + escape(text[end:])

@@ -7,10 +7,10 @@ import numpy as np
 from markupsafe import Markup
 
 from tlm_ray.evaluation.calibration import calibration_error
-from tlm_ray.report.cases import mark
 from tlm_ray.report.examined import Case, Examined, Passage
 from tlm_ray.report.figures.reliability import reliability_figure
 from tlm_ray.report.formats import cut
+from tlm_ray.report.marking import mark
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.tables.exports import SPLIT_NAMES
 from tlm_ray.retrieval.engine.analyzer import Analyzer
