@@ -24,7 +24,7 @@ def publish(name: str, results: Results, out: str, story: Story | None = None, *
     from tlm_ray.report.figures.scores import score_figure
     from tlm_ray.report.page import experiment_page
 
-    texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results)}
+    texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results, story)}
     texts |= {"tex": table_latex(results), "html": experiment_page(name, results, story)}
     return _publish(name, out, texts, to_png(score_figure(results)), key)
 

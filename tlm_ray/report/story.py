@@ -110,6 +110,22 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Where the predictions of a row on a task are."""
+
+    row: str
+    """the table's row"""
+    task: str
+    """the task's short name"""
+    folders: Sequence[str]
+    """one per training"""
+    texts: str
+    """folder of the task's texts"""
+    is_drawn: bool
+    """whether the trainings depend on a seed"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Story:
     """The background of an experiment's scores; reports omit empty parts."""
 
@@ -117,6 +133,8 @@ class Story:
     """one per training and stage"""
     settings: Sequence[Settings] = ()
     """one per row and task"""
+    scored: Sequence[Scored] = ()
+    """one per row and task, without ensembles"""
     examined: Sequence[Examined] = ()
     """the predictions of each task's best row"""
     selected: Sequence[Selected] = ()

@@ -9,17 +9,18 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.report.examined import Case
-from tlm_ray.report.story import AFTER, Learned, Made, Selected, Settings, Story, TaskData
+from tlm_ray.report.story import AFTER, Learned, Made, Scored, Selected, Settings, Story, TaskData
 from tlm_ray.retrieval.selection import has_selection
 from tlm_ray.runs.examining import cases, examined
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
-from tlm_ray.runs.groups import Group
+from tlm_ray.runs.groups import Group, Mean
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Record, Records
 from tlm_ray.runs.stages.stage import Stage, Stages, flatten, unique
 from tlm_ray.storage import shown
+from tlm_ray.storage import shown, without_credentials
 from tlm_ray.training.cost import flops_of
 
 
@@ -42,6 +43,7 @@ class Teller:
         return Story(
             learned=list(self._learned()),
             settings=list(self._settings()),
+            scored=[_scored(group) for group in self.groups if not isinstance(group, Mean)],
             examined=list(examined(self.groups, split)),
             selected=list(self._selected()),
             cases=self._cases(),
@@ -130,6 +132,16 @@ class Teller:
             )
             for task, own in facts.items()
         ]
+
+
+def _scored(group: Group) -> Scored:
+    return Scored(
+        row=group.row,
+        task=group.task,
+        folders=list(map(without_credentials, group.folders)),
+        texts=without_credentials(group.task_folder),
+        is_drawn=isinstance(group.recipe, Recipe),
+    )
 
 
 def _made(stage: Stage, record: Record) -> Made:

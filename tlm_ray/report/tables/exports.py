@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tlm_ray.report.formats import csv_text, json_text, markdown_rows
+from tlm_ray.report.story import Story
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import PRETRAINED_NOTE, make_grid
 from tlm_ray.report.tables.results import Results, Verdict
@@ -68,14 +69,15 @@ def table_csv(results: Results) -> str:
     return csv_text(columns, records)
 
 
-def table_json(results: Results) -> str:
+def table_json(results: Results, story: Story | None = None) -> str:
     """Return `{"cells": [...], "differences": [...], "verdicts": [...], "reported": [...]}` as JSON.
 
     A cell has row, task, split, metric, mean, std, scores and dev_scores (all percent), data_bytes and wall_s. `x` is
     the varied number or null. `parts` holds both parts of a metric that is the mean of two. `flops` and `flops_counted`
     (null if unknown) exclude the pretraining of a `pretrained` row. `pretraining_flops` is that cost as published, or
     null. A difference has row, other, tasks, mean, low, high, p, p_corrected and smallest, as in `Comparison.records`.
-    `verdicts` are the outcomes of the expected differences. `reported` has the paper's rows for these tasks.
+    `verdicts` are the outcomes of the expected differences. `reported` has the paper's rows for these tasks. With a
+    story, `settings` has the settings of each row and task, and `predictions` the folders of their predictions.
     """
     published = [asdict(row) for task in results.tasks for row in results.reported(task)]
     document = {
@@ -84,7 +86,16 @@ def table_json(results: Results) -> str:
         "verdicts": [_verdict(each) for each in results.verdicts],
         "reported": published,
     }
-    return json_text(document)
+    return json_text(document | (_background(story) if story else {}))
+
+
+def _background(story: Story) -> dict[str, Any]:
+    settings = [vars(each) | {"values": {k: _plain(v) for k, v in each.values.items()}} for each in story.settings]
+    return {"settings": settings, "predictions": [vars(each) for each in story.scored]}
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

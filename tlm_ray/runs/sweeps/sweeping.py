@@ -104,7 +104,8 @@ def sweep(
     console.print(_costs(own, time.monotonic() - started))
     laid_out = {training: stages for trial in own.begun.values() for training, stages in trial.stages.items()}
     story = Teller(stages=laid_out, records=tracker.records).story(flow.execution.compute)
-    kept = kept_key(trials.bases, trials.bases.values(), key)
+    unnamed = [task for task in trials.bases if short_name(task) not in name]
+    kept = kept_key(unnamed, trials.bases.values(), key)
     space, table = trials.space, own.table()
     files = publish_sweep(name, table, out, parameters=space.names, story=story, key=kept, ranges=space.ranges)
     tracker.attach(files.values())
