@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from page_reading import Page
 from safetensors.torch import load_file
 from small import laid_out, small_flow, small_recipe
 from tracked import empty_store
@@ -18,6 +19,7 @@ from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.plain import PLAIN
+from tlm_ray.report.published import read_published, rows_beside
 from tlm_ray.report.tables.sentences import summary
 from tlm_ray.runs import experiment
 from tlm_ray.runs.recipes.paper import baseline, pretraining, recipe_for
@@ -152,6 +154,9 @@ def test_a_table_from_its_options_to_its_files(data, tmp_path, monkeypatch, caps
     copy = Path(kept.removeprefix("Kept when another table of this name is written: "))
     assert re.fullmatch(rf"{script}_topics_\w+_[0-9a-f]{{8}}\.html", copy.name)
     assert copy.read_bytes() == (tmp_path / "out" / f"{script}.html").read_bytes()
+    assert {"answers", "differences", "learning", "errors", "retrieved"} <= set(Page(copy.read_text()).sections)
+    published = read_published(f"{tmp_path}/out/{script}.json")
+    assert [each.why for each in rows_beside(published, published)] == ["the same trainings"] * len(results.rows)
     costs = {cell.row: (cell.flops, cell.data_bytes) for cell in results.cells}
     if script == "pretrained":
         assert costs["PLM"][0] > costs["TLM"][0] * 0.9 and costs["PLM"][1] > 0, "its pretraining counts"

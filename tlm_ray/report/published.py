@@ -133,7 +133,7 @@ def _paired(first: Published, second: Published, place: Place) -> Difference | s
     if both[0]["metric"] not in METRICS:
         return "metric of one's own"
     if not (place in first.predictions and place in second.predictions):
-        return "no predictions of its own, such as an ensemble"
+        return "no predictions listed: an ensemble, or an older file"
     one, other = first.predictions[place], second.predictions[place]
     if one["folders"] == other["folders"]:
         return "the same trainings"

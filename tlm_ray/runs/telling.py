@@ -112,13 +112,16 @@ class Teller:
     def _cases(self) -> list[Case]:
         """Return what was retrieved for each task, by the last row of the table that has text chosen per query."""
         found: dict[str, list[Case]] = {}
+        tried: set[str] = set()  # seeds share a selection, and methods without queries have no cases
         for one, own in reversed(list(self.stages.items())):
             name = short_name(one.task)
             for recipe, neighbours in _sources(one.recipe, own):
                 folder, asked = neighbours.folder(self.records.root), neighbours.inputs.get("task")
                 is_own = asked is not None and asked.fingerprint == own.task.fingerprint  # else rows of several tasks
-                if is_own and not found.get(name) and has_selection(folder):
-                    found[name] = cases(name, own.task.folder(self.records.root), folder, recipe.method)
+                if is_own and name not in found and folder not in tried and has_selection(folder):
+                    tried.add(folder)
+                    told = cases(name, own.task.folder(self.records.root), folder, recipe.method)
+                    found |= {name: told} if told else {}
         return [case for task in reversed(list(found.values())) for case in task]
 
     def _tasks(self) -> list[TaskData]:
