@@ -22,7 +22,6 @@ from tlm_ray.report.statistics.comparison import difference_text, p_text
 from tlm_ray.report.story import Learned, Made, Provenance, Selected, Settings, Story, TaskData
 from tlm_ray.report.sweeps import sort_trials
 from tlm_ray.report.tables.grids import make_grid
-from tlm_ray.report.tables.sentences import standing, stated, summary
 
 ATTACK = "</script><script>alert('1')</script>\"'&"
 PARAMETERS = ["k", "rho1", "rho2", "method"]
@@ -90,29 +89,6 @@ def test_the_page_has_the_tables_of_the_results():
     ps = [p_text(line[0].reported_p) for _, line in results.comparison.lines]
     assert all(p in row[1] for row, p in zip(differences[1:], ps, strict=True))
     assert "a note" in page.text("li")
-
-
-def said_of(page, found):
-    """Return how often a page has an interval, in a sentence or in a table."""
-    low, high = found.interval
-    return page.count(f"{low:+.1f} to {high:+.1f}") + page.count(f"({low:.1f} to {high:.1f})")
-
-
-@pytest.mark.parametrize("tasks", [["sciie"], ["sciie", "chemprot"]])
-def test_the_first_screen_answers_and_no_difference_is_stated_twice(tasks):
-    ours, low, plain = "TLM, BM25 text", "task data only", "linear"
-    shares = SHARES | {plain: 0.8}
-    cells = [replace(c, flops=0.0) if c.row == plain else c for c in make_cells(tasks, rows=list(shares))]
-    expected = [(ours, low), ("TLM, random text", low)]
-    results = of(cells, make_differences(tasks, shares), against=ours, expected=expected)
-    text = experiment_page("t", results)
-    page, told = Page(text), [*standing(results), *summary(results)]
-    assert page.sections[0] == "answers" and page.text("p")[1 : 1 + len(told)] == told and "linear" in told[-3]
-    assert stated(results) == [(ours, plain), *expected]
-    for row, other in [*stated(results), (ours, "TLM, random text")]:
-        assert said_of(text, results.comparison.whole(row, other)) == 1, (row, other)
-    by_task = [each for _, line in results.comparison.lines for each in line if each and len(each.tasks) == 1]
-    assert all(said_of(text, each) == 1 for each in by_task)
 
 
 def test_what_is_not_there_is_left_out():
