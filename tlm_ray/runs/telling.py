@@ -19,7 +19,6 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Record, Records
 from tlm_ray.runs.stages.stage import Stage, Stages, flatten, unique
-from tlm_ray.storage import shown
 from tlm_ray.storage import shown, without_credentials
 from tlm_ray.training.cost import flops_of
 
