@@ -14,7 +14,7 @@ from tlm_ray.report.figures.drawing import Point
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.exports import SPLIT_NAMES
 from tlm_ray.report.tables.grids import MARK, metric_text
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 OWN, PAPER = "here", "the paper"
 # the paper's models of one kind, smaller to larger
@@ -25,7 +25,7 @@ PAPER_SERIES = {
 }
 
 
-def score_figure(results: Results, task: str = "") -> Figure:
+def score_figure(results: ResultsData, task: str = "") -> Figure:
     """Return a figure: mean score with error bars over seeds, and the paper's numbers, hollow and grey.
 
     The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs (log). A pretrained row is at
@@ -45,18 +45,18 @@ def score_figure(results: Results, task: str = "") -> Figure:
     return figure
 
 
-def task_title(results: Results, task: str) -> str:
+def task_title(results: ResultsData, task: str) -> str:
     """Return a task's name and metric."""
     return f"{task} ({metric_text(results.metric(task))})"
 
 
-def series_of(results: Results) -> list[Point]:
+def series_of(results: ResultsData) -> list[Point]:
     """Return one point per series of any task, for a legend."""
     points = [point for task in results.tasks for point in points_of(results, task)]
     return list({point.name: point for point in points}.values())
 
 
-def points_of(results: Results, task: str) -> list[Point]:
+def points_of(results: ResultsData, task: str) -> list[Point]:
     """Return the points of a task's panel, scores in percent: our rows, then the paper's."""
     if results.view.varied:
         return _varied(results, task)
@@ -70,7 +70,7 @@ def points_of(results: Results, task: str) -> list[Point]:
     ]
 
 
-def _varied(results: Results, task: str) -> list[Point]:
+def _varied(results: ResultsData, task: str) -> list[Point]:
     own = [c for c in results.cells if c.task == task and c.x is not None]
     flat = [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
     return (
@@ -80,7 +80,7 @@ def _varied(results: Results, task: str) -> list[Point]:
     )
 
 
-def _cells(results: Results, task: str, rows: Sequence[str]) -> list[tuple[int, Cell]]:
+def _cells(results: ResultsData, task: str, rows: Sequence[str]) -> list[tuple[int, Cell]]:
     found = [(index, results.of_row(row).get(task)) for index, row in enumerate(rows)]
     return [(index, cell) for index, cell in found if cell is not None]
 
@@ -105,7 +105,7 @@ def _paper_point(name: str, x: float | None, row: Any, series: int) -> Point:
     return Point(name=name, x=x, y=row.mean, error=error, colour=drawing.FAINT, marker=marker, hollow=True)
 
 
-def _x_title(results: Results) -> str:
+def _x_title(results: ResultsData) -> str:
     varied = results.view.varied
     title = f"{varied}, log scale" if varied else "training FLOPs (6 × tokens × parameters)"
     if any(point.hollow for point in series_of(results)):

@@ -6,12 +6,12 @@ from statistics import fmean
 from tlm_ray.report.statistics.comparison import p_text
 from tlm_ray.report.statistics.differences import Difference
 from tlm_ray.report.tables.cells import Cell
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 SENTENCES = 4  # pairs of rows with a sentence each; a fifth sentence counts the rest
 
 
-def summary(results: Results) -> list[str]:
+def summary(results: ResultsData) -> list[str]:
     """Return sentences on the best ready-made rival of the view's row, and on the expected differences.
 
     The rival is the plain or pretrained row that is best on dev. With several tasks the mean difference is reported.
@@ -30,14 +30,14 @@ def summary(results: Results) -> list[str]:
     return sentences + ([_rest(results, rest)] if rest else [])
 
 
-def best_rival(results: Results) -> str:
+def best_rival(results: ResultsData) -> str:
     """Return the plain or pretrained row with the best mean dev score over all tasks; "" if there is none."""
     ready = {row: list(results.of_row(row).values()) for row in results.rows if _kind(results, row)}
     whole = {row: fmean(map(_dev, cells)) for row, cells in ready.items() if len(cells) == len(results.tasks)}
     return max((row for row in whole if row != results.view.against), key=whole.__getitem__, default="")
 
 
-def _kind(results: Results, row: str) -> str:
+def _kind(results: ResultsData, row: str) -> str:
     """Return "pretrained" or "plain", or "" for a row trained from scratch."""
     cells = results.of_row(row).values()
     if all(cell.pretrained for cell in cells):
@@ -64,7 +64,7 @@ def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, st
     return f"{said}: {'the opposite of what was expected is ' if is_reverse else ''}shown."
 
 
-def _rest(results: Results, pairs: Sequence[tuple[str, str]]) -> str:
+def _rest(results: ResultsData, pairs: Sequence[tuple[str, str]]) -> str:
     words = [each.word for each in results.verdicts if (each.above, each.below) in pairs]
     counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
     return f"Of {len(words)} more expected differences in the report: {counted}."

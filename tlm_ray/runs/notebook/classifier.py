@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
 from tlm_ray.evaluation.scores import Metric, metric_named
+from tlm_ray.report.frames import learning_frame
+from tlm_ray.report.story import Learned
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.notebook.inputs import check_classes, splits_of, texts_of
@@ -29,7 +31,11 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
+from tlm_ray.runs.telling import learned_of
 from tlm_ray.training.settings import MODEL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLASSES = "classes.json"  # of a saved model
 KINDS = (str, int, float, bool)  # of labels that a saved model can have
@@ -100,6 +106,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         self.order_ = np.array([read.labels.index(name) for name in known])
         records = Records(flow.execution.root)
         facts = [records.facts(stage) for stage in stages.trained]
+        self.learned_ = learned_of(stages, records, row=type(self).__name__, task=FOLDER, seed=self.seed)
         self.dev_score_: float = facts[-1]["dev"]
         rows, seconds = [len(read.splits[split]) for split in ("train", "dev")], sum(each["seconds"] for each in facts)
         self.report_ = (
@@ -135,7 +142,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"label {wrong[0]!r}: is a {type(wrong[0]).__name__}; save takes texts and numbers")
         storage.copy_folder(self.model_, folder)
         told = {"classes": classes, "order": self.order_.tolist(), "columns": self.n_features_in_}
-        told |= {"dev": self.dev_score_, "report": self.report_}
+        told |= {"dev": self.dev_score_, "report": self.report_, "learned": [asdict(each) for each in self.learned_]}
         storage.write_json(storage.join(folder, CLASSES), told)
 
     @classmethod
@@ -145,12 +152,26 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
         found.dev_score_, found.report_ = told["dev"], tuple(told["report"])
+        found.learned_ = [Learned(**each) for each in told.get("learned", ())]  # not in folders of earlier versions
         return found
 
     def report(self) -> str:
         """Return a few lines about the fitted model: its data, its dev score, its training and its folder."""
         self._check_fitted()
         return "\n".join(self.report_)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the learning curves of the fitted model: stage, step, losses and dev score."""
+        self._check_fitted()
+        return learning_frame(self.learned_)
+
+    def _html_repr(self) -> str:
+        """Return what a notebook shows: the report and the learning curves, before `fit` scikit-learn's diagram."""
+        if not hasattr(self, "model_"):
+            return super()._html_repr()
+        from tlm_ray.report.page import elements  # matplotlib takes 0.4 s
+
+        return elements.model_html(self.report_, self.learned_)
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: it takes texts, and no numbers."""
