@@ -47,6 +47,7 @@ def check_safe(html: str) -> Page:
     assert not [name for _, name, _ in page.attributes if name.startswith("on") or name == "src"]
     assert all(value.startswith("#") for _, name, value in page.attributes if name == "href")
     assert "url(http" not in html and "@import" not in html
+    assert page.attributes[0][2].endswith("mathjax_ignore tex2jax_ignore"), "dollars in a text are no formulas"
     return page
 
 

@@ -75,7 +75,8 @@ class SelectionStore:
         frame = _frame(storage.read_table(self.files[0]).slice(0, SHOWN), ())
         frame["text"] = [text[:SHOWN_CHARACTERS] + "…" * (len(text) > SHOWN_CHARACTERS) for text in frame["text"]]
         table = frame.to_html(index=False, escape=True, border=0, justify="left", float_format="%.2f")
-        return f"<p>{len(self):,} passages; the first {len(frame)}, by rank:</p>{table}"
+        said = f"<p>{len(self):,} passages; the first {len(frame)}, by rank:</p>"
+        return f'<div class="mathjax_ignore tex2jax_ignore">{said}{table}</div>'  # dollars are no formulas
 
     def dataset(self) -> "ray.data.Dataset":
         """Return all passages, in the same order, as a Ray Dataset."""
