@@ -45,7 +45,7 @@ class Page(HTMLParser):
             self._own(self.tables)[-1][-1][-1] += data
 
     def _own(self, by_section):
-        return by_section.setdefault(self.sections[-1], [])
+        return by_section.setdefault(self.sections[-1] if self.sections else "", [])
 
     def text(self, tag):
         return [text.strip() for text in self.texts.get(tag, []) if text.strip()]

@@ -64,6 +64,9 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     again = TLMClassifier.load(str(tmp_path / "kept"))
     np.testing.assert_array_equal(again.predict_proba(topics["text"].tolist()), found)
     np.testing.assert_allclose(alone(str(tmp_path / "kept"), topics["text"].tolist()), found, rtol=1e-4, atol=1e-5)
+    pd.testing.assert_frame_equal(again.to_pandas(), first.to_pandas())
+    steps = {"stage one": small_recipe().stage_one.steps, "stage two": small_recipe().stage_two.steps}
+    assert again.to_pandas().groupby("stage")["step"].max().to_dict() == steps
     assert again.report() == first.report() and "3 classes, 54 rows to train on, 6 of dev" in again.report()
     topics.to_csv(tmp_path / "reviews.csv", index=False)
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)

@@ -7,12 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from huggingface_hub import ModelCard
+from page_reading import Page
 from scipy.stats import pearsonr, spearmanr, t
 from small import small_flow, small_recipe
 from topic_tasks import linear_model
 from tracked import empty_store
 
 from tlm_ray import storage
+from tlm_ray.corpus.labelled.task_files import SPLITS
+from tlm_ray.corpus.labelled.tasks import Task, write_task
 from tlm_ray.evaluation.pooling import best_share, pooled
 from tlm_ray.evaluation.predictions import shares, write_predictions
 from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
@@ -132,9 +135,9 @@ def two_rows(data, tmp_path):
     )
     facts = {"train_bytes": 1000, "test_in_train": 3, "train_rows": 9, "dev_rows": 8, "test_rows": 8}
     task = stages[trainings[0]].task
-    for split in ("dev", "test"):
-        table = pa.table({"text": TEXTS, "text_pair": [""] * len(TEXTS), "label": GOLD})
-        storage.write_table(storage.join(task.folder(flow.execution.root), f"{split}.arrow"), table)
+    table = pa.table({"text": TEXTS, "text_pair": [""] * len(TEXTS), "label": GOLD})
+    rows = Task(name="", metric="accuracy", labels=tuple("abc"), digests=(), splits=dict.fromkeys(SPLITS, table))
+    write_task(task.folder(flow.execution.root), rows)
     storage.write_record(
         storage.join(task.folder(flow.execution.root), RECORD), {"recipe": task.recipe, "facts": facts}
     )
@@ -277,6 +280,17 @@ def test_rows_are_compared_by_what_they_predicted(two_rows):
     _, together, _ = (group.predictions() for group in two_rows.groups)
     assert together.members == "ours"
     np.testing.assert_array_equal(together.without, [(GOLD + 1) % 3, GOLD], "each seed left out in turn")
+
+
+def test_an_outcome_shows_the_table_with_its_last_row_against_the_others(two_rows):
+    table, differences = Page(two_rows._repr_html_()).tables[""]
+    results = two_rows.results(View(against="plain"))
+    assert [row[1:] for row in table[1:]] == [list(line.texts) for line in make_grid(results).lines]
+    assert [row[0] for row in differences] == ["", "ours", "ours, mean of 2 seeds"]
+    frame = two_rows.to_pandas()["topics"]
+    assert frame["score"].to_dict() == {"ours": 50.0, "ours, mean of 2 seeds": 75.0, "plain": 50.0}
+    assert frame["seeds"].to_list() == [2, 1, 1] and frame.loc["ours", "std"] == 0
+    assert repr(two_rows) == "<Outcome x: 3 trainings of 2 rows on topics>"
 
 
 def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):

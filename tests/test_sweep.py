@@ -128,7 +128,8 @@ def test_the_best_recipe_is_python_that_makes_it():
     space = Space({"k": (5, 7, 9), "rho1": (3, 1), "stage_two.learning_rate": (5e-4,), "method": ("bm25", "random")})
     best = space.recipe(base, {"k": 9, "rho1": 1, "stage_two.learning_rate": 5e-4, "method": "random"})
     trials = [{"dev": 50.0}, {"dev": 48.0}, {"dev": None}, {"dev": None, "stopped_step": 5}]
-    found = Swept(trials=trials, best={"docstrings": best}, result={"dev": 50.0, "low": 49.0, "high": 51.0}, steps=0)
+    result = {"dev": 50.0, "low": 49.0, "high": 51.0}
+    found = Swept(trials=trials, parameters=(), best={"docstrings": best}, result=result, steps=0)
     line = best_recipe(found, "docstrings")
     assert (
         line.endswith("# dev 50.00, best of 3 trials on dev; its dev score is optimistic") and "method='random'" in line

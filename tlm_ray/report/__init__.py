@@ -9,13 +9,14 @@ same for the trials of a sweep, with development scores only.
 from tlm_ray.report.formats import human, interval_of
 from tlm_ray.report.paper import PAPER_TABLES, TABLE_2, PaperTable, ReportedRow, pretraining_flops
 from tlm_ray.report.publication import check_name, kept_at, publish, publish_sweep
+from tlm_ray.report.results import Results
 from tlm_ray.report.statistics.comparison import Comparison
 from tlm_ray.report.statistics.differences import Difference, Predictions, compare
 from tlm_ray.report.story import Story
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.exports import table_csv, table_json, table_markdown
 from tlm_ray.report.tables.latex import table_latex
-from tlm_ray.report.tables.results import Results, View
+from tlm_ray.report.tables.results import View
 from tlm_ray.report.tables.terminal import print_table
 
 __all__ = [

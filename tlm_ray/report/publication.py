@@ -8,12 +8,12 @@ from tlm_ray.report.story import Story
 from tlm_ray.report.sweeps import Trial, sort_trials, sweep_csv, sweep_json, sweep_markdown
 from tlm_ray.report.tables.exports import table_csv, table_json, table_markdown
 from tlm_ray.report.tables.latex import table_latex
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 KEPT = "kept"  # folder of the files that other tables of the same name do not replace
 
 
-def publish(name: str, results: Results, out: str, story: Story | None = None, *, key: str = "") -> dict[str, str]:
+def publish(name: str, results: ResultsData, out: str, story: Story | None = None, *, key: str = "") -> dict[str, str]:
     """Write an experiment's results as .md, .csv, .json, .tex, .png and .html; return file name to location.
 
     The figure shows scores over the varied number, or over FLOPs. The page shows everything, including the story if

@@ -1,4 +1,4 @@
-"""Order the trials of a sweep by development score, as Markdown, CSV and JSON.
+"""Order the trials of a sweep by development score, as Markdown, LaTeX, CSV and JSON.
 
 A trial is a mapping with a value, a number or a word, for each varied parameter. "dev" is its development score in
 percent, None or NaN for an unfinished trial. A trial after early stopping also has "stopped_step" and "stopped_dev".
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tlm_ray.report.formats import ABSENT, csv_text, json_text, markdown_rows
+from tlm_ray.report.tables.latex import escaped, tabular
 
 SCORES = ("dev", "low", "high", "stopped_dev")
 
@@ -50,11 +51,24 @@ def _plain(value: Any) -> Any:
 
 def sweep_markdown(ordered: Sequence[Trial]) -> str:
     """Return sorted trials as a GitHub Markdown table, best first; scores with two decimals."""
-    columns = _columns(ordered)
-    rows = [[str(rank), *(_text(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
+    columns, rows = _cells(ordered)
     numbers = [c for c, name in enumerate(columns, start=1) if not any(isinstance(t.get(name), str) for t in ordered)]
     said = ["", f"- Trial 1: {best_of(ordered)}"] if ordered[0]["dev"] is not None else []
     return "\n".join([*markdown_rows(["", *columns], rows, right=[0, *numbers]), *said]) + "\n"
+
+
+def sweep_latex(ordered: Sequence[Trial]) -> str:
+    """Return sorted trials as LaTeX, which needs the package booktabs, best first; scores with two decimals."""
+    columns, rows = _cells(ordered)
+    group = [[rank, *map(escaped, texts)] for rank, *texts in rows]
+    return "\n".join(["% \\usepackage{booktabs}", *tabular(["trial", *columns], [group])]) + "\n"
+
+
+def _cells(ordered: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns, and a row per trial of its rank and a text per column."""
+    columns = _columns(ordered)
+    rows = [[str(rank), *(_text(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
+    return columns, rows
 
 
 def best_of(trials: Sequence[Trial]) -> str:

@@ -24,11 +24,14 @@ from tlm_ray.retrieval.shards import SHARD_PASSAGES, Shards
 from tlm_ray.retrieval.union_job import chosen_file, cut, ranges_of
 
 if TYPE_CHECKING:
+    import pandas as pd
     import ray.data
 
 PARTS = "selection.json"
 DROPPED = "dropped.arrow"
 COLUMNS = ["passage", "text", "rank", "score", "query", "source"]
+SHOWN_COLUMNS = ["query", "rank", "score", "text", "source", "passage"]
+SHOWN, SHOWN_CHARACTERS = 10, 200  # passages that a notebook shows, and the length at which their texts are cut
 PART_ROWS = 1 << 16  # passages per part: 40 MB of text at 600 characters each
 PIECE_BYTES = 1 << 28  # bytes of text per piece of `take_rows`
 SOURCES = 20  # sources to list in a record: those with most passages
@@ -59,6 +62,22 @@ class SelectionStore:
         """Return all passages; memory-mapped if local, else in memory."""
         return pa.concat_tables(map(storage.read_table, self.files))
 
+    def to_pandas(self, queries: Sequence[str] = ()) -> "pd.DataFrame":
+        """Return a row per passage, best rank first: query, rank (from 0), score, text, source, passage.
+
+        query: the row of the training text that found the passage at this rank, -1 if none did. queries: the training
+        texts; they become the column query_text. ValueError for fewer texts than rows.
+        """
+        return _frame(self.read(), queries)
+
+    def _repr_html_(self) -> str:
+        """Return the first passages, their texts cut, escaped by pandas."""
+        frame = _frame(storage.read_table(self.files[0]).slice(0, SHOWN), ())
+        frame["text"] = [text[:SHOWN_CHARACTERS] + "…" * (len(text) > SHOWN_CHARACTERS) for text in frame["text"]]
+        table = frame.to_html(index=False, escape=True, border=0, justify="left", float_format="%.2f")
+        said = f"<p>{len(self):,} passages; the first {len(frame)}, by rank:</p>"
+        return f'<div class="mathjax_ignore tex2jax_ignore">{said}{table}</div>'  # dollars are no formulas
+
     def dataset(self) -> "ray.data.Dataset":
         """Return all passages, in the same order, as a Ray Dataset."""
         return parallel.dataset_of(storage.read_table, [{"uri": uri} for uri in self.files], name="selection")
@@ -67,6 +86,16 @@ class SelectionStore:
 def has_selection(folder: str) -> bool:
     """Return whether a folder has a finished selection."""
     return storage.exists(storage.join(folder, PARTS))
+
+
+def _frame(table: pa.Table, queries: Sequence[str]) -> "pd.DataFrame":
+    frame = table.select(SHOWN_COLUMNS).to_pandas()
+    if len(queries):
+        if (last := frame["query"].max()) >= len(queries):
+            raise ValueError(f"queries: {len(queries)} texts, but row {last} found a passage; give all training texts")
+        texts = [queries[row] if row >= 0 else None for row in frame["query"]]
+        frame.insert(1, "query_text", texts)
+    return frame
 
 
 def write_chosen(

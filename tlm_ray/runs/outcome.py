@@ -32,6 +32,8 @@ LINEAR_FILES, ENCODER_FILES = (FACTS, TERMS), ("config.json", "model.safetensors
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tlm_ray.runs.tracking.tracker import Tracker
 
 
@@ -55,6 +57,23 @@ class Outcome:
     """whether such ensembles include the linear model that is best on the task's dev set"""
     compute: Compute | None = None
     """compute of each training, None if unknown"""
+
+    def __repr__(self) -> str:
+        rows, tasks = ({getattr(one, name): 0 for one in self.stages} for name in ("row", "task"))
+        on = ", ".join(map(short_name, tasks))
+        return f"<Outcome {self.name}: {len(self.stages)} trainings of {len(rows)} rows on {on}>"
+
+    def _repr_html_(self) -> str:
+        return self._results._repr_html_()
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the test scores and costs, see `tlm_ray.report.frames.results_frame`."""
+        return self._results.to_pandas()
+
+    @cached_property
+    def _results(self) -> Results:
+        """The test scores, with the differences of the last row from the others."""
+        return self.results(View(against=list(self.stages)[-1].row))
 
     @property
     def root(self) -> str:

@@ -56,18 +56,11 @@ class Teller:
         """Yield each training stage once, with the first row that uses it."""
         seen: set[str] = set()
         for one, own in self.stages.items():
-            for number, stage in enumerate(own.trained, start=1):
-                if stage.fingerprint in seen:
-                    continue
-                seen.add(stage.fingerprint)
-                again = f" ({number})" if stage.name == "stage_one" and number > 1 else ""
-                yield Learned(
-                    row=one.row,
-                    task=short_name(one.task),
-                    seed=one.seed,
-                    stage=stage.name.replace("_", " ") + again,
-                    history=self.records.facts(stage).get("history", ()),
-                )
+            told = learned_of(own, self.records, row=one.row, task=short_name(one.task), seed=one.seed)
+            for stage, learned in zip(own.trained, told, strict=True):
+                if stage.fingerprint not in seen:
+                    seen.add(stage.fingerprint)
+                    yield learned
 
     def _settings(self) -> Iterator[Settings]:
         """Yield the settings of each row and task once; all seeds share them."""
@@ -144,6 +137,20 @@ def _scored(group: Group) -> Scored:
         texts=without_credentials(group.task_folder),
         is_drawn=isinstance(group.recipe, Recipe),
     )
+
+
+def learned_of(own: Stages | PlainStages, records: Records, *, row: str, task: str, seed: int) -> list[Learned]:
+    """Return the histories of a training's stages, in order."""
+    return [
+        Learned(
+            row=row,
+            task=task,
+            seed=seed,
+            stage=stage.name.replace("_", " ") + (f" ({number})" if stage.name == "stage_one" and number > 1 else ""),
+            history=records.facts(stage).get("history", ()),
+        )
+        for number, stage in enumerate(own.trained, start=1)
+    ]
 
 
 def _made(stage: Stage, record: Record) -> Made:

@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 
 from tlm_ray.report.figures import drawing
 from tlm_ray.report.tables.exports import SPLIT_NAMES
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 from tlm_ray.report.tables.sentences import averages
 
 WIDEST = 30  # characters per line of a row's name
 LINE_IN = 0.17
 
 
-def rows_figure(results: Results) -> Figure:
+def rows_figure(results: ResultsData) -> Figure:
     """Return a figure: the mean score of each row from top to bottom, in the order of the table.
 
     With one task, a bar is the standard deviation over seeds and faint marks are the seeds. With several, the score is
@@ -39,7 +39,7 @@ def rows_figure(results: Results) -> Figure:
     return figure
 
 
-def _seeds(results: Results, row: str) -> list[float]:
+def _seeds(results: ResultsData, row: str) -> list[float]:
     """Return the scores of a row's seeds, [] for a single one or several tasks."""
     scores = list(results.of_row(row)[results.tasks[0]].scores)
     return scores if len(results.tasks) == 1 and len(scores) > 1 else []

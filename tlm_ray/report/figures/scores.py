@@ -14,7 +14,7 @@ from tlm_ray.report.figures.drawing import Point
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.exports import SPLIT_NAMES
 from tlm_ray.report.tables.grids import MARK, metric_text
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 OWN, PAPER = "here", "the paper"
 NEAR = 0.03  # share of the axis that a mark covers
@@ -27,7 +27,7 @@ PAPER_SERIES = {
 }
 
 
-def score_figure(results: Results, task: str = "") -> Figure:
+def score_figure(results: ResultsData, task: str = "") -> Figure:
     """Return a figure: mean score with error bars over seeds, and the paper's numbers, hollow and grey.
 
     The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs (log). A pretrained row is at
@@ -47,25 +47,25 @@ def score_figure(results: Results, task: str = "") -> Figure:
     return figure
 
 
-def task_title(results: Results, task: str) -> str:
+def task_title(results: ResultsData, task: str) -> str:
     """Return a task's name and metric."""
     return f"{task} ({metric_text(results.metric(task))})"
 
 
-def series_of(results: Results) -> list[Point]:
+def series_of(results: ResultsData) -> list[Point]:
     """Return one point per series of any task, for a legend."""
     points = [point for task in results.tasks for point in points_of(results, task)]
     return list({point.name: point for point in points}.values())
 
 
-def points_of(results: Results, task: str) -> list[Point]:
+def points_of(results: ResultsData, task: str) -> list[Point]:
     """Return the points of a task's panel, scores in percent: our rows, then the paper's; marks do not hide others."""
     is_varied = bool(results.view.varied)
     found = _varied(results, task) if is_varied else _by_flops(results, task)
     return _apart(found, np.log1p if is_varied else np.log10)
 
 
-def _by_flops(results: Results, task: str) -> list[Point]:
+def _by_flops(results: ResultsData, task: str) -> list[Point]:
     own = [_flops_point(index, cell) for index, cell in _cells(results, task, results.rows)]
     found = {row.row: row for row in results.reported(task) if row.flops}
     return own + [
@@ -86,7 +86,7 @@ def _apart(points: Sequence[Point], scale: Callable[[np.ndarray], np.ndarray]) -
     return [*drawing.apart(placed, ((places - places.min()) / span).tolist(), near=NEAR), *levels]
 
 
-def _varied(results: Results, task: str) -> list[Point]:
+def _varied(results: ResultsData, task: str) -> list[Point]:
     own = [c for c in results.cells if c.task == task and c.x is not None]
     flat = [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
     return (
@@ -96,7 +96,7 @@ def _varied(results: Results, task: str) -> list[Point]:
     )
 
 
-def _cells(results: Results, task: str, rows: Sequence[str]) -> list[tuple[int, Cell]]:
+def _cells(results: ResultsData, task: str, rows: Sequence[str]) -> list[tuple[int, Cell]]:
     found = [(index, results.of_row(row).get(task)) for index, row in enumerate(rows)]
     return [(index, cell) for index, cell in found if cell is not None]
 
@@ -121,7 +121,7 @@ def _paper_point(name: str, x: float | None, row: Any, series: int) -> Point:
     return Point(name=name, x=x, y=row.mean, error=error, colour=drawing.FAINT, marker=marker, hollow=True)
 
 
-def _x_title(results: Results) -> str:
+def _x_title(results: ResultsData) -> str:
     varied = results.view.varied
     title = f"{varied}, log scale" if varied else "training FLOPs (6 × tokens × parameters)"
     if any(point.shift for task in results.tasks for point in points_of(results, task)):

@@ -9,7 +9,7 @@ from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.statistics.comparison import claim, difference_text, p_text
 from tlm_ray.report.statistics.differences import Difference
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 from tlm_ray.report.tables.sentences import averages, standing, stated, summary
 
 ABOVE = "stated above"
@@ -48,7 +48,7 @@ class Answers:
     """of bold and of intervals; "" without differences"""
 
 
-def answers_of(results: Results) -> Answers:
+def answers_of(results: ResultsData) -> Answers:
     """Return the answers of a table."""
     told, against = stated(results), results.view.against
     verdicts = [each for each in results.verdicts if each.found]
@@ -66,7 +66,7 @@ def answers_of(results: Results) -> Answers:
     )
 
 
-def _lines(results: Results, told: list[str]) -> list[tuple[str, list[Found]]]:
+def _lines(results: ResultsData, told: list[str]) -> list[tuple[str, list[Found]]]:
     """Return the lines of the table; what sentences state of the rows in `told` is not repeated."""
     several = len(results.comparison.tasks) > 1
     lines = []

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from tlm_ray.report.figures.drawing import COLOURS, MARKERS, Point
 from tlm_ray.report.figures.scores import score_figure, series_of, task_title
 from tlm_ray.report.page.svg import inline
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 FULL, HOLLOW = (dict(zip(MARKERS, signs, strict=True)) for signs in ("●■◆▲▼✚", "○□◇△▽✛"))
 
@@ -38,7 +38,7 @@ class Chart:
     """caption: what else a reader needs"""
 
 
-def score_chart(results: Results) -> Chart:
+def score_chart(results: ResultsData) -> Chart:
     """Return the figure of the table, a picture per task."""
     over = results.view.varied or "FLOPs"
     panels = [

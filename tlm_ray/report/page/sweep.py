@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tlm_ray.report.figures.sweep_figures import (
     METHOD,
@@ -20,6 +20,9 @@ from tlm_ray.report.page.template import render
 from tlm_ray.report.story import Story
 from tlm_ray.report.sweeps import SCORES, best_of
 
+if TYPE_CHECKING:
+    from optuna import Study
+
 Trial = Mapping[str, Any]
 
 
@@ -36,22 +39,28 @@ def sweep_page(
     were sampled from a range, and whether it is on a logarithmic scale.
     """
     study = study_of(trials, parameters, ranges)
-    varied = varied_of(study)
-    columns = list(dict.fromkeys([*parameters, "dev", *(column for trial in trials for column in trial)]))
     return render(
         "sweep.html",
         title=name,
-        what=_what(trials, parameters, len(study.trials)),
-        best=_best(trials, parameters) if study.trials else "",
         importances=importances(study),
         method=METHOD,
-        slices=[(each, inline(slice_figure(study, each), f"score over {each}")) for each in varied],
-        parallel=inline(parallel_figure(study), "parallel coordinates: one line per trial") if varied else "",
-        columns=columns,
-        rows=[[_text(trial, column) for column in columns] for trial in trials],
+        parallel=inline(parallel_figure(study), "parallel coordinates: one line per trial") if varied_of(study) else "",
         example=parameters[0],
+        **shown(trials, parameters, study),
         **told(story),
     )
+
+
+def shown(trials: Sequence[Trial], parameters: Sequence[str], study: "Study") -> dict[str, Any]:
+    """Return the template's values for the best trial, the table and a figure per parameter."""
+    columns = list(dict.fromkeys([*parameters, "dev", *(column for trial in trials for column in trial)]))
+    return {
+        "what": _what(trials, parameters, len(study.trials)),
+        "best": _best(trials, parameters) if study.trials else "",
+        "slices": [(each, inline(slice_figure(study, each), f"score over {each}")) for each in varied_of(study)],
+        "columns": columns,
+        "rows": [[_text(trial, column) for column in columns] for trial in trials],
+    }
 
 
 def _what(trials: Sequence[Trial], parameters: Sequence[str], scored: int) -> str:

@@ -15,9 +15,16 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values | {"style": stylesheet(), "script": _raw("page.js")})
 
 
+def render_element(template: str, **values: Any) -> str:
+    """Render a template to an element for a notebook, with a style sheet that concerns this element alone."""
+    style = Markup(".tlm-ray{{{}\n{}}}\n{}").format(_raw("colours.css"), _raw("parts.css"), _raw("element.css"))
+    return _environment().get_template(template).render(values | {"style": style})
+
+
 def stylesheet() -> Markup:
-    """Return the shared style sheet."""
-    return _raw("page.css")
+    """Return the style sheet of pages."""
+    colours = Markup(":root{{color-scheme:light dark;{}}}\n").format(_raw("colours.css"))
+    return colours + _raw("parts.css") + _raw("page.css")
 
 
 def _raw(name: str) -> Markup:

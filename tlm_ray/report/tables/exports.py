@@ -10,7 +10,7 @@ from tlm_ray.report.formats import csv_text, json_text, markdown_rows
 from tlm_ray.report.story import Story
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import PRETRAINED_NOTE, make_grid
-from tlm_ray.report.tables.results import Results, Verdict
+from tlm_ray.report.tables.results import ResultsData, Verdict
 
 COSTS = ("flops", "flops_counted", "data_bytes", "wall_s", "pretrained", "pretraining_flops")
 SPLIT_NAMES = {"test": "Test", "dev": "Development"}
@@ -18,7 +18,7 @@ PAPER = "Rows marked (reported) are the paper's own: {} of Yao et al. (ICML 2022
 PAPERS_COSTS = "Their FLOPs and data are means over its eight tasks, and count the first stage or the pretraining only."
 
 
-def table_markdown(results: Results) -> str:
+def table_markdown(results: ResultsData) -> str:
     """Return the table as GitHub Markdown: a line per row, a column per task, the paper's rows below.
 
     Scores are in percent, mean ± sample standard deviation over seeds. Bold marks a row significantly above all others.
@@ -38,7 +38,7 @@ def _emphasize(text: str, is_best: bool) -> str:
     return f"**{text}**" if is_best else text
 
 
-def remarks(results: Results) -> list[str]:
+def remarks(results: ResultsData) -> list[str]:
     """Return notes that explain the numbers of a table."""
     seeds = sorted({len(cell.scores) for cell in results.cells})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
@@ -59,7 +59,7 @@ def remarks(results: Results) -> list[str]:
     return [note for note, applies in notes.items() if applies]
 
 
-def table_csv(results: Results) -> str:
+def table_csv(results: ResultsData) -> str:
     """Return CSV with a header and a line per cell; `scores` lists all seeds, separated by spaces.
 
     Numbers keep full precision, in percent, operations, bytes and seconds.
@@ -69,7 +69,7 @@ def table_csv(results: Results) -> str:
     return csv_text(columns, records)
 
 
-def table_json(results: Results, story: Story | None = None) -> str:
+def table_json(results: ResultsData, story: Story | None = None) -> str:
     """Return `{"cells": [...], "differences": [...], "verdicts": [...], "reported": [...]}` as JSON.
 
     A cell has row, task, split, metric, mean, std, scores and dev_scores (all percent), data_bytes and wall_s. `x` is

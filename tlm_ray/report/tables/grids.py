@@ -8,7 +8,7 @@ from tlm_ray.corpus.labelled.hub import OTHER_TEST_OF, known_name
 from tlm_ray.report.formats import ABSENT, human, pair_text, score_text
 from tlm_ray.report.paper import ReportedRow
 from tlm_ray.report.tables.cells import Cell
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 MARK = "†"
 PRETRAINED_NOTE = (
@@ -35,7 +35,7 @@ class Grid:
     lines: tuple[Line, ...]
 
 
-def make_grid(results: Results) -> Grid:
+def make_grid(results: ResultsData) -> Grid:
     """Lay out cells by row and task, in order of first appearance, with the paper's rows below.
 
     The average is over this table's tasks, and missing for a row that lacks one of them. FLOPs, data and time are means
@@ -48,7 +48,7 @@ def make_grid(results: Results) -> Grid:
     )
 
 
-def _own_line(row: str, results: Results) -> Line:
+def _own_line(row: str, results: ResultsData) -> Line:
     own, tasks = results.of_row(row), results.tasks
     scores = [_score_text(own[task]) if task in own else ABSENT for task in tasks]
     mark = f" {MARK}" if any(cell.pretrained for cell in own.values()) else ""
@@ -76,7 +76,7 @@ def _of_two(parts: Sequence[float]) -> str:
     return "/".join(f"{part:.1f}" for part in parts)
 
 
-def _reported_lines(results: Results) -> list[Line]:
+def _reported_lines(results: ResultsData) -> list[Line]:
     by_row: dict[str, dict[str, ReportedRow]] = {}
     for task in results.tasks:
         for row in results.reported(task):

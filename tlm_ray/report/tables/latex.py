@@ -6,7 +6,7 @@ from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.statistics.comparison import difference_text
 from tlm_ray.report.tables.exports import remarks
 from tlm_ray.report.tables.grids import make_grid
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 CHARACTERS = str.maketrans(
     {
@@ -28,7 +28,7 @@ CHARACTERS = str.maketrans(
 )
 
 
-def table_latex(results: Results) -> str:
+def table_latex(results: ResultsData) -> str:
     r"""Return the table, then the differences of the view's row from the others, bold as in `table_markdown`.
 
     It needs \usepackage{booktabs}; comments before it explain the numbers.
@@ -37,13 +37,13 @@ def table_latex(results: Results) -> str:
     own = [[line.name, *map(_cell, line.texts, line.best)] for line in grid.lines if not line.is_reported]
     reported = [[line.name, *map(escaped, line.texts)] for line in grid.lines if line.is_reported]
     comments = [f"% {' '.join(note.split())}" for note in (*results.claims(), *remarks(results), *results.notes)]
-    parts = ["% \\usepackage{booktabs}", *comments, *_tabular(["", *grid.columns], [own, reported])]
+    parts = ["% \\usepackage{booktabs}", *comments, *tabular(["", *grid.columns], [own, reported])]
     if comparison.leads:
         lines = [
             [other, *(ABSENT if each is None else _cell(difference_text(each), each.is_shown) for each in found)]
             for other, found in comparison.lines
         ]
-        parts += ["", *_tabular([f"{comparison.row} minus", *comparison.columns], [lines])]
+        parts += ["", *tabular([f"{comparison.row} minus", *comparison.columns], [lines])]
     return "\n".join(parts) + "\n"
 
 
@@ -56,8 +56,8 @@ def _cell(text: str, is_bold: bool) -> str:
     return f"\\textbf{{{escaped(text)}}}" if is_bold else escaped(text)
 
 
-def _tabular(columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]]) -> list[str]:
-    """Return a tabular; a row's first cell is text, the others are LaTeX; a rule separates groups of rows."""
+def tabular(columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]]) -> list[str]:
+    """Return a tabular's lines; a row's first cell is text, the others are LaTeX; a rule separates groups of rows."""
     begin = f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
     lines = [begin, "\\toprule", _row(columns[0], [escaped(column) for column in columns[1:]])]
     for group in filter(None, groups):

@@ -64,7 +64,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Results:
+class ResultsData:
     """An experiment's cells, the differences between its rows, and the view to present them.
 
     ValueError if the cells do not form one table.

@@ -7,12 +7,12 @@ from tlm_ray.report.statistics.comparison import p_text
 from tlm_ray.report.statistics.differences import Difference
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import average_of, metric_text
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 
 SENTENCES = 4  # pairs of rows with a sentence each; a fifth sentence counts the rest
 
 
-def standing(results: Results) -> list[str]:
+def standing(results: ResultsData) -> list[str]:
     """Return sentences on the score of the view's row, and on the row with the highest score.
 
     With several tasks both are means over the tasks, among the rows that have them all. Returns [] for a single row.
@@ -30,20 +30,20 @@ def standing(results: Results) -> list[str]:
     return [f"{first}.", f"{best} has the highest score, {means[best]:.1f} %{shown}."]
 
 
-def averages(results: Results) -> dict[str, float]:
+def averages(results: ResultsData) -> dict[str, float]:
     """Return the mean score over all tasks of each row that has them all, in percent."""
     found = {row: {task: cell.mean for task, cell in results.of_row(row).items()} for row in results.rows}
     return {row: average_of(means) for row, means in found.items() if len(means) == len(results.tasks)}
 
 
-def _where(results: Results) -> str:
+def _where(results: ResultsData) -> str:
     tasks = results.tasks
     if len(tasks) > 1:
         return f"on average over the {results.split} sets of {len(tasks)} tasks"
     return f"in {metric_text(results.metric(tasks[0]))} on the {results.split} set of {tasks[0]}"
 
 
-def _shown_above(results: Results, row: str) -> str:
+def _shown_above(results: ResultsData, row: str) -> str:
     """Say whether a row is shown to be above all others; "" without differences."""
     if not results.differences:
         return ""
@@ -53,7 +53,7 @@ def _shown_above(results: Results, row: str) -> str:
     return f"; that it is above every other row is shown on {shown} of {len(results.tasks)} tasks"
 
 
-def summary(results: Results) -> list[str]:
+def summary(results: ResultsData) -> list[str]:
     """Return at most five sentences: on the best ready-made rival of the view's row, and on the expected differences.
 
     The rival is the plain or pretrained row that is best on dev. With several tasks the mean difference is reported.
@@ -71,25 +71,25 @@ def summary(results: Results) -> list[str]:
     return sentences + ([_rest(results, rest)] if rest else [])
 
 
-def stated(results: Results) -> list[tuple[str, str]]:
+def stated(results: ResultsData) -> list[tuple[str, str]]:
     """Return the pairs of rows that have a sentence in `summary`."""
     return _pairs(results)[:SENTENCES]
 
 
-def _pairs(results: Results) -> list[tuple[str, str]]:
+def _pairs(results: ResultsData) -> list[tuple[str, str]]:
     first = (results.view.against, best_rival(results))
     expected = [(each.above, each.below) for each in results.verdicts if each.found]
     return [pair for pair in dict.fromkeys([first, *expected]) if results.comparison.of(*pair)]
 
 
-def best_rival(results: Results) -> str:
+def best_rival(results: ResultsData) -> str:
     """Return the plain or pretrained row with the best mean dev score over all tasks; "" if there is none."""
     ready = {row: list(results.of_row(row).values()) for row in results.rows if _kind(results, row)}
     whole = {row: fmean(map(_dev, cells)) for row, cells in ready.items() if len(cells) == len(results.tasks)}
     return max((row for row in whole if row != results.view.against), key=whole.__getitem__, default="")
 
 
-def _kind(results: Results, row: str) -> str:
+def _kind(results: ResultsData, row: str) -> str:
     """Return "pretrained" or "plain", or "" for a row trained from scratch."""
     cells = results.of_row(row).values()
     if all(cell.pretrained for cell in cells):
@@ -116,7 +116,7 @@ def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, st
     return f"{said}: {'the opposite of what was expected is ' if is_reverse else ''}shown."
 
 
-def _rest(results: Results, pairs: Sequence[tuple[str, str]]) -> str:
+def _rest(results: ResultsData, pairs: Sequence[tuple[str, str]]) -> str:
     words = [each.word for each in results.verdicts if (each.above, each.below) in pairs]
     counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
     return f"Of {len(words)} more expected differences in the report: {counted}."

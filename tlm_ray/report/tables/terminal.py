@@ -7,11 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tlm_ray.report.tables.grids import PRETRAINED_NOTE, Grid, make_grid
-from tlm_ray.report.tables.results import Results
+from tlm_ray.report.tables.results import ResultsData
 from tlm_ray.report.tables.sentences import standing, summary
 
 
-def print_table(results: Results, console: Console) -> None:
+def print_table(results: ResultsData, console: Console) -> None:
     """Print the table and its summary; columns beyond the console's width follow in further tables."""
     grid = make_grid(results)
     for columns in _column_groups(grid, console.width):

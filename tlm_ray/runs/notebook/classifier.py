@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,8 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.general.manifest import Corpus
 from tlm_ray.evaluation.scores import Metric, metric_named
+from tlm_ray.report.frames import learning_frame
+from tlm_ray.report.story import Learned
 from tlm_ray.runs.card import Scored, keep_card, model_card
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
@@ -30,7 +32,11 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
+from tlm_ray.runs.telling import learned_of
 from tlm_ray.training.settings import MODEL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLASSES = "classes.json"  # of a saved model
 KINDS = (str, int, float, bool)  # of labels that a saved model can have
@@ -101,6 +107,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         self.order_ = np.array([read.labels.index(name) for name in known])
         records = Records(flow.execution.root)
         facts = [records.facts(stage) for stage in stages.trained]
+        self.learned_ = learned_of(stages, records, row=type(self).__name__, task=FOLDER, seed=self.seed)
         self.dev_score_: float = facts[-1]["dev"]
         scores = [Scored(split="dev", metric=metric_named(self.metric).name, value=self.dev_score_)]
         self.card_ = model_card(
@@ -142,7 +149,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         if self.card_:
             keep_card(folder, self.card_)
         told = {"classes": classes, "order": self.order_.tolist(), "columns": self.n_features_in_}
-        told |= {"dev": self.dev_score_, "report": self.report_}
+        told |= {"dev": self.dev_score_, "report": self.report_, "learned": [asdict(each) for each in self.learned_]}
         storage.write_json(storage.join(folder, CLASSES), told)
 
     @classmethod
@@ -156,12 +163,26 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
         found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), ""  # the folder has it
+        found.learned_ = [Learned(**each) for each in told.get("learned", ())]  # not in folders of earlier versions
         return found
 
     def report(self) -> str:
         """Return a few lines about the fitted model: its data, its dev score, its training and its folder."""
         self._check_fitted()
         return "\n".join(self.report_)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the learning curves of the fitted model: stage, step, losses and dev score."""
+        self._check_fitted()
+        return learning_frame(self.learned_)
+
+    def _html_repr(self) -> str:
+        """Return what a notebook shows: the report and the learning curves, before `fit` scikit-learn's diagram."""
+        if not hasattr(self, "model_"):
+            return super()._html_repr()
+        from tlm_ray.report.page import elements  # matplotlib takes 0.4 s
+
+        return elements.model_html(self.report_, self.learned_)
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: it takes texts, and no numbers."""

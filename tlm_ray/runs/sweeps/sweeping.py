@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
@@ -17,7 +17,8 @@ from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.report import check_name, kept_at, publish_sweep
-from tlm_ray.report.sweeps import best_of
+from tlm_ray.report.frames import sweep_frame
+from tlm_ray.report.sweeps import best_of, sort_trials, sweep_latex, sweep_markdown
 from tlm_ray.retrieval.methods import METHODS
 from tlm_ray.runs.experiment import opened, show_plan, show_reasons
 from tlm_ray.runs.flow.training import Training
@@ -33,6 +34,9 @@ from tlm_ray.runs.sweeps.trials import Trials
 from tlm_ray.runs.sweeps.tuning import DRAWS, MOST, RUNGS, Limits, Tuning
 from tlm_ray.runs.telling import Teller
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 NO_LIMITS = Limits()
 
 
@@ -42,6 +46,8 @@ class Swept:
 
     trials: Sequence[Mapping[str, Any]]
     """each point's values and dev (None if it failed or was stopped early), in order of their start"""
+    parameters: Sequence[str]
+    """the names of these values, which are those of the varied parameters"""
     best: Mapping[str, Recipe]
     """the recipe of the best trial, by task"""
     result: Mapping[str, Any]
@@ -50,6 +56,26 @@ class Swept:
     """optimizer steps of all trials, trained or reused"""
     grid: tune.ResultGrid | None = None
     """Ray Tune's results, a row per trial with its metrics and path; None where every point was reused"""
+
+    def __repr__(self) -> str:
+        return sweep_markdown(self._ordered).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from tlm_ray.report.page import elements  # imported here, because matplotlib takes 0.4 s
+
+        return elements.sweep_html(self._ordered, self.parameters)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a row per trial, best first, see `tlm_ray.report.frames.sweep_frame`."""
+        return sweep_frame(self._ordered)
+
+    def to_latex(self) -> str:
+        """Return the trials as LaTeX, best first, which needs the package booktabs."""
+        return sweep_latex(self._ordered)
+
+    @property
+    def _ordered(self) -> list[dict[str, Any]]:
+        return sort_trials(self.trials, self.parameters)
 
 
 def sweep(
@@ -122,6 +148,7 @@ def _swept(own: Tuning) -> Swept:
     point = own.begun[best].point
     return Swept(
         trials=own.table(),
+        parameters=own.trials.space.names,
         best={task: own.trials.recipe(task, point) for task in own.trials.bases},
         result=own.rows[best],
         steps=own.steps,
