@@ -20,6 +20,7 @@ from tlm_ray.report.sweeps import sort_trials, sweep_markdown
 from tlm_ray.report.tables.exports import table_markdown
 from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.report.tables.latex import table_latex
+from tlm_ray.report.tables.sentences import standing, summary
 from tlm_ray.retrieval.selection import write_texts
 from tlm_ray.runs.sweeps.sweeping import Swept
 
@@ -59,7 +60,9 @@ def test_results_show_their_table_intervals_notes_and_figure(results):
     found = [[other, *(re.sub(r"(?<=\))p .*", "", cell) for cell in line)] for other, *line in differences[1:]]
     assert found == expected and "p < 0.001" in differences[1][1]
     assert re.search(r"\(\d+\.\d to \d+\.\d\)", expected[0][1])
-    assert set(page.text("li")) >= {*results.claims(), ATTACK}
+    sentences = [*standing(results), *summary(results)]
+    assert [text for text in page.text("p") if text in sentences] == sentences
+    assert {results.comparison.meaning, ATTACK} <= set(page.text("li"))
     assert [tag for tag, name, value in page.attributes if value.startswith("sciie: score")] == ["svg"]
     assert repr(results) + "\n" == table_markdown(results)
 
