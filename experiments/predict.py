@@ -12,13 +12,16 @@ are null for a row without text.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import ray
 import tyro
 
 import tlm_ray
-from tlm_ray import plain_errors, ray_options, storage
+from tlm_ray import parallel, plain_errors, ray_options, storage
+from tlm_ray.storage.listing import list_files
+
+SMALL_BYTES = 1_000_000  # a few thousand texts: seconds, where starting Ray takes five to ten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ class Predict:
     pair_column: str = ""
     """name of the column of second texts, for tasks on text pairs"""
     workers: int = 0
-    """number of worker processes; 0 for one per CPU, or per GPU with --gpus"""
+    """number of worker processes; 0 for one per CPU, or per GPU with --gpus, and none besides this for few texts"""
     gpus: float = 0
     """GPUs per worker"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -84,21 +87,24 @@ def write(options: Predict) -> None:
     """Write the predictions of files, on all nodes."""
     out = storage.lasting(options.out, "--out")
     csv = storage.lasting(options.csv, "--csv") if options.csv else ""
-    ray.init(**ray_options())
     columns = [column for column in (options.column, options.pair_column) if column]
-    found = tlm_ray.predict_texts(  # imported here: --help does not need transformers (4 s)
-        options.model,
-        options.texts,
-        out,
-        columns=columns,
-        workers=options.workers,
-        gpus=options.gpus,
-        precision=options.precision,
-    )
+    how: dict[str, Any] = {"columns": columns, "gpus": options.gpus, "precision": options.precision}
+    if is_small(options):
+        with parallel.in_this_process():
+            found = tlm_ray.predict_texts(options.model, options.texts, out, workers=1, **how)
+    else:
+        ray.init(**ray_options())
+        found = tlm_ray.predict_texts(options.model, options.texts, out, workers=options.workers, **how)
     print(f"{found['rows']:,} rows in {found['seconds']:.0f} s: {storage.shown(out)}")
     if csv:
         tlm_ray.Predictions(out).write_csv(csv)
         print(storage.shown(csv))
+
+
+def is_small(options: Predict) -> bool:
+    """Return whether the texts take less time in this process than starting Ray."""
+    asked = options.workers or options.gpus
+    return not asked and sum(file.size for file in list_files(options.texts)) <= SMALL_BYTES
 
 
 if __name__ == "__main__":

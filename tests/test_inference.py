@@ -130,6 +130,18 @@ def test_a_few_texts_are_printed_without_ray(model, expected, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_a_small_file_is_predicted_without_ray(model, expected, tmp_path, monkeypatch):
+    script = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "predict.py"))
+    monkeypatch.setattr("ray.init", lambda **_: pytest.fail("starts Ray"))
+    texts = write(tmp_path / "in", "csv", pa.table({"text": TEXTS}))
+    options = script["Predict"](model=[model], texts=texts, out=str(tmp_path / "out"))
+    script["write"](options)
+    np.testing.assert_allclose(read(tmp_path / "out")["probabilities"].to_pylist(), expected, rtol=1e-4, atol=1e-5)
+    assert script["is_small"](options) and not script["is_small"](replace(options, workers=2))
+    monkeypatch.setitem(script["is_small"].__globals__, "SMALL_BYTES", 100)
+    assert not script["is_small"](options)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
