@@ -17,6 +17,7 @@ from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import FACTS, TERMS, LinearModel, is_linear
 from tlm_ray.report import Cell, Predictions, Results, View, compare, kept_at, print_table, publish
 from tlm_ray.runs.card import keep_card, model_card, scores_of
+from tlm_ray.runs.facts import facts_of
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
@@ -26,7 +27,6 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages, fingerprint_of
 from tlm_ray.runs.telling import Teller
-from tlm_ray.training.cost import flops_of
 
 LINEAR_FILES, ENCODER_FILES = (FACTS, TERMS), ("config.json", "model.safetensors")  # by which a folder is opened
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
@@ -88,35 +88,7 @@ class Outcome:
 
         A row that trains no encoder has 0 FLOPs.
         """
-        stages, scores = self.stages[training], self.records.facts(self.stages[training].metrics)
-        tasks = training.recipe.tasks if isinstance(training.recipe, Recipe) else ()
-        shared = 1 / len(tasks) if training.task in tasks else 1.0  # of stage one, the first that is trained
-        trained = [
-            (stage, self.records.facts(stage), 1.0 if number else shared) for number, stage in enumerate(stages.trained)
-        ]
-        counted = [share * facts.get("flops_counted", 0) for _, facts, share in trained]
-        return {
-            "dev": scores["dev"],
-            "test": scores.get("test"),
-            "metric": scores["metric"],
-            "flops": sum(share * flops_of(stage.cost, facts) for stage, facts, share in trained),
-            "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
-            "data_bytes": self.records.facts(stages.task)["train_bytes"] + self._general_bytes(stages, training.recipe),
-            "seconds": sum(share * facts["seconds"] for _, facts, share in trained) if trained else scores["seconds"],
-            "parameters": trained[-1][1]["parameters"] if trained else 0,
-            "texts_per_s": scores.get("texts_per_s", 0.0),
-        }
-
-    def _general_bytes(self, stages: Stages | PlainStages, recipe: Recipe | PlainClassifier) -> int:
-        """Count the selected text that a training learns from, recipes before it included, each text once."""
-        sizes: dict[str, int] = {}
-        own, made = (recipe, stages) if isinstance(recipe, Recipe) and isinstance(stages, Stages) else (None, None)
-        while own is not None and made is not None:
-            if made.neighbours is not None:
-                size = int(own.general_share * sum(self.records.facts(made.neighbours).get("rank_bytes", [])[: own.k]))
-                sizes[made.neighbours.fingerprint] = max(size, sizes.get(made.neighbours.fingerprint, 0))
-            own, made = own.after, made.before
-        return sum(sizes.values())
+        return facts_of(training, self.stages[training], self.records)
 
     def model(self, training: Training) -> str:
         """Return the folder of a training's model, which opens as AutoModelForSequenceClassification.
