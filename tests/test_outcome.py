@@ -243,6 +243,7 @@ def test_the_interval_of_an_accuracy_is_students(two_rows):
     kept = t.interval(0.95, 159, hits.mean() * 100, hits.std(ddof=1) * 100 / np.sqrt(160))
     assert found == pytest.approx(kept, abs=0.05), "the degrees of freedom are estimated"
     assert interval_of("accuracy", np.ones(3, np.int64), np.ones(3, np.int64), np.zeros(3, np.int64)) is None
+    assert interval_of("accuracy", np.ones(9, np.int64), np.ones(9, np.int64)) is None, "no error was seen"
 
 
 def with_another(two_rows, flow, recipe, dev):

@@ -42,7 +42,9 @@ def row_values(
 def interval_of(
     metric: str | Metric, gold: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None
 ) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of one run's score over test sets, in percent; None for a single group.
+    """Return the 95 % confidence interval of one run's score over test sets, in percent.
+
+    None where the rows do not say how far it varies: a single group, or a run without an error.
 
     gold, predicted: (rows,); groups as in `row_values`. It is Student's t, within the metric's range.
     """
@@ -50,6 +52,8 @@ def interval_of(
     if len(values) < 2:
         return None
     mean, error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
+    if not error:
+        return None
     half = float(stats.t.ppf(0.975, freedom_of(values))) * error
     return max(metric_named(metric).lowest, mean - half), min(100.0, mean + half)
 
