@@ -120,6 +120,8 @@ def _memory(process: psutil.Process) -> float:
 def main() -> None:
     options = parse(Load, __doc__)
     texts = read_file(options.texts)[Columns().found(read_file(options.texts), options.texts).text].to_pylist()
+    if len(texts) < options.per_request:
+        raise ValueError(f"--per-request {options.per_request}: --texts has {len(texts)}; give fewer per request")
     chunks = [texts[at : at + options.per_request] for at in range(0, len(texts), options.per_request)]
     bodies = cycle(json.dumps({"texts": chunk}).encode() for chunk in chunks[: len(texts) // options.per_request])
     script = str(HERE.parent / "experiments" / "serve.py")
@@ -147,7 +149,7 @@ def _cells(some: list[Measured]) -> list[str]:
     rates = sorted(one.rate for one in some)
     seconds = np.concatenate([one.seconds for one in some])
     statuses = sum((one.statuses for one in some), Counter())
-    p50, p99 = (f"{1e3 * share:,.1f}" for share in np.quantile(seconds, [0.5, 0.99]))
+    p50, p99 = (f"{1e3 * share:,.1f}" for share in np.quantile(seconds, [0.5, 0.99])) if len(seconds) else ("–", "–")
     others = sum(statuses.values()) - statuses[200] - statuses[503]
     return [f"{median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})", p50, p99, str(statuses[503]), str(others)]
 

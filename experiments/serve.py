@@ -50,6 +50,8 @@ class Serve:
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
             raise ValueError(f"--port {self.port}: must be from 1 to 65535")
+        if not self.model:
+            raise ValueError("--model: give the folder of a trained model")
         object.__setattr__(self, "model", [storage.absolute_if_there(model) for model in self.model])
 
 

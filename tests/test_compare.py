@@ -1,5 +1,6 @@
 """Two published tables side by side: paired differences, rows that only one has, settings that differ."""
 
+import json
 import runpy
 import sys
 from dataclasses import replace
@@ -87,10 +88,31 @@ def test_without_predictions_or_with_other_rows_there_is_no_interval(tables, tmp
     assert {each.why for each in rows_beside(read_published(one), read_published(other))} == {"other rows of the task"}
     (tmp_path / "other" / "a" / "test_predictions.arrow").unlink()
     lost = rows_beside(read_published(one), read_published(other))[0]
-    assert lost.why == f"no predictions at {tmp_path}/other/a"
+    assert lost.why == f"no predictions or texts at {tmp_path}/other/a"
     bare = report.publish("bare", of(make_cells(["t"], rows=["a"])), str(tmp_path / "out"))["bare.json"]
     page = Page(compare_page(read_published(one), read_published(bare)))
     assert page.tables["table"][0][1][1].endswith("other metric or split")
+
+
+def test_trainings_that_both_tables_have_are_not_compared_with_themselves(tables, tmp_path):
+    (one, two), _, _ = tables
+    first, second = (json.loads(Path(each).read_text()) for each in (one, two))
+    own, other = (each["predictions"][0]["folders"][0] for each in (first, second))
+    first["predictions"][0]["folders"], second["predictions"][0]["folders"] = [own, other], [other, own]
+    whys = []
+    for folders in ([other, own], [other]):
+        second["predictions"][0]["folders"] = folders
+        for name, document in (("one", first), ("two", second)):
+            (tmp_path / f"{name}.json").write_text(json.dumps(document))
+        found = rows_beside(*(read_published(str(tmp_path / f"{name}.json")) for name in ("one", "two")))
+        whys.append(found[0].why)
+    assert whys == ["the same trainings", "some trainings are in both"]
+
+
+def test_a_task_that_is_gone_is_named(tables, tmp_path):
+    (one, two), _, _ = tables
+    (tmp_path / "task" / "test.arrow").unlink()
+    assert rows_beside(read_published(one), read_published(two))[0].why == f"no predictions or texts at {tmp_path}/task"
 
 
 def test_what_is_no_table_is_refused(tmp_path):
@@ -100,5 +122,8 @@ def test_what_is_no_table_is_refused(tmp_path):
     (tmp_path / "x.json").write_text('{"cells": [{"task": "t"}]}')
     with pytest.raises(ValueError, match="lacks 'row' of a table"):
         read_published(str(tmp_path / "x.json"))
+    (tmp_path / "y.json").write_text('{"cells": [{"row": "a", "task": "t"}]}')
+    with pytest.raises(ValueError, match="lacks 'metric' of a table"):
+        read_published(str(tmp_path / "y.json"))
     with pytest.raises(FileNotFoundError):
         read_published(str(tmp_path / "nowhere.json"))

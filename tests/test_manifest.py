@@ -185,7 +185,9 @@ def test_a_table_that_keeps_replaced_rows_is_refused(tmp_path, kept, said):
     assert len(open_corpus(str(tmp_path), column="text").files) == 1
     (tmp_path / kept).parent.mkdir()
     (tmp_path / kept).write_text("{}")
-    for location in (tmp_path, tmp_path / "*.parquet", tmp_path / "part-0.parquet"):
+    (tmp_path / "day=1").mkdir()
+    pq.write_table(pa.table({"text": ["old"]}), tmp_path / "day=1" / "part-0.parquet")
+    for location in (tmp_path, tmp_path / "*.parquet", tmp_path / "part-0.parquet", tmp_path / "day=1"):
         with pytest.raises(ValueError, match=said):
             open_corpus(str(location), column="text")
 

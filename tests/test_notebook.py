@@ -79,7 +79,8 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     card = ModelCard.load(tmp_path / "reviews-model" / "README.md")
     (score,) = card.data.eval_results
     assert (score.metric_name, score.dataset_split) == ("macro_f1", "dev") and card.data.tags == ["tlm_ray"]
-    assert "- Labelled rows: 54 train, 6 dev.\n" in card.text and "chosen for the task by bm25" in card.text
+    assert "- Labelled rows: 54 train, 6 dev.\n" in card.text and "passages, by bm25" in card.text
+    assert f"TLMClassifier(corpus='{data}/corpus', recipe=Recipe(" in card.text
     (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.S)
     exec(snippet.replace("FOLDER", "reviews-model"), {})
     assert capsys.readouterr().out.startswith("[{'label': ")
@@ -104,6 +105,13 @@ def test_pairs_without_a_corpus_and_a_second_fit_of_other_data(topics, tmp_path,
     first = model.model_
     model.fit(pairs, topics["label"])
     assert model.model_ != first and len(model.classes_) == 3
+
+
+def test_a_card_hides_credentials_however_long_the_call_is():
+    corpus = [f"s3://KEY:WORD{number}@bucket/{'x' * 50}" for number in range(20)]
+    said = TLMClassifier(corpus=corpus, seed=3)._called()
+    assert said.startswith("TLMClassifier(corpus=['s3://***@bucket/") and said.endswith("], seed=3)")
+    assert "WORD" not in said and said.count("bucket") == 20
 
 
 def test_numbers_and_tuples_may_be_labels_in_their_own_order(tmp_path):
@@ -228,6 +236,7 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
         ({"execution": 4}, "execution: is a int; give a Execution"),
         ({"scale": "huge"}, "scale 'huge': allowed are tiny, mini, midi"),
         ({"metric": "f1"}, "metric 'f1': allowed are macro_f1"),
+        ({"root": ""}, "root '': must be a folder or URI"),
         ({"seed": None}, "seed None: must be a whole number of 0 or more"),
         ({"seed": -1}, "seed -1: must be a whole number of 0 or more"),
         ({"minutes": "10"}, "minutes '10': must be a number above 0"),
@@ -246,7 +255,7 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
 )
 def test_arguments_that_a_classifier_cannot_have_are_refused_before_any_work(arguments, said, tmp_path):
     with pytest.raises(ValueError, match=said):
-        TLMClassifier(root=str(tmp_path), **arguments).fit([f"text {i}" for i in range(6)], ["x", "y"] * 3)
+        TLMClassifier(**{"root": str(tmp_path)} | arguments).fit([f"text {i}" for i in range(6)], ["x", "y"] * 3)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,6 +25,7 @@ from tlm_ray.report import Results, View
 from tlm_ray.report.statistics.jackknife import interval_of
 from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs import experiment
+from tlm_ray.runs.card import model_card
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
@@ -230,12 +231,31 @@ def test_a_kept_model_has_a_card_but_a_readme_of_ones_own_stays(two_rows, tmp_pa
     assert "| test | accuracy | 50.00 | not computed |" in card.text, "all its predictions are right"
     (low, high) = interval_of("accuracy", GOLD_OF_DEV, SAID[0].argmax(axis=1), np.array([0, 0, 1, 2, 3, 4, 5, 6]))
     assert f"| dev | accuracy | 60.00 | {low:.1f} to {high:.1f} |" in card.text
-    assert "30 of 900 passages, chosen for the task by bm25" in card.text
+    assert "chosen for the training texts among 900 passages, by bm25" in card.text
     assert "The text of 3 test rows is also in the training set." in card.text
     assert "SECRET" not in card.text and "WORD" not in card.text
+    plain = list(two_rows.stages)[-1]
+    two_rows.keep_model(plain, str(kept))
+    assert not (kept / "README.md").exists(), "a linear model has no card, nor that of another model"
     (kept / "README.md").write_text("my own")
     two_rows.keep_model(trained, str(kept))
     assert (kept / "README.md").read_text() == "my own" and "has a README.md of yours" in capsys.readouterr().out
+
+
+def test_a_card_of_several_tasks_of_numbers_or_of_old_records_is_whole(two_rows):
+    made = next(iter(two_rows.stages.values()))
+    storage.write_record(
+        storage.join(made.task.folder(two_rows.root), RECORD), {"recipe": made.task.recipe, "facts": {}}
+    )
+    united = replace(made.neighbours, parameters={"part_rows": 5})
+    stages = replace(made, neighbours=united)
+    of_numbers = replace(made.task, parameters={"labels": (), "digests": ("a", "b", "b")})
+    recorded(of_numbers, two_rows.root)
+    numbers = replace(stages, task=of_numbers)
+    for own, kind in ((stages, "A text classifier with"), (numbers, "A regression of texts with")):
+        card = model_card(own, Records(two_rows.root), task="a `task`\nof two", scores=[])
+        assert kind in card and "by retrieval for several tasks" in card and "# a `task` of two\n" in card
+        assert "Labelled rows" not in card and ("Classes" in card) == (own is stages)
 
 
 def test_the_interval_of_an_accuracy_is_students(two_rows):

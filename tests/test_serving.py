@@ -199,6 +199,10 @@ def test_a_killed_replica_loses_no_request_and_a_full_queue_says_so(address):
 
 
 WRONG = {
+    "models 'model': must be a tuple": lambda: Service(models="model"),
+    "models \\(\\): must be a tuple of one folder": lambda: Service(models=()),
+    "cpus nan: must be 0 or more": lambda: Service(models=("model",), cpus=float("nan")),
+    "max_megabytes inf: must be above 0": lambda: Limits(megabytes=float("inf")),
     "queue 0: must be 1 or more": lambda: Service(models=("model",), queue=0),
     "cpus -1: must be 0 or more": lambda: Service(models=("model",), cpus=-1),
     "max_texts 0: must be above 0": lambda: Limits(texts=0),

@@ -1,6 +1,6 @@
 """Read the results that `publish` wrote as JSON, and compare two of them row by row."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -70,16 +70,23 @@ def read_published(location: str) -> Published:
     try:
         return Published(
             location=location,
-            cells=_by_place(document["cells"]),
-            settings={place: each["values"] for place, each in _by_place(document.get("settings", ())).items()},
-            predictions=_by_place(document.get("predictions", ())),
+            cells=_by_place(document["cells"], "metric", "split", "mean"),
+            settings={
+                place: each["values"] for place, each in _by_place(document.get("settings", ()), "values").items()
+            },
+            predictions=_by_place(document.get("predictions", ()), "folders", "texts", "is_drawn"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{location}: lacks {error} of a table; give a file as an experiment wrote it") from error
 
 
-def _by_place(records: Sequence[Mapping[str, Any]]) -> dict[Place, Mapping[str, Any]]:
-    return {(each["row"], each["task"]): each for each in records}
+def _by_place(records: Sequence[Mapping[str, Any]], *needed: str) -> dict[Place, Mapping[str, Any]]:
+    """Return records by their row and task; KeyError for one that lacks a needed field."""
+    found = {(each["row"], each["task"]): each for each in records}
+    for each in found.values():
+        for name in needed:
+            each[name]
+    return found
 
 
 def rows_beside(first: Published, second: Published) -> list[Beside]:
@@ -135,11 +142,14 @@ def _paired(first: Published, second: Published, place: Place) -> Difference | s
     if not (place in first.predictions and place in second.predictions):
         return "no predictions listed: an ensemble, or an older file"
     one, other = first.predictions[place], second.predictions[place]
-    if one["folders"] == other["folders"]:
+    if set(one["folders"]) == set(other["folders"]):
         return "the same trainings"
+    if set(one["folders"]) & set(other["folders"]):
+        return "some trainings are in both"
     metric, split = both[0]["metric"], both[0]["split"]
-    for folder in _missing([*one["folders"], *other["folders"]], split):
-        return f"no predictions at {storage.shown(folder)}"
+    for folder in [*one["folders"], *other["folders"], one["texts"], other["texts"]]:
+        if not _has(folder, split):
+            return f"no predictions or texts at {storage.shown(folder)}"
     made = [_predictions(name, scored, metric, split) for name, scored in ((ONE, one), (OTHER, other))]
     if len({(each.gold.tobytes(), each.groups.tobytes()) for each in made if each.groups is not None}) > 1:
         return "other rows of the task"
@@ -159,5 +169,9 @@ def _predictions(name: str, scored: Mapping[str, Any], metric: str, split: str) 
     )
 
 
-def _missing(folders: Sequence[str], split: str) -> Iterator[str]:
-    return (folder for folder in folders if not has_predictions(folder, split))
+def _has(folder: str, split: str) -> bool:
+    """Return whether a folder of predictions, or of a task, can be read; one that denies access cannot."""
+    try:
+        return has_predictions(folder, split) or storage.exists(storage.join(folder, f"{split}.arrow"))
+    except OSError:
+        return False

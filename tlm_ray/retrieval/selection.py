@@ -72,7 +72,10 @@ class SelectionStore:
 
     def _repr_html_(self) -> str:
         """Return the first passages, their texts cut, escaped by pandas."""
+        if not self.files:
+            return "<p>0 passages</p>"
         frame = _frame(storage.read_table(self.files[0]).slice(0, SHOWN), ())
+        frame["source"] = [storage.shown(str(source)) for source in frame["source"]]
         frame["text"] = [text[:SHOWN_CHARACTERS] + "…" * (len(text) > SHOWN_CHARACTERS) for text in frame["text"]]
         table = frame.to_html(index=False, escape=True, border=0, justify="left", float_format="%.2f")
         said = f"<p>{len(self):,} passages; the first {len(frame)}, by rank:</p>"

@@ -19,7 +19,7 @@ USE = """```python
 from transformers import pipeline
 
 classify = pipeline("text-classification", model="FOLDER")
-print(classify("A text."))
+print(classify({}))
 ```"""
 
 
@@ -42,6 +42,7 @@ def model_card(stages: Stages, records: Records, *, task: str, scores: Sequence[
 
     task: its short name. scores: those of this model. made: what made it; "" for this process' command.
     """
+    task = _line(task)
     parts = [_front(task, scores), *_about(stages, records, task), *_table(scores), *_data(stages, records)]
     return "\n\n".join([*parts, *_limits(stages, records), *_made(records, made)]) + "\n"
 
@@ -49,16 +50,28 @@ def model_card(stages: Stages, records: Records, *, task: str, scores: Sequence[
 def keep_card(folder: str, card: str) -> None:
     """Write a card as README.md into a model's folder, unless somebody else's is there."""
     uri = storage.join(folder, CARD)
-    if storage.exists(uri) and f"- {MARK}\n" not in storage.read_bytes(uri).decode(errors="replace"):
+    if storage.exists(uri) and not has_card(folder):
         print_once(f"{storage.shown(folder)}: has a README.md of yours, so no model card was written")
         return
     storage.write_bytes(uri, card.encode())
 
 
+def drop_card(folder: str) -> None:
+    """Delete the card in a model's folder, for a model that gets none; somebody else's README.md stays."""
+    if has_card(folder):
+        storage.delete(storage.join(folder, CARD))
+
+
+def has_card(folder: str) -> bool:
+    """Return whether a folder has a card that `keep_card` wrote."""
+    uri = storage.join(folder, CARD)
+    return storage.exists(uri) and f"- {MARK}\n" in storage.read_bytes(uri).decode(errors="replace")
+
+
 def scores_of(stages: Stages, records: Records, metric: str | Metric) -> list[Scored]:
     """Return the scores of a training with their intervals; metric: "" for the one in its facts."""
     found, facts = [], records.facts(stages.metrics)
-    for split in ("dev", "test"):
+    for split in (split for split in ("dev", "test") if facts.get(split) is not None):
         read = read_predictions(stages.metrics.folder(records.root), split)
         groups = read_text_groups(stages.task.folder(records.root), split)
         interval = interval_of(metric or facts["metric"], read.gold, read.predicted, groups)
@@ -89,13 +102,14 @@ def _front(task: str, scores: Sequence[Scored]) -> str:
 
 
 def _about(stages: Stages, records: Records, task: str) -> Iterator[str]:
-    facts = records.facts(stages.last)
+    kind = "A text classifier" if stages.task.parameters.get("labels") else "A regression of texts"
     yield f"# {task}"
     yield (
-        f"A text classifier with {facts['parameters']:,} weights, trained by task-driven language modeling "
+        f"{kind} with {records.facts(stages.last)['parameters']:,} weights, trained by task-driven language modeling "
         "(Yao et al., ICML 2022)."
     )
-    yield USE
+    yield USE.format('"A text."')
+    yield 'For a model of pairs of texts, give `{"text": "One.", "text_pair": "Other."}`.'
 
 
 def _table(scores: Sequence[Scored]) -> Iterator[str]:
@@ -114,25 +128,29 @@ def _data(stages: Stages, records: Records) -> Iterator[str]:
     digests = dict(zip(("train", "dev", "test"), parameters.get("digests", ()), strict=False))
     if digests.get("test") == digests.get("dev"):  # dev stands in for a test set that is not there
         digests.pop("test", None)
-    rows = [f"{facts[f'{split}_rows']:,} {split}" for split in digests]
+    rows = [f"{facts[f'{split}_rows']:,} {split}" for split in digests if f"{split}_rows" in facts]
     yield "## Data"
-    lines = [f"- Labelled rows: {', '.join(rows)}."]
-    lines += [f"- Classes: {', '.join(f'`{name}`' for name in parameters.get('labels', ()))}."]
-    lines += [f"- sha256 of {split}: `{digest}`." for split, digest in digests.items()]
+    lines = [f"- Labelled rows: {', '.join(rows)}."] if rows else []
+    if parameters.get("labels"):
+        lines += [f"- Classes: {', '.join(map(_code, parameters['labels']))}."]
+    lines += [
+        f"- Identity of {split} (a sha256 of its rows or files): `{digest}`." for split, digest in digests.items()
+    ]
     if stages.neighbours is not None and stages.passages is not None:
-        corpus, chosen = records.facts(stages.passages), records.facts(stages.neighbours)
+        method = stages.neighbours.parameters.get("method", "retrieval for several tasks")
+        corpus = records.facts(stages.passages)
         lines += [
-            f"- Unlabelled text: {chosen['selected']:,} of {corpus['passages']:,} passages, chosen for the task by "
-            f"{stages.neighbours.parameters['method']}.",
-            f"- sha256 of the corpus: `{stages.passages.parameters.get('corpus', '')}`.",
+            f"- Unlabelled text: chosen for the training texts among {corpus['passages']:,} passages, by {method}.",
+            f"- Identity of the corpus: `{stages.passages.parameters.get('corpus', '')}`.",
         ]
     yield "\n".join(lines)
 
 
 def _limits(stages: Stages, records: Records) -> Iterator[str]:
     yield "## Limits"
-    lines = ["- It answers with one of its classes for any text, also for one of another kind or language."]
-    lines += ["- Its probabilities are not calibrated. Longer texts are cut at the encoder's length."]
+    lines = ["- It answers for any text, also for one of another kind or language. Longer texts are cut."]
+    if stages.task.parameters.get("labels"):
+        lines += ["- It always answers with one of its classes, and its probabilities are not calibrated."]
     if shared := records.facts(stages.task).get("test_in_train"):
         lines += [f"- The text of {shared} test rows is also in the training set."]
     lines += ["- Licence: yours to choose, within those of the texts and of a pretrained encoder."]
@@ -143,4 +161,15 @@ def _made(records: Records, how: str) -> Iterator[str]:
     made = describe_run(records.root)
     yield "## How it was made"
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
-    yield f"    {how or made.command}\n\nVersions: {versions}."
+    yield f"    {how or made.command}\n\nVersions of the process that wrote this card: {versions}."
+    yield "Steps that were cached may have been made by others."
+
+
+def _code(name: str) -> str:
+    """Return a name as code of Markdown, whatever it contains."""
+    fence = "``" if "`" in name else "`"
+    return f"{fence}{_line(name)}{fence}"
+
+
+def _line(name: str) -> str:
+    return " ".join(name.split())

@@ -16,6 +16,7 @@ from tlm_ray.storage import read_table, shown
 
 WORST = 10  # errors per task
 NEAREST = 3  # training texts per error
+MOST_SEARCHED = 20_000  # training texts, evenly spaced: an index of them takes seconds and half a GB
 CASES, PASSAGES = 3, 2  # training texts per task, and passages of each
 
 
@@ -71,7 +72,8 @@ def worst_errors(task: Task, split: str, gold: np.ndarray, probabilities: np.nda
 
 def _nearest(task: Task, texts: Sequence[str]) -> list[list[Near]]:
     """Return the training texts nearest to each text, fewer where few share a word with it."""
-    train, labels = task.train_texts, task.splits["train"]["label"].to_numpy()
+    every = -(-len(task.train_texts) // MOST_SEARCHED)
+    train, labels = task.train_texts[::every], task.splits["train"]["label"].to_numpy()[::every]
     found = search(index_passages(train), texts, k=min(NEAREST, len(train)))
     return [[Near(text=train[i], label=task.labels[labels[i]]) for i in ids if i >= 0] for ids in found.ids.tolist()]
 
@@ -81,7 +83,10 @@ def cases(name: str, task_folder: str, selection_folder: str, method: Method) ->
 
     name: of the task. The texts are among those of the selection's first part, which has the best ranks.
     """
-    selected = read_table(SelectionStore.open(selection_folder).files[0])
+    files = SelectionStore.open(selection_folder).files
+    if not files:
+        return []
+    selected = read_table(files[0])
     queries = selected["query"].to_numpy()
     asked = np.unique(queries[queries >= 0])
     texts = load_task(task_folder).train_texts if len(asked) else []

@@ -16,7 +16,7 @@ from tlm_ray.plain import PlainClassifier
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import FACTS, TERMS, LinearModel, is_linear
 from tlm_ray.report import Cell, Predictions, Results, View, compare, kept_at, print_table, publish
-from tlm_ray.runs.card import keep_card, model_card, scores_of
+from tlm_ray.runs.card import drop_card, keep_card, model_card, scores_of
 from tlm_ray.runs.facts import facts_of
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.plain import PlainStages
@@ -114,6 +114,8 @@ class Outcome:
         if isinstance(stages, Stages):
             scores = scores_of(stages, self.records, self.metric)
             keep_card(folder, model_card(stages, self.records, task=short_name(training.task), scores=scores))
+        else:
+            drop_card(folder)
 
     def log_model(self, training: Training, *, register: str = "") -> None:
         """Log a training's encoder to MLflow, and register it if a name is given."""

@@ -1,6 +1,7 @@
 """Read what a client of the service sent: JSON from anybody, so every size and type is checked."""
 
 import json
+import math
 import reprlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("texts", self.texts), ("megabytes", self.megabytes)):
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise ValueError(f"max_{name} {value:g}: must be above 0")
 
     @property

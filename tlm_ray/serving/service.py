@@ -6,6 +6,7 @@ requests go to another one. The door itself opens no model, so it has little to 
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ TRIES = 5  # replicas that may die under one request; a text that kills every re
 AT_WORK = 32  # requests that a replica holds, so that its next batch is there when one ends
 UNLIMITED = 1_000_000
 RETRY_S = "1"
-TIMEOUT_S = 60.0
+TIMEOUT_S, BODY_S = 60.0, 10.0
 http = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # its pages load scripts from elsewhere
 
 
@@ -52,11 +53,13 @@ class Service:
     """what one request may hold"""
 
     def __post_init__(self) -> None:
+        if isinstance(self.models, str) or not self.models:
+            raise ValueError(f"models {self.models!r}: must be a tuple of one folder or hub name, or several")
         for name, value in (("replicas", self.replicas), ("queue", self.queue)):
             if value < 1:
                 raise ValueError(f"{name} {value}: must be 1 or more")
         for name, number in (("cpus", self.cpus), ("gpus", self.gpus)):
-            if number < 0:
+            if not 0 <= number < math.inf:
                 raise ValueError(f"{name} {number:g}: must be 0 or more")
 
     @property
@@ -107,31 +110,44 @@ class Door:
     @http.post("/predict")
     async def predict(self, request: Request) -> JSONResponse:
         """Answer a request: the best labels of each text with their scores, or one line that says what is wrong."""
-        started = time.perf_counter()
+        started, status = time.perf_counter(), 500
         answer: dict[str, Any]
         try:
             status, answer = 200, {"predictions": await self._answers(request)}
         except Refused as refused:
             status, answer = refused.status, {"error": str(refused)}
-        metrics.SERVED_REQUESTS.add(status=str(status))
-        metrics.SERVED_SECONDS.observe(time.perf_counter() - started)
+        finally:  # an error of the model is counted too
+            metrics.SERVED_REQUESTS.add(status=str(status))
+            metrics.SERVED_SECONDS.observe(time.perf_counter() - started)
         return JSONResponse(answer, status, headers={"retry-after": RETRY_S} if status == 503 else None)
 
     @http.get("/health")
     async def health(self) -> dict[str, Any]:
-        """Say that the service is there, and what it predicts."""
+        """Say that the service accepts requests, and what it predicts."""
         return {"status": "ok", "labels": self.labels, "texts": self.limits.texts, "bytes": self.limits.size}
 
     async def _answers(self, request: Request) -> list[list[dict[str, Any]]]:
-        if self.held >= self.most:
-            raise Refused(503, f"busy: {self.held} requests are held; try again in a second")
+        self._refuse_if_full()
+        asked = await self._read(request)
+        self._refuse_if_full()
         self.held += 1
         try:
-            body = await read_body(request.stream(), request.headers.get("content-length"), self.limits)
-            asked = read_request(body, self.limits, len(self.labels))
             return [self._best(row, asked.top) for row in await self._predicted(asked)]
         finally:
             self.held -= 1
+
+    def _refuse_if_full(self) -> None:
+        if self.held >= self.most:
+            raise Refused(503, f"busy: {self.held} requests are held; try again in a second")
+
+    async def _read(self, request: Request) -> Asked:
+        """Read a request; one whose body comes too slowly holds no place of the others, and is refused."""
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await read_body(request.stream(), request.headers.get("content-length"), self.limits)
+        except TimeoutError as error:
+            raise Refused(408, f"body: did not arrive within {BODY_S:g} s") from error
+        return await asyncio.to_thread(read_request, body, self.limits, len(self.labels))
 
     async def _predicted(self, asked: Asked) -> list[list[float]]:
         for _ in range(TRIES):
@@ -185,5 +201,7 @@ def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000) -> str
 
 
 def stop() -> None:
-    """End the service."""
-    serve.shutdown()
+    """End the service, and Ray Serve if nobody else uses it by now."""
+    serve.delete(APPLICATION)
+    if not serve.status().applications:
+        serve.shutdown()

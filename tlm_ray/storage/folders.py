@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -43,17 +43,22 @@ def folder_for_reading(uri: str) -> Iterator[Path]:
         yield folder
 
 
-def copy_folder(source: str, target: str) -> None:
-    """Copy a folder's files to another location; ValueError if one does not match the list of sha256."""
+def copy_folder(source: str, target: str, *, without: Sequence[str] = ()) -> None:
+    """Copy a folder's files to another location; ValueError if one does not match the list of sha256.
+
+    without: names of files to leave out.
+    """
     with folder_for_reading(source) as folder:
-        _send_folder(folder, target)
+        _send_folder(folder, target, without)
 
 
-def _send_folder(folder: Path, uri: str) -> None:
+def _send_folder(folder: Path, uri: str, without: Sequence[str] = ()) -> None:
     filesystem, path = open_filesystem(uri)
     filesystem.create_dir(path, recursive=True)
     for file in sorted(folder.rglob("*")):
         there = f"{path}/{file.relative_to(folder).as_posix()}"
+        if file.name in without:
+            continue
         if file.is_dir():
             filesystem.create_dir(there)
         else:

@@ -116,6 +116,8 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
 def _refuse_versions(uri: str) -> None:
     """Raise ValueError for files of a table format that keeps overwritten rows in files of their own."""
     folder = folder_of(uri)  # of a glob or a file, it may be the table's
+    while "=" in folder.rstrip("/").rpartition("/")[2] and "?" not in folder:  # a partition such as day=1
+        folder = folder.rstrip("/").rpartition("/")[0]
     own = storage.join(folder, "metadata")
     of_iceberg = storage.exists(own) and bool(list_files(own, ICEBERG, missing_ok=True))
     for name, (kind, reader) in VERSIONED.items():

@@ -52,14 +52,18 @@ def answers_of(results: ResultsData) -> Answers:
     """Return the answers of a table."""
     told, against = stated(results), results.view.against
     verdicts = [each for each in results.verdicts if each.found]
-    left = [each for each in verdicts if (each.above, each.below) not in told and each.above != against]
+    left = [
+        each for each in verdicts if (each.above, each.below) not in told and against not in (each.above, each.below)
+    ]
     label = "score of every row"
     return Answers(
         sentences=[*standing(results), *summary(results)],
         figure=inline(rows_figure(results), label) if averages(results) else Markup(""),
         against=against,
         columns=results.comparison.columns,
-        lines=_lines(results, [other for row, other in told if row == against]),
+        lines=_lines(
+            results, [*(other for row, other in told if row == against), *(a for a, b in told if b == against)]
+        ),
         claims=[claim(each.found, each.whole) for each in left if each.whole],
         paper=[f"{each.above} above {each.below}: {each.paper_words}" for each in verdicts if each.reported],
         meaning=results.comparison.meaning if results.differences else "",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tlm_ray.report.figures.sweep_figures import study_of
+from tlm_ray.report.figures.sweep_figures import NO_RANGES, study_of
 from tlm_ray.report.page import experiment, sweep
 from tlm_ray.report.page.learning import learning_charts
 from tlm_ray.report.page.template import render_element
@@ -16,9 +16,11 @@ def results_html(results: ResultsData) -> str:
     return render_element("results_element.html", **experiment.shown(results))
 
 
-def sweep_html(ordered: Sequence[Mapping[str, Any]], parameters: Sequence[str]) -> str:
-    """Return the best trial, the table of trials, best first, and the score over each parameter."""
-    study = study_of(ordered, parameters)
+def sweep_html(
+    ordered: Sequence[Mapping[str, Any]], parameters: Sequence[str], ranges: Mapping[str, bool] = NO_RANGES
+) -> str:
+    """Return the best trial, the table of trials, best first, and the score over each parameter; ranges: of a page."""
+    study = study_of(ordered, parameters, ranges)
     return render_element("sweep_element.html", **sweep.shown(ordered, parameters, study))
 
 

@@ -46,8 +46,8 @@ def remarks(results: ResultsData) -> list[str]:
     plural = "seed" if seeds[-1] == 1 else "seeds"
     own = (
         f"{SPLIT_NAMES[results.split]} scores in percent, {spread} {count} {plural}; FLOPs, data and training time are "
-        "means over tasks and cover both stages. FLOPs are 6 × tokens × parameters, as in the paper; FLOPs "
-        "counted are those of all matrix products, padding included."
+        "means over tasks and cover both stages. FLOPs are 6 × tokens × parameters, as in the paper "
+        "(4 for frozen parameters); FLOPs counted are those of all matrix products, padding included."
     )
     reported = [row for task in results.tasks for row in results.reported(task)]
     notes = {

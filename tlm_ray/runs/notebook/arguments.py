@@ -27,6 +27,8 @@ def check_arguments(given: Any) -> None:
     if given.recipe is not None and (given.recipe.one_stage or given.recipe.tasks):
         raise ValueError("recipe: has one_stage or tasks; a classifier is the stage two of one task")
     recipe_for(FOLDER, given.scale)
+    if not isinstance(given.root, str) or not given.root:
+        raise ValueError(f"root {given.root!r}: must be a folder or URI, such as .tlm")
     if isinstance(given.seed, bool) or not isinstance(given.seed, numbers.Integral) or given.seed < 0:
         raise ValueError(f"seed {given.seed!r}: must be a whole number of 0 or more")
     if not isinstance(given.start, str | os.PathLike):

@@ -17,7 +17,7 @@ from tlm_ray.corpus.general.manifest import Corpus
 from tlm_ray.evaluation.scores import Metric, metric_named
 from tlm_ray.report.frames import learning_frame
 from tlm_ray.report.story import Learned
-from tlm_ray.runs.card import Scored, keep_card, model_card
+from tlm_ray.runs.card import CARD, Scored, keep_card, model_card
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
@@ -110,9 +110,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         self.learned_ = learned_of(stages, records, row=type(self).__name__, task=FOLDER, seed=self.seed)
         self.dev_score_: float = facts[-1]["dev"]
         scores = [Scored(split="dev", metric=metric_named(self.metric).name, value=self.dev_score_)]
-        self.card_ = model_card(
-            stages, records, task="own labels", scores=scores, made=storage.shown(" ".join(repr(self).split()))
-        )
+        self.card_ = model_card(stages, records, task="own labels", scores=scores, made=self._called())
         rows, seconds = [len(read.splits[split]) for split in ("train", "dev")], sum(each["seconds"] for each in facts)
         self.report_ = (
             f"{len(classes)} classes, {rows[0]:,} rows to train on, {rows[1]:,} of dev",
@@ -145,11 +143,11 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         folder, classes = storage.lasting(folder, "folder"), self.classes_.tolist()
         if wrong := [each for each in classes if not isinstance(each, KINDS)]:
             raise ValueError(f"label {wrong[0]!r}: is a {type(wrong[0]).__name__}; save takes texts and numbers")
-        storage.copy_folder(self.model_, folder)
-        if self.card_:
-            keep_card(folder, self.card_)
+        storage.copy_folder(self.model_, folder, without=(CARD,))
+        keep_card(folder, self.card_)
         told = {"classes": classes, "order": self.order_.tolist(), "columns": self.n_features_in_}
         told |= {"dev": self.dev_score_, "report": self.report_, "learned": [asdict(each) for each in self.learned_]}
+        told |= {"card": self.card_}
         storage.write_json(storage.join(folder, CLASSES), told)
 
     @classmethod
@@ -162,7 +160,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         told, found = storage.read_json(file), cls()
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
-        found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), ""  # the folder has it
+        found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), told.get("card", "")
         found.learned_ = [Learned(**each) for each in told.get("learned", ())]  # not in folders of earlier versions
         return found
 
@@ -189,6 +187,13 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
+
+    def _called(self) -> str:
+        """Return the call that made this classifier, in one line, without the credentials of locations."""
+        usual = type(self)().get_params(deep=False)
+        given = {name: value for name, value in self.get_params(deep=False).items() if value is not usual[name]}
+        words = [f"{name}={' '.join(storage.shown(repr(value)).split())}" for name, value in given.items()]
+        return f"{type(self).__name__}({', '.join(words)})"
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):

@@ -6,7 +6,7 @@ Trials are stages, so a sweep that is run again reuses what is finished and resu
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -54,6 +54,8 @@ class Swept:
     """values and dev score of the best trial and, with several seeds, the 95 % interval of dev (low, high)"""
     steps: int
     """optimizer steps of all trials, trained or reused"""
+    ranges: Mapping[str, bool] = field(default_factory=dict)
+    """parameters that were sampled from a range, and whether it is on a logarithmic scale"""
     grid: tune.ResultGrid | None = None
     """Ray Tune's results, a row per trial with its metrics and path; None where every point was reused"""
 
@@ -63,7 +65,7 @@ class Swept:
     def _repr_html_(self) -> str:
         from tlm_ray.report.page import elements  # imported here, because matplotlib takes 0.4 s
 
-        return elements.sweep_html(self._ordered, self.parameters)
+        return elements.sweep_html(self._ordered, self.parameters, self.ranges)
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a row per trial, best first, see `tlm_ray.report.frames.sweep_frame`."""
@@ -148,6 +150,7 @@ def _swept(own: Tuning) -> Swept:
     point = own.begun[best].point
     return Swept(
         trials=own.table(),
+        ranges=own.trials.space.ranges,
         parameters=own.trials.space.names,
         best={task: own.trials.recipe(task, point) for task in own.trials.bases},
         result=own.rows[best],
