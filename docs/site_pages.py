@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("*.md", "docs/*.md", "cluster/*", "experiments/*.png")
+COPIED = ("*.md", "docs/*.md", "cluster/*", "experiments/*.png", "notebooks/*.ipynb")
 ROOMS = ("corpus", "evaluation", "retrieval", "training", "plain", "serving", "runs", "report", "storage", "parallel")
 SCRIPTS = [path for folder in ("experiments", "benchmarks") for path in sorted((ROOT / folder).glob("*.py"))]
 SCRIPT = re.compile(rf"`(?:experiments/|benchmarks/)?({'|'.join(path.stem for path in SCRIPTS)})\.py`")
