@@ -42,7 +42,7 @@ def test_an_encoder_without_a_classification_head_is_refused(tmp_path, name, kin
         folder = write(tmp_path / auto.__name__, kind, auto)
         message = (
             rf"^model {re.escape(repr(folder))}: is no trained classifier, its weights lack 'classifier\.[\w.]+'"
-            rf"[^\n]*; train it first: experiments/train\.py --start {re.escape(folder)}$"
+            rf"[^\n]*; train it first \(train\.py --start {re.escape(folder)}\)$"
         )
         with pytest.raises(ValueError, match=message):
             OPENERS[name](folder)

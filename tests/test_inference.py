@@ -1,8 +1,9 @@
 """Predictions on files of every kind: what transformers alone predicts, in the order of the input, continued."""
 
 import json
-import multiprocessing
 import runpy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -383,9 +384,19 @@ def test_predictions_go_on_with_other_credentials_and_no_file_holds_any(model, t
     assert "SECRET" not in note.read_text()
 
 
+FORKED = """
+import multiprocessing, sys
+import numpy as np, pyarrow as pa
+from tlm_ray import Predictor
+rows, predict = pa.table({"text": [f"text {i}" for i in range(70)]}), Predictor(sys.argv[1])
+expected = predict(rows)["probabilities"].to_pylist()  # torch has started its threads, which a fork does not have
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    found = pool.apply_async(predict, (rows,)).get(120)["probabilities"].to_pylist()
+np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+print("equal")
+"""
+
+
 def test_a_forked_process_predicts_too(model):
-    rows, predict = pa.table({"text": TEXTS[:70]}), Predictor(model)
-    expected = predict(rows)["probabilities"].to_pylist()  # torch has started its threads, which a fork does not have
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        found = pool.apply_async(predict, (rows,)).get(120)["probabilities"].to_pylist()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    done = subprocess.run([sys.executable, "-c", FORKED, model], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "equal\n", done.stderr

@@ -37,6 +37,9 @@ def test_a_model_is_opened_without_a_bar_and_bars_stay_as_they_were(tmp_path, ca
         tmp_path
     )
     capfd.readouterr()
-    assert logging.is_progress_bar_enabled()
-    open_pretrained(AutoModel, tmp_path)
-    assert capfd.readouterr().err == "" and logging.is_progress_bar_enabled()
+    before = logging.is_progress_bar_enabled()
+    for shown, switch in ((True, logging.enable_progress_bar), (False, logging.disable_progress_bar)):
+        switch()
+        open_pretrained(AutoModel, tmp_path)
+        assert capfd.readouterr().err == "" and logging.is_progress_bar_enabled() is shown
+    (logging.enable_progress_bar if before else logging.disable_progress_bar)()
