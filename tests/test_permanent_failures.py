@@ -79,7 +79,8 @@ def test_an_error_of_a_parts_own_code_is_met_once(data, tmp_path, workers):
 def test_a_part_that_cannot_be_sent_is_named(data, tmp_path, workers):
     said = train(data, tmp_path, workers, Held())
     assert "lost workers" not in said and "\n" not in said
-    assert "cannot pickle '_thread.lock' object" in said
+    # where Ray Serve was imported, cloudpickle sends locks, which then cannot be opened
+    assert "cannot pickle '_thread.lock' object" in said or "_thread.allocate_lock() takes no arguments" in said
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -198,6 +198,7 @@ def test_a_grid_over_seeds_makes_shared_stages_once_and_is_a_result_grid(trials,
     assert sum("mlflow.parentRunId" in run.data.tags for run in runs) == 16
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_trial_that_fails_is_told_once_and_spoils_no_other(trials, tmp_path, capsys):
     broken = Broken(notes=f"{tmp_path}/notes")
@@ -212,6 +213,7 @@ def test_a_trial_that_fails_is_told_once_and_spoils_no_other(trials, tmp_path, c
         swept(trials({"optimizer": [broken]}), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_data_that_cannot_be_made_is_tried_once_and_fails_only_the_trials_that_need_it(trials, tmp_path):
     lost = Lost(notes=f"{tmp_path}/notes")

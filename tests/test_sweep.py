@@ -41,6 +41,7 @@ def finished(root: Path) -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_path):
     first = start(data, tmp_path)
     assert first.stdout is not None
