@@ -26,7 +26,7 @@ from tlm_ray.training.scoring.predictor import Models, check_models, names_of
 
 APPLICATION = "tlm"
 TRIES = 5  # replicas that may die under one request; a text that kills every replica must not be tried for ever
-AT_WORK = 32  # requests that a replica holds, so that its next batch is there when one ends
+AT_WORK = 32  # requests per replica that count as at work, so that its next batch is there when one ends
 UNLIMITED = 1_000_000
 RETRY_S = "1"
 TIMEOUT_S, BODY_S = 60.0, 10.0
@@ -171,7 +171,7 @@ def build(service: Service) -> serve.Application:
     replicas = Replica.options(  # type: ignore[attr-defined]
         num_replicas=service.replicas,
         ray_actor_options={"num_cpus": service.cpus, "num_gpus": service.gpus},
-        max_ongoing_requests=AT_WORK,
+        max_ongoing_requests=service.most,  # at a lower limit Serve asks again and again: 25 texts/s for 64 clients
     ).bind(service)
     door = Door.options(  # type: ignore[attr-defined]
         ray_actor_options={"num_cpus": 0},
