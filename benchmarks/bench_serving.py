@@ -119,7 +119,8 @@ def _memory(process: psutil.Process) -> float:
 
 def main() -> None:
     options = parse(Load, __doc__)
-    texts = read_file(options.texts)[Columns().found(read_file(options.texts), options.texts).text].to_pylist()
+    file = read_file(options.texts)
+    texts = file[Columns().found(file, options.texts).text].to_pylist()
     if len(texts) < options.per_request:
         raise ValueError(f"--per-request {options.per_request}: --texts has {len(texts)}; give fewer per request")
     chunks = [texts[at : at + options.per_request] for at in range(0, len(texts), options.per_request)]

@@ -12,12 +12,12 @@ for a password, so put a proxy that does before it.
 
 import signal
 import threading
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import ray
 
 from tlm_ray import parse, plain_errors, ray_options, storage
+from tlm_ray.serving.settings import Service
 
 NEEDED = "serve: needs Ray Serve; pip install 'tlm_ray[serve]'"
 
@@ -26,33 +26,15 @@ NEEDED = "serve: needs Ray Serve; pip install 'tlm_ray[serve]'"
 class Serve:
     """Options of a service."""
 
-    model: list[str]
-    """folder or URI of a trained or linear model, or hub name of any classifier; several models predict together"""
+    service: Service
     host: str = "127.0.0.1"
     """address to listen at; 0.0.0.0 is every network of this machine"""
     port: int = 8000
     """port to listen at"""
-    replicas: int = 1
-    """processes that hold the model, on all nodes"""
-    cpus: float = 1
-    """CPUs per replica"""
-    gpus: float = 0
-    """GPUs per replica"""
-    queue: int = 128
-    """requests that wait for a replica; more are refused with status 503"""
-    max_texts: int = 256
-    """texts per request at most"""
-    max_megabytes: float = 1.0
-    """size of a request at most"""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """precision of inference"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
             raise ValueError(f"--port {self.port}: must be from 1 to 65535")
-        if not self.model:
-            raise ValueError("--model: give the folder of a trained model")
-        object.__setattr__(self, "model", [storage.absolute_if_there(model) for model in self.model])
 
 
 def main() -> None:
@@ -61,16 +43,14 @@ def main() -> None:
         from ray import serve  # noqa: F401
     except ImportError as error:
         raise ValueError(NEEDED) from error
-    from tlm_ray.serving import Limits, Service, start, stop  # transformers: 3 s, which --help need not take
+    from tlm_ray.serving.service import start, stop  # transformers: 3 s, which --help need not take
 
-    limits = Limits(texts=options.max_texts, megabytes=options.max_megabytes)
-    same = {name: getattr(options, name) for name in ("replicas", "cpus", "gpus", "queue", "precision")}
-    service = Service(models=tuple(options.model), limits=limits, **same)
+    models = tuple(storage.absolute_if_there(model) for model in options.service.model)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     ray.init(**ray_options())
-    address = start(service, host=options.host, port=options.port)
+    address = start(replace(options.service, model=models), host=options.host, port=options.port)
     print(f"{address}/predict: ready; end it with Ctrl-C", flush=True)
     ended.wait()
     stop()

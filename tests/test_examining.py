@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.calibration import calibration_curve
 
 from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import Task, write_task
@@ -34,15 +35,17 @@ TASK = Task(
 )
 
 
-def test_the_calibration_error_is_that_of_the_formula():
+def test_bins_and_calibration_error_are_those_of_scikit_learns_curve():
     draw = np.random.default_rng(3)
-    gold, probabilities = draw.integers(0, 4, 207), draw.dirichlet(np.full(4, 0.4), 207)
+    gold, probabilities = draw.integers(0, 4, 200), draw.dirichlet(np.full(4, 0.4), 200)
     confidence, right = probabilities.max(1), probabilities.argmax(1) == gold
-    parts = np.array_split(np.argsort(confidence), 10)
-    expected = sum(len(p) / 207 * abs(right[p].mean() - confidence[p].mean()) for p in parts)
+    accuracies, confidences = calibration_curve(right, confidence, n_bins=10, strategy="quantile")
     bins = confidence_bins(gold, probabilities)
-    assert calibration_error(bins) == pytest.approx(expected, abs=1e-12)
-    assert [each.rows for each in bins] == [21] * 7 + [20] * 3
+    assert [each.accuracy for each in bins] == pytest.approx(accuracies)
+    assert [each.confidence for each in bins] == pytest.approx(confidences)
+    assert calibration_error(bins) == pytest.approx(np.abs(accuracies - confidences).mean()), "of bins of 20 rows each"
+    more = confidence_bins(np.append(gold, gold[:7]), np.vstack([probabilities, probabilities[:7]]))
+    assert [each.rows for each in more] == [21] * 7 + [20] * 3
     assert [each.confidence for each in bins] == sorted(each.confidence for each in bins)
     assert calibration_error(confidence_bins(np.zeros(3, int), np.array([[1.0, 0.0]] * 3))) == 0.0
     assert len(confidence_bins(gold[:3], probabilities[:3])) == 3
@@ -94,8 +97,10 @@ def test_an_ensemble_is_examined_by_its_own_probabilities(group):
     own, logits = group
     _, mean, run = Mean(**vars(own), of_seeds=True).probabilities("test")
     assert run == "" and mean == pytest.approx(shares(logits[:, 1]).mean(axis=0))
-    _, first, run = Mean(**vars(own), of_seeds=False).probabilities("test")
-    assert len(first) == 4 and (first == shares(logits[:, 1])).all(axis=(1, 2)).any()
+    of_runs = Mean(**vars(own), of_seeds=False)
+    _, best, run = of_runs.probabilities("test")
+    np.testing.assert_array_equal(best, shares(logits[:, 1])[int(np.argmax(of_runs.dev_scores))])
+    assert run == "the best on dev of 3 trainings"
 
 
 def test_rows_without_probabilities_are_not_examined(group):

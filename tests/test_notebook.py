@@ -67,6 +67,11 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     pd.testing.assert_frame_equal(again.to_pandas(), first.to_pandas())
     steps = {"stage one": small_recipe().stage_one.steps, "stage two": small_recipe().stage_two.steps}
     assert again.to_pandas().groupby("stage")["step"].max().to_dict() == steps
+    assert again.card_ == first.card_ == (tmp_path / "kept" / "README.md").read_text()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "README.md").write_text("my own")
+    again.save(str(tmp_path / "other"))
+    assert (tmp_path / "other" / "README.md").read_text() == "my own"
     assert again.report() == first.report() and "3 classes, 54 rows to train on, 6 of dev" in again.report()
     topics.to_csv(tmp_path / "reviews.csv", index=False)
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)

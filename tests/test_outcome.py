@@ -22,7 +22,7 @@ from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.report import Results, View
-from tlm_ray.report.statistics.jackknife import interval_of
+from tlm_ray.report.statistics.jackknife import interval_over_rows
 from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs import experiment
 from tlm_ray.runs.card import model_card
@@ -229,7 +229,9 @@ def test_a_kept_model_has_a_card_but_a_readme_of_ones_own_stays(two_rows, tmp_pa
         ("test", 50.0),
     ]
     assert "| test | accuracy | 50.00 | not computed |" in card.text, "all its predictions are right"
-    (low, high) = interval_of("accuracy", GOLD_OF_DEV, SAID[0].argmax(axis=1), np.array([0, 0, 1, 2, 3, 4, 5, 6]))
+    (low, high) = interval_over_rows(
+        "accuracy", GOLD_OF_DEV, SAID[0].argmax(axis=1), np.array([0, 0, 1, 2, 3, 4, 5, 6])
+    )
     assert f"| dev | accuracy | 60.00 | {low:.1f} to {high:.1f} |" in card.text
     assert "chosen for the training texts among 900 passages, by bm25" in card.text
     assert "The text of 3 test rows is also in the training set." in card.text
@@ -260,11 +262,11 @@ def test_a_card_of_several_tasks_of_numbers_or_of_old_records_is_whole(two_rows)
 
 def test_the_interval_of_an_accuracy_is_students(two_rows):
     hits = np.array([1, 1, 1, 0, 1, 0, 1, 1] * 20)
-    found = interval_of("accuracy", np.ones(160, np.int64), hits)
+    found = interval_over_rows("accuracy", np.ones(160, np.int64), hits)
     kept = t.interval(0.95, 159, hits.mean() * 100, hits.std(ddof=1) * 100 / np.sqrt(160))
     assert found == pytest.approx(kept, abs=0.05), "the degrees of freedom are estimated"
-    assert interval_of("accuracy", np.ones(3, np.int64), np.ones(3, np.int64), np.zeros(3, np.int64)) is None
-    assert interval_of("accuracy", np.ones(9, np.int64), np.ones(9, np.int64)) is None, "no error was seen"
+    assert interval_over_rows("accuracy", np.ones(3, np.int64), np.ones(3, np.int64), np.zeros(3, np.int64)) is None
+    assert interval_over_rows("accuracy", np.ones(9, np.int64), np.ones(9, np.int64)) is None, "no error was seen"
 
 
 def with_another(two_rows, flow, recipe, dev):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -11,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import chain
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import aiohttp
@@ -24,11 +26,12 @@ from test_inference import TEXTS, make_model
 from test_jobs import REPOSITORY, alone, environment, free_port
 from waiting import wait_for
 
-from tlm_ray.serving import Limits, Service, build
 from tlm_ray.serving.bodies import Refused, read_body, read_request
+from tlm_ray.serving.service import build
+from tlm_ray.serving.settings import Limits, Service
 
 PAGE = (REPOSITORY / "docs" / "serving.md").read_text()
-LIMITS = Limits(texts=3, megabytes=0.001)
+LIMITS = Limits(max_texts=3, max_megabytes=0.001)
 LABELS = ["sea", "sky", "kitchen"]  # of make_model
 
 HOSTILE = {
@@ -91,12 +94,20 @@ def model(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def address(model):
+def session_folder() -> Iterator[Path]:
+    """The folder of the service's Ray."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    yield Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def address(model, session_folder):
     """The address of a service of two replicas and a queue of four, which ends cleanly when it is interrupted."""
-    folder, port = tempfile.mkdtemp(prefix="ray-", dir="/tmp"), free_port()
+    port = free_port()
     options = ["--model", model, "--port", str(port), "--replicas", "2", "--queue", "4", "--cpus", "0.5"]
     command = [sys.executable, "experiments/serve.py", *options]
-    env = environment(RAY_TMPDIR=folder)
+    env = environment(RAY_TMPDIR=str(session_folder))
     with subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and "predict: ready" in process.stdout.readline()
         yield f"http://127.0.0.1:{port}"
@@ -104,7 +115,6 @@ def address(model):
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     wait_for(lambda: not any(each.is_running() for each in processes))
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 async def asked(session: aiohttp.ClientSession, address: str, **fields) -> tuple[int, dict]:
@@ -135,22 +145,32 @@ def test_answers_are_those_of_transformers_alone(model, address):
 
 
 @pytest.mark.slow
+def test_no_text_is_logged(address, session_folder):
+    status, _ = asyncio.run(one(address, texts=["zebrafinch"]))
+    refused, _ = asyncio.run(one(address, texts=["zebrafinch", 7]))
+    assert (status, refused) == (200, 400)
+    logs = [path for path in session_folder.glob("ray/session_*/logs/**/*") if path.is_file()]
+    assert any("serve" in str(path) for path in logs)
+    assert [path for path in logs if b"zebrafinch" in path.read_bytes()] == []
+
+
+@pytest.mark.slow
 def test_a_gigabyte_is_refused_early(address):
     host, port = address.removeprefix("http://").split(":")
     head = f"POST /predict HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     sent, chunk = 0, b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    rest = chunk
     with socket.create_connection((host, int(port))) as link:
         link.sendall(head)
-        link.settimeout(0.01)
+        link.setblocking(False)
         answer = b""
         while not answer and sent < 10**9:
-            try:
-                sent += len(chunk) if link.send(chunk) else 0
+            heard, room, _ = select.select([link], [link], [], 60)
+            if heard:
                 answer = link.recv(4096)
-            except TimeoutError:
-                continue
-            except OSError:  # it hung up
-                break
+            elif room:
+                count = link.send(rest)
+                sent, rest = sent + count, rest[count:] or chunk
     assert b" 413 " in answer.partition(b"\r\n")[0] and sent < 10**8
     with socket.create_connection((host, int(port))) as link:
         link.sendall(head.replace(b"Transfer-Encoding: chunked", b"Content-Length: 1000000000"))
@@ -199,14 +219,14 @@ def test_a_killed_replica_loses_no_request_and_a_full_queue_says_so(address):
 
 
 WRONG = {
-    "models 'model': must be a tuple": lambda: Service(models="model"),
-    "models \\(\\): must be a tuple of one folder": lambda: Service(models=()),
-    "cpus nan: must be 0 or more": lambda: Service(models=("model",), cpus=float("nan")),
-    "max_megabytes inf: must be above 0": lambda: Limits(megabytes=float("inf")),
-    "queue 0: must be 1 or more": lambda: Service(models=("model",), queue=0),
-    "cpus -1: must be 0 or more": lambda: Service(models=("model",), cpus=-1),
-    "max_texts 0: must be above 0": lambda: Limits(texts=0),
-    "model 'nothing': transformers cannot open it": lambda: build(Service(models=("nothing",))),
+    "model 'model': must be a tuple": lambda: Service(model="model"),
+    "model \\(\\): must be a tuple of one folder": lambda: Service(model=()),
+    "cpus nan: must be 0 or more": lambda: Service(model=("model",), cpus=float("nan")),
+    "max_megabytes inf: must be above 0": lambda: Limits(max_megabytes=float("inf")),
+    "queue 0: must be 1 or more": lambda: Service(model=("model",), queue=0),
+    "cpus -1: must be 0 or more": lambda: Service(model=("model",), cpus=-1),
+    "max_texts 0: must be above 0": lambda: Limits(max_texts=0),
+    "model 'nothing': transformers cannot open it": lambda: build(Service(model=("nothing",))),
 }
 
 

@@ -8,7 +8,7 @@ from tlm_ray.console import print_once
 from tlm_ray.corpus.labelled.text_groups import read_text_groups
 from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.evaluation.scores import Metric
-from tlm_ray.report.statistics.jackknife import interval_of
+from tlm_ray.report.statistics.jackknife import interval_over_rows
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages
@@ -50,22 +50,23 @@ def model_card(stages: Stages, records: Records, *, task: str, scores: Sequence[
 def keep_card(folder: str, card: str) -> None:
     """Write a card as README.md into a model's folder, unless somebody else's is there."""
     uri = storage.join(folder, CARD)
-    if storage.exists(uri) and not has_card(folder):
+    if storage.exists(uri) and not read_card(folder):
         print_once(f"{storage.shown(folder)}: has a README.md of yours, so no model card was written")
-        return
-    storage.write_bytes(uri, card.encode())
+    elif card:
+        storage.write_bytes(uri, card.encode())
 
 
 def drop_card(folder: str) -> None:
     """Delete the card in a model's folder, for a model that gets none; somebody else's README.md stays."""
-    if has_card(folder):
+    if read_card(folder):
         storage.delete(storage.join(folder, CARD))
 
 
-def has_card(folder: str) -> bool:
-    """Return whether a folder has a card that `keep_card` wrote."""
+def read_card(folder: str) -> str:
+    """Return the card that `keep_card` wrote into a folder, "" if it has none."""
     uri = storage.join(folder, CARD)
-    return storage.exists(uri) and f"- {MARK}\n" in storage.read_bytes(uri).decode(errors="replace")
+    found = storage.read_bytes(uri).decode(errors="replace") if storage.exists(uri) else ""
+    return found if f"- {MARK}\n" in found else ""
 
 
 def scores_of(stages: Stages, records: Records, metric: str | Metric) -> list[Scored]:
@@ -74,7 +75,7 @@ def scores_of(stages: Stages, records: Records, metric: str | Metric) -> list[Sc
     for split in (split for split in ("dev", "test") if facts.get(split) is not None):
         read = read_predictions(stages.metrics.folder(records.root), split)
         groups = read_text_groups(stages.task.folder(records.root), split)
-        interval = interval_of(metric or facts["metric"], read.gold, read.predicted, groups)
+        interval = interval_over_rows(metric or facts["metric"], read.gold, read.predicted, groups)
         found.append(Scored(split=split, metric=facts["metric"], value=facts[split], interval=interval))
     return found
 

@@ -1,11 +1,12 @@
 """Read what a client of the service sent: JSON from anybody, so every size and type is checked."""
 
 import json
-import math
 import reprlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
+
+from tlm_ray.serving.settings import Limits
 
 FIELDS = ("texts", "pairs", "top")
 EXAMPLE = '{"texts": ["A fine book."]}'
@@ -17,26 +18,6 @@ class Refused(Exception):
     def __init__(self, status: int, message: str):
         super().__init__(message)
         self.status = status
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What one request may hold."""
-
-    texts: int = 256
-    """texts per request"""
-    megabytes: float = 1.0
-    """size of a request's body, in units of 10^6 bytes"""
-
-    def __post_init__(self) -> None:
-        for name, value in (("texts", self.texts), ("megabytes", self.megabytes)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"max_{name} {value:g}: must be above 0")
-
-    @property
-    def size(self) -> int:
-        """Bytes of a body at most."""
-        return int(self.megabytes * 1e6)
 
 
 @dataclass(frozen=True)
@@ -58,13 +39,13 @@ async def read_body(chunks: AsyncIterator[bytes], declared: str | None, limits: 
 
     declared: the header Content-Length, or None.
     """
-    message = f"body: is larger than {limits.size:,} bytes; send fewer texts per request"
-    if declared is not None and declared.isdecimal() and int(declared[:20]) > limits.size:
+    message = f"body: is larger than {limits.max_bytes:,} bytes; send fewer texts per request"
+    if declared is not None and declared.isdecimal() and int(declared[:20]) > limits.max_bytes:
         raise Refused(413, message)
     body = bytearray()
     async for chunk in chunks:
         body += chunk
-        if len(body) > limits.size:
+        if len(body) > limits.max_bytes:
             raise Refused(413, message)
     return bytes(body)
 
@@ -102,8 +83,8 @@ def _object(body: bytes) -> dict[str, Any]:
 def _texts(found: Any, field: str, limits: Limits) -> list[str]:
     if not isinstance(found, list) or not found:
         raise Refused(400, f"{field} {_short(found)}: must be a list of one text or more, such as in {EXAMPLE}")
-    if len(found) > limits.texts:
-        raise Refused(413, f"{field}: has {len(found):,} texts; send {limits.texts:,} per request at most")
+    if len(found) > limits.max_texts:
+        raise Refused(413, f"{field}: has {len(found):,} texts; send {limits.max_texts:,} per request at most")
     for row, text in enumerate(found):
         if not isinstance(text, str):
             raise Refused(400, f"{field}, row {row}: {_short(text)} is no text")

@@ -6,10 +6,8 @@ requests go to another one. The door itself opens no model, so it has little to 
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -21,51 +19,18 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from tlm_ray import metrics
-from tlm_ray.serving.bodies import Asked, Limits, Refused, read_body, read_request
+from tlm_ray.serving.bodies import Asked, Refused, read_body, read_request
+from tlm_ray.serving.settings import Service
 from tlm_ray.training.scoring.predictor import Models, check_models, names_of
 
 APPLICATION = "tlm"
 TRIES = 5  # replicas that may die under one request; a text that kills every replica must not be tried for ever
-AT_WORK = 32  # requests per replica that count as at work, so that its next batch is there when one ends
+PAUSE_S = 0.1  # doubled for each try; Ray Serve knows a dead replica after a moment
 UNLIMITED = 1_000_000
+LOG = logging.getLogger("ray.serve")
 RETRY_S = "1"
 TIMEOUT_S, BODY_S = 60.0, 10.0
 http = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # its pages load scripts from elsewhere
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """How a model is served."""
-
-    models: tuple[str, ...]
-    """folders, URIs or hub names; several predict together"""
-    replicas: int = 1
-    """processes that hold the model"""
-    cpus: float = 1
-    """CPUs per replica"""
-    gpus: float = 0
-    """GPUs per replica"""
-    queue: int = 128
-    """requests that wait for a replica; more are refused with status 503"""
-    precision: str = "fp32"
-    """fp32 or bf16"""
-    limits: Limits = field(default_factory=Limits)
-    """what one request may hold"""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.models, str) or not self.models:
-            raise ValueError(f"models {self.models!r}: must be a tuple of one folder or hub name, or several")
-        for name, value in (("replicas", self.replicas), ("queue", self.queue)):
-            if value < 1:
-                raise ValueError(f"{name} {value}: must be 1 or more")
-        for name, number in (("cpus", self.cpus), ("gpus", self.gpus)):
-            if not 0 <= number < math.inf:
-                raise ValueError(f"{name} {number:g}: must be 0 or more")
-
-    @property
-    def most(self) -> int:
-        """Requests that are held at a time, at work or waiting."""
-        return self.queue + self.replicas * AT_WORK
 
 
 @serve.deployment()
@@ -73,9 +38,9 @@ class Replica:
     """One process with the model: it predicts what came while it was busy as one batch."""
 
     def __init__(self, service: Service):
-        self.models = Models(service.models, "cuda" if service.gpus else "cpu", service.precision)
+        self.models = Models(service.model, "cuda" if service.gpus else "cpu", service.precision)
         batches: Any = self.together
-        batches.set_max_batch_size(service.limits.texts)
+        batches.set_max_batch_size(service.limits.max_texts)
 
     async def predict(self, asked: Asked) -> list[list[float]]:
         """Return the probabilities of each text, or its number in a regression."""
@@ -124,7 +89,12 @@ class Door:
     @http.get("/health")
     async def health(self) -> dict[str, Any]:
         """Say that the service accepts requests, and what it predicts."""
-        return {"status": "ok", "labels": self.labels, "texts": self.limits.texts, "bytes": self.limits.size}
+        return {
+            "status": "ok",
+            "labels": self.labels,
+            "max_texts": self.limits.max_texts,
+            "max_bytes": self.limits.max_bytes,
+        }
 
     async def _answers(self, request: Request) -> list[list[dict[str, Any]]]:
         self._refuse_if_full()
@@ -150,11 +120,15 @@ class Door:
         return await asyncio.to_thread(read_request, body, self.limits, len(self.labels))
 
     async def _predicted(self, asked: Asked) -> list[list[float]]:
-        for _ in range(TRIES):
+        for tried in range(TRIES):
             try:
                 return await self.replicas.predict.remote(asked)
-            except (RayActorError, DeploymentUnavailableError):  # a replica died with the request: another one answers
-                continue
+            except (
+                RayActorError,
+                DeploymentUnavailableError,
+            ) as error:  # it died with the request: another one answers
+                LOG.warning("a request is tried again: %s", error)
+                await asyncio.sleep(PAUSE_S * 2**tried)
         raise Refused(500, f"{TRIES} replicas died with this request; see their logs")
 
     def _best(self, row: list[float], top: int) -> list[dict[str, Any]]:
@@ -167,7 +141,7 @@ def build(service: Service) -> serve.Application:
 
     ValueError for a model that cannot be served.
     """
-    check_models(service.models, service.precision)
+    check_models(service.model, service.precision)
     replicas = Replica.options(  # type: ignore[attr-defined]
         num_replicas=service.replicas,
         ray_actor_options={"num_cpus": service.cpus, "num_gpus": service.gpus},
@@ -177,7 +151,7 @@ def build(service: Service) -> serve.Application:
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=UNLIMITED,  # it counts them itself
     )
-    return door.bind(replicas, names_of(service.models[0]), service)
+    return door.bind(replicas, names_of(service.model[0]), service)
 
 
 def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000) -> str:
@@ -186,7 +160,7 @@ def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000) -> str
     host: the address to listen at; the default can be reached from this machine alone. ValueError for a model that
     cannot be served, or a cluster that serves already.
     """
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    LOG.setLevel(logging.ERROR)  # of this process; the service's own write to the files of Ray's session
     if serve.status().proxies:  # Ray Serve would keep its own address without an error
         raise ValueError(
             "serve: Ray Serve runs on this cluster already, at an address of its own; end it with `serve shutdown`, or "

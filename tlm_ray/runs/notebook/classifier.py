@@ -17,7 +17,7 @@ from tlm_ray.corpus.general.manifest import Corpus
 from tlm_ray.evaluation.scores import Metric, metric_named
 from tlm_ray.report.frames import learning_frame
 from tlm_ray.report.story import Learned
-from tlm_ray.runs.card import CARD, Scored, keep_card, model_card
+from tlm_ray.runs.card import CARD, Scored, keep_card, model_card, read_card
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
@@ -147,7 +147,6 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         keep_card(folder, self.card_)
         told = {"classes": classes, "order": self.order_.tolist(), "columns": self.n_features_in_}
         told |= {"dev": self.dev_score_, "report": self.report_, "learned": [asdict(each) for each in self.learned_]}
-        told |= {"card": self.card_}
         storage.write_json(storage.join(folder, CLASSES), told)
 
     @classmethod
@@ -160,7 +159,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         told, found = storage.read_json(file), cls()
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
-        found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), told.get("card", "")
+        found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), read_card(folder)
         found.learned_ = [Learned(**each) for each in told.get("learned", ())]  # not in folders of earlier versions
         return found
 
