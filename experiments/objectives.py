@@ -25,13 +25,12 @@ and 83.28 for gaps of one (GLUE).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import ray
 
-from tlm_ray import Flow, Recipe, Table, main
-from tlm_ray.runs.cli.table import chosen
-from tlm_ray.runs.recipes.equal_cost import of_equal_cost
+from tlm_ray import Recipe, main
+from tlm_ray.runs.cli.equal_cost_table import EqualCostTable
 from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Nsp, Rtd, Sop, Spans, TextLabels
 from tlm_ray.training.tokens.masking import Masking
@@ -39,30 +38,14 @@ from tlm_ray.training.tokens.masking import Masking
 TOKENS, MASKED, REPLACED = "tokens", "ELECTRA, tokens", "ELECTRA, replaced"
 NEXT, AUXILIARY = "GPT-2, next", "GPT, auxiliary"
 GAPS, GAPS_OF_ONE = "T5, spans", "T5, tokens"
-EMBEDDED_TOKENS, FILE_TOKENS = (37, 45), (84, 59)  # as the facts of blocks say, the latter of chemprot at mini
 WORDS = {TOKENS: 0, "whole words": 1, "spans": 3}  # of `Masking`
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objectives(Table):
+class Objectives(EqualCostTable):
     """Options of the table of objectives."""
 
     name = "objectives"
-
-    row_tokens: tuple[int, int] = (0, 0)
-    """mean tokens of general and task rows, for equal operations (default: 37 45 for the embedded data, else 84 59)"""
-    rows: list[str] = field(default_factory=list)
-    """rows to train, such as tokens SOP "ELECTRA, replaced" (default: all)"""
-
-    def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
-        """Return the rows of a task, with the steps of equal cost."""
-        rows = super().recipes(task, flow)
-        if not all(isinstance(recipe.start, Scratch) for recipe in rows.values()):
-            return rows
-        usual = EMBEDDED_TOKENS if flow.is_embedded(task) else FILE_TOKENS
-        tokens = self.row_tokens if all(self.row_tokens) else usual
-        first = replace(self.recipe(task, flow, self.mixture), objectives=(Mlm(),))
-        return {row: of_equal_cost(recipe, first, row_tokens=tokens) for row, recipe in rows.items()}
 
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return a recipe per objective; those of other encoders need a geometry, which `--architecture` replaces."""
@@ -80,7 +63,7 @@ class Objectives(Table):
             for row, length in ((GAPS, 3.0), (GAPS_OF_ONE, 1.0)):
                 objectives = (Spans(length=length),)
                 rows[row] = replace(recipe, start=t5, objectives=objectives, labels=TextLabels(), counts=counts)
-        return chosen(rows, self.rows)
+        return rows
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect whole words and longer gaps above single tokens, and replaced tokens above masked ones."""

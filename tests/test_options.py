@@ -19,6 +19,7 @@ from tlm_ray.runs.recipes.paper import recipe_for
 
 SCRIPTS = {
     "attention_heads": "AttentionHeads",
+    "depth": "Depth",
     "distillation": "Distillation",
     "main_table": "MainTable",
     "flops": "Flops",
@@ -326,12 +327,27 @@ def test_a_given_selection_is_one_row_whatever_the_corpora(parsed, tmp_path):
     [
         ("objectives", ["T5, spans", "T5, tokens"], [("T5, spans", "T5, tokens")]),
         ("objectives", ["SOP"], []),
+        ("depth", ["2 layers", "4 layers, all steps"], [("4 layers, all steps", "2 layers")]),
+        ("depth", ["2 layers", "3 layers"], []),
         ("distillation", ["teacher", "DistilBERT"], [("teacher", "DistilBERT")]),
         ("distillation", ["no teacher", "TinyBERT"], []),
     ],
 )
-def test_rows_can_be_chosen_by_name(parsed, script, rows, expected):
-    table, recipe = parsed(script, "--rows", *rows), recipe_for("docstrings", "tiny")
-    assert list(table.vary(recipe)) == rows and table.expected(rows) == expected
+def test_rows_can_be_chosen_by_name(parsed, tmp_path, script, rows, expected):
+    table = parsed(script, "--rows", *rows, "--root", str(tmp_path))
+    flow = table.flow()
+    assert list(table.recipes("docstrings", flow)) == rows and table.expected(rows) == expected
     with pytest.raises(ValueError, match=f"--rows 'best': allowed are .*{rows[0]!r}"):
-        parsed(script, "--rows", "best").vary(recipe)
+        parsed(script, "--rows", "best").recipes("docstrings", flow)
+
+
+def test_depths_take_the_operations_of_the_first_or_its_steps(parsed, tmp_path):
+    table = parsed("depth", "--layers", "2", "4", "--root", str(tmp_path))
+    rows = table.recipes("docstrings", table.flow())
+    assert {row: (one.start.geometry.layers, one.stage_one.steps) for row, one in rows.items()} == {
+        "2 layers": (2, 300),
+        "4 layers": (4, 171),
+        "4 layers, all steps": (4, 300),
+    }
+    with pytest.raises(ValueError, match="--layers 2 2: give one or more, each at least 1 and once"):
+        parsed("depth").__class__(layers=[2, 2])

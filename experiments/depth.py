@@ -1,0 +1,64 @@
+"""Vary the layers of the encoder, on development scores.
+
+    python experiments/depth.py                                                          # embedded data
+    python experiments/depth.py --scale mini --tasks sciie --task-root data/tasks --corpus data/corpus
+    python experiments/depth.py --layers 2 4 6 --dry-run
+
+All rows share one retrieval and one tokenizer, and have the recipe's width. The first number of layers sets the cost.
+Each other number is two rows: one takes as many counted operations, the other ("all steps") as many steps.
+
+Expected before running: more layers above fewer for equally many steps. Nothing is expected for equal operations.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import ray
+
+from tlm_ray import Recipe, main
+from tlm_ray.runs.cli.equal_cost_table import EqualCostTable
+from tlm_ray.training.encoders.starts import Scratch
+
+ALL_STEPS = ", all steps"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depth(EqualCostTable):
+    """Options of the table of depths."""
+
+    name = "depth"
+
+    layers: list[int] = field(default_factory=lambda: [2, 3, 4])
+    """numbers of layers; the first sets the cost"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.layers or min(self.layers) < 1 or len(set(self.layers)) < len(self.layers):
+            raise ValueError(f"--layers {' '.join(map(str, self.layers))}: give one or more, each at least 1 and once")
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Return a recipe per number of layers."""
+        if not isinstance(recipe.start, Scratch):
+            raise ValueError("--architecture: has no number of layers to change; leave it out")
+        geometry, rows = recipe.start.geometry, {}
+        for layers in self.layers:
+            deeper = replace(recipe, start=Scratch(replace(geometry, layers=layers)))
+            rows |= {f"{layers} layers": deeper, f"{layers} layers{ALL_STEPS}": deeper}
+        del rows[f"{self.layers[0]} layers{ALL_STEPS}"]  # the first row itself
+        return rows
+
+    def keeps_steps(self, row: str) -> bool:
+        """Return whether a row takes as many steps as the first."""
+        return row.endswith(ALL_STEPS)
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Expect more layers above the first for equally many steps."""
+        first = f"{self.layers[0]} layers"
+        return [(row, first) for row in rows if self.keeps_steps(row) and first in rows]
+
+    def against(self, rows: list[str]) -> str:
+        """Return the first row."""
+        return rows[0]
+
+
+if __name__ == "__main__":
+    main(Depth, __doc__, ray.init)
