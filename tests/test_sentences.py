@@ -89,6 +89,14 @@ def test_who_is_first_is_said_and_whether_it_is_shown():
     assert standing(of(make_cells(["x"], rows=[OURS]))) == []
 
 
+def test_rows_of_the_same_trainings_are_no_part_of_the_claim():
+    results = table(shares=SHARES | {OURS: 0.95})
+    kin = [replace(each, are_kin={each.row, each.other} == {OURS, RANDOM}) for each in results.differences]
+    (said,) = standing(replace(results, differences=kin))
+    assert said.endswith("; that it is above every row of other trainings is shown.")
+    assert "every row of other trainings" not in standing(results)[0]
+
+
 def test_the_terminal_ends_in_these_sentences_and_the_notes(capsys):
     results = replace(table(), notes=["a note [red]"])
     report.print_table(results, Console(width=400))

@@ -9,9 +9,10 @@ from tlm_ray.report.formats import ABSENT, markdown_rows
 from tlm_ray.report.statistics.differences import LEVEL, Difference, corrected, over_tasks
 
 MEANING = (
-    f"Bold score: above all other rows with p < {LEVEL:g} (and no row of the same trainings is above it). Bold "
-    f"difference: p < {LEVEL:g}. The p of differences {{}}. Intervals are 95 % confidence intervals of one difference, "
-    "over labelled rows (jackknife) and seeds (Student's t). Settings and weights tuned on dev are taken as fixed."
+    f"Bold score: above all rows of other trainings with p < {LEVEL:g}, and not shown to be below a row of the same "
+    f"ones. Bold difference: p < {LEVEL:g}. The p of differences {{}}. Intervals are 95 % confidence intervals of one "
+    "difference, over labelled rows (jackknife) and seeds (Student's t). Settings and weights tuned on dev are taken "
+    "as fixed."
 )
 SEEDS_LEFT_OUT = "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it."
 
@@ -69,7 +70,7 @@ class Comparison:
         return replace(found, holm=same.holm, among=same.among)
 
     def is_best(self, row: str, task: str) -> bool:
-        """Return whether a row is significantly above all others on a task, and below none of the same runs."""
+        """Return whether a row is significantly above all rows of other trainings, and below none of the same ones."""
         own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
         kin = [each for each in own if each.are_kin]
         others = [each for each in own if not each.are_kin]

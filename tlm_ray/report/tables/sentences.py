@@ -44,13 +44,18 @@ def _where(results: ResultsData) -> str:
 
 
 def _shown_above(results: ResultsData, row: str) -> str:
-    """Say whether a row is shown to be above all others; "" without differences."""
+    """Say whether a row is shown to be above all others; "" without differences.
+
+    Rows of the same trainings, such as an ensemble and its members, are left out of the claim, as in `is_best`.
+    """
     if not results.differences:
         return ""
     shown = sum(results.comparison.is_best(row, task) for task in results.tasks)
+    has_kin = any(each.are_kin for each in results.differences if each.row == row)
+    others = "every row of other trainings" if has_kin else "every other row"
     if len(results.tasks) == 1:
-        return f"; that it is above every other row is {'shown' if shown else 'not shown'}"
-    return f"; that it is above every other row is shown on {shown} of {len(results.tasks)} tasks"
+        return f"; that it is above {others} is {'shown' if shown else 'not shown'}"
+    return f"; that it is above {others} is shown on {shown} of {len(results.tasks)} tasks"
 
 
 def summary(results: ResultsData) -> list[str]:
