@@ -58,7 +58,7 @@ class Adapted(Table):
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         how: dict[str, Any] = {"train_rows": rows, "steps": self.changes.steps, "rate": self.rate}
         ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
-        plain = self.fine_tuned(recipe, self.start, "plain", task, flow)
+        plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
         ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
         equal = {LONGER: plain, TAPT: tapt}
         equal = {row: of_equal_cost(one, ours, row_tokens=self.row_tokens) for row, one in equal.items()}

@@ -39,9 +39,9 @@ class Depth(EqualCostTable):
         """Return a recipe per number of layers."""
         if not isinstance(recipe.start, Scratch):
             raise ValueError("--architecture: has no number of layers to change; leave it out")
-        geometry, rows = recipe.start.geometry, {}
+        rows: dict[str, Recipe] = {}
         for layers in self.layers:
-            deeper = replace(recipe, start=Scratch(replace(geometry, layers=layers)))
+            deeper = replace(recipe, start=Scratch(replace(recipe.start.geometry, layers=layers)))
             rows |= {f"{layers} layers": deeper, f"{layers} layers{ALL_STEPS}": deeper}
         del rows[f"{self.layers[0]} layers{ALL_STEPS}"]  # the first row itself
         return rows

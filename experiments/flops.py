@@ -43,8 +43,7 @@ class Flops(Table):
         for scale in self.scales or [self.changes.at(task, flow)]:
             own = replace(self, changes=replace(self.changes, scale=scale))
             found |= own.vary(own.recipe(task, flow, self.mixture))
-        tuned = own.recipe(task, flow, self.mixture)
-        return found | {start: self.fine_tuned(tuned, start, "plain", task, flow) for start in self.baseline}
+        return found | {start: own.fine_tuned(start, "plain", task, flow, self.mixture) for start in self.baseline}
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Shorten the recipe to the share."""

@@ -37,7 +37,7 @@ class Glue(Table):
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
         """Return the recipe and a row per pretrained encoder."""
         recipe = self.recipe(task, flow, self.mixture)
-        tuned = {start: self.fine_tuned(recipe, start, "plain", task, flow) for start in self.baseline}
+        tuned = {start: self.fine_tuned(start, "plain", task, flow, self.mixture) for start in self.baseline}
         return self.vary(recipe) | tuned
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:

@@ -56,8 +56,6 @@ class MainTable(Table):
                 )
         if self.before != ["plain"] and not self.baseline:
             raise ValueError(f"--before {' '.join(self.before)}: applies to pretrained encoders; give --baseline too")
-        if self.baseline and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --baseline is unknown; give --tokens")
         if self.student and self.seeds < 2:
             raise ValueError(f"--student --seeds {self.seeds}: --student needs at least two seeds to distil from")
         known = [*(one.name for one in PLAIN), *ROWS, *self.baselines]
@@ -81,7 +79,7 @@ class MainTable(Table):
         """Return the recipes of all rows, pretrained encoders included."""
         recipe = self.recipe(task, flow, self.mixture)
         return self.vary(recipe) | {
-            row: self.fine_tuned(recipe, start, kind, task, flow) for row, (start, kind) in self.baselines.items()
+            row: self.fine_tuned(start, kind, task, flow, self.mixture) for row, (start, kind) in self.baselines.items()
         }
 
     def trainings(self, flow: Flow) -> list[Training]:

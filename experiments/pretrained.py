@@ -48,9 +48,6 @@ class PretrainedTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.start and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
-
         if self.gururangan and not self.start:
             raise ValueError("--gururangan: needs a pretrained encoder; give --start too")
 
@@ -65,7 +62,7 @@ class PretrainedTable(Table):
 
     def _adapted(self, recipe: Recipe, kind: Kind, task: str, flow: Flow) -> Recipe:
         if self.start:
-            return self.fine_tuned(recipe, self.start, kind, task, flow)
+            return self.fine_tuned(self.start, kind, task, flow, self.mixture)
         return baseline(recipe, pretraining(recipe), kind)
 
     def view(self, trainings: Sequence[Training]) -> View:

@@ -115,7 +115,7 @@ class Sweep:
             bases=bases,
             flow=flow,
             seeds=self.seeds,
-            fit=lambda recipe, task: self.budget.cut(recipe, task, flow),
+            fit=lambda recipe, task: self.budget.cut(recipe, flow),
         )
 
 

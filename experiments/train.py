@@ -38,6 +38,7 @@ from tlm_ray import (
     show_reasons,
     storage,
 )  # fmt: skip
+from tlm_ray.console import print_once
 from tlm_ray.plain.linear import Linear
 from tlm_ray.runs.cli.commands import predict_command
 from tlm_ray.runs.cli.options import settle_results
@@ -75,8 +76,8 @@ class Train(TrainingOptions):
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     before: Before | None = None
-    """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus), plain (none, the
-    default without), mlm, tapt, dapt, dapt+tapt or tlm"""
+    """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus and enough
+    minutes), plain (none, the default without), mlm, tapt, dapt, dapt+tapt or tlm"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,23 +96,30 @@ class Train(TrainingOptions):
         for name in ("student", "teachers"):
             if self.ensemble and getattr(self, name):
                 raise ValueError(f"--ensemble and --{name}: give one of them; --{name} keeps one model")
-        if self.start and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: the speed of --start is unknown; give --tokens")
 
 
 def trainings(options: Train, flow: Flow) -> list[Training]:
     """Return a training per seed, their student if asked for, and the plain classifiers."""
     task = options.data.task
-    recipe = options.recipe(task, flow, options.mixture)
     if options.start:
-        recipe = options.fine_tuned(recipe, options.start, options.before or usual(options, flow), task, flow)
+        before = options.before or usual(options, flow)
+        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture)
+    else:
+        recipe = options.recipe(task, flow, options.mixture)
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
     return trained + taught(options, flow, recipe) + plain_trainings(flow, [task])
 
 
 def usual(options: Train, flow: Flow) -> Before:
-    """Return what trains a pretrained encoder first: text that resembles the task, where a corpus is there for it."""
-    return "adapted" if options.data.corpus or flow.is_embedded(options.data.task) else "plain"
+    """Return what trains a pretrained encoder first: text that resembles the task, where corpus and time allow it."""
+    task = options.data.task
+    if not options.data.corpus and not flow.is_embedded(task):
+        return "plain"
+    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture)
+    if options.budget.is_enough(whole, flow):
+        return "adapted"
+    print_once(f"--before plain: {options.budget.minutes:g} minutes are too few to adapt the encoder first")
+    return "plain"
 
 
 def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:

@@ -12,16 +12,23 @@ import pytest
 import torch
 from small import small_flow, small_recipe
 from small_data import TOPICS, sentences
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
+from test_plan import record
+from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from tlm_ray import make, recipe_for
+from tlm_ray.compute import Compute
+from tlm_ray.console import print_once
 from tlm_ray.retrieval.methods import Random
-from tlm_ray.runs.cli.options import Data, Place
-from tlm_ray.runs.cli.recipe_options import Changes, Passages, TrainingOptions
+from tlm_ray.runs.cli.options import Data, OneTask, Place
+from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, Passages, TrainingOptions
+from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S, training_seconds
 from tlm_ray.runs.recipes.adaptation import adapted
+from tlm_ray.runs.recipes.budget import recipe_tokens
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.runs.recipes.paper import baseline
-from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.training.encoders.sizes import counted_parameters
+from tlm_ray.training.encoders.starts import Architecture, Pretrained
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
 from tlm_ray.training.tokens.blocks import read_blocks
@@ -31,6 +38,7 @@ from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 PLM = "google-bert/bert-base-uncased"
 ADAPTED = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "adapted.py"))["Adapted"]
+TRAIN = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "train.py"))
 ROWS_OF = {"general": "blocks", "train": "rows"}
 
 
@@ -72,12 +80,60 @@ def test_it_takes_a_third_of_the_steps_at_a_rate_that_keeps_what_the_encoder_kno
 
 
 def test_the_command_line_takes_the_steps_it_is_told(data, tmp_path):
-    flow, recipe = small_flow(data, tmp_path), small_recipe()
+    flow, asked = small_flow(data, tmp_path), (PLM, "adapted", "topics")
     options = {"data": Data(tasks=["topics"], task_root=str(data / "tasks"))}
-    made = TrainingOptions(**options).fine_tuned(recipe, PLM, "adapted", "topics", flow)
-    assert (made.stage_one.steps, made.stage_one.learning_rate) == (4, 2e-4)
-    told = TrainingOptions(**options, changes=Changes(steps=9)).fine_tuned(recipe, PLM, "adapted", "topics", flow)
+    made = TrainingOptions(**options).fine_tuned(*asked, flow, Mixture(rho1=3))
+    assert (made.stage_one.steps, made.stage_one.learning_rate, made.rho1) == (500, 2e-4, 3)
+    told = TrainingOptions(**options, changes=Changes(steps=9)).fine_tuned(*asked, flow, Mixture())
     assert told.stage_one.steps == 9
+
+
+def test_minutes_are_those_of_the_encoder_that_is_adapted(data, tmp_path, words):
+    flow, folder = small_flow(data, tmp_path), saved(tmp_path, BertModel, words)
+    options = TrainingOptions(data=Data(tasks=["topics"], task_root=str(data / "tasks")))
+    asked = (folder, "adapted", "topics", flow, Mixture())
+    whole = options.whole_fine_tuned(*asked)
+    parameters = BertModel.from_pretrained(folder).num_parameters()
+    assert counted_parameters(whole.start, vocabulary=9) == parameters
+    minutes = 6 * recipe_tokens(whole) * parameters / CPU_FLOPS_PER_S / 60  # the speed before the first training
+    assert replace(options, budget=Budget(minutes=1.01 * minutes)).fine_tuned(*asked) == whole
+    half = replace(options, budget=Budget(minutes=0.5 * minutes))
+    assert 0.45 <= recipe_tokens(half.fine_tuned(*asked)) / recipe_tokens(whole) <= 0.5
+    assert not half.budget.is_enough(whole, flow)
+
+
+def test_a_training_adapts_first_where_the_minutes_are_enough(data, tmp_path, words, capsys):
+    print_once.cache_clear()
+    flow, folder = small_flow(data, tmp_path), saved(tmp_path, BertModel, words)
+    own = {"tasks": ["topics"], "task_root": str(data / "tasks"), "corpus": str(data / "corpus")}
+    options = TRAIN["Train"](data=OneTask(**own), start=folder, model=str(tmp_path / "model"), seeds=1)
+    whole = options.whole_fine_tuned(folder, "adapted", "topics", flow, Mixture())
+    minutes = recipe_tokens(whole) * 6 * counted_parameters(whole.start, vocabulary=0) / CPU_FLOPS_PER_S / 60
+    kinds = []
+    for share in (1.01, 0.5):
+        first, *_ = TRAIN["trainings"](replace(options, budget=Budget(minutes=share * minutes)), flow)
+        kinds.append("plain" if first.recipe.stage_one is None else "adapted")
+    assert kinds == ["adapted", "plain"]
+    assert "minutes are too few to adapt the encoder first" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_recorded_training_of_an_encoder_sets_its_speed(data, tmp_path, words):
+    flow, folder, other = small_flow(data, tmp_path), saved(tmp_path, BertModel, words), tmp_path / "other"
+    recipe = baseline(small_recipe(), folder, train_rows=60)
+    parameters = BertModel.from_pretrained(folder).num_parameters()
+    for own, size, rate in ((recipe, parameters, 1e9), (small_recipe(), None, 5e9)):
+        stage = flow.stages(own, "topics", 0).last
+        flops = stage.cost["flops"] if size is None else 6 * stage.cost["tokens"] * size
+        record(stage, str(other), flops / rate, facts={} if size is None else {"parameters": size})
+    seconds = training_seconds(recipe, Records(str(other)), Compute())
+    assert seconds == pytest.approx(6 * recipe_tokens(recipe) * parameters / 1e9)
+
+
+def test_an_architecture_takes_the_vocabulary_of_the_recipe(tmp_path, words):
+    folder = saved(tmp_path, BertModel, words)
+    config = AutoConfig.from_pretrained(folder)
+    config.vocab_size = 777
+    assert counted_parameters(Architecture(folder), vocabulary=777) == BertModel(config).num_parameters()
 
 
 @pytest.mark.parametrize("kind", [BertModel, BertForMaskedLM])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
-from small import small_flow, small_recipe
+from small import small_flow
 from test_jobs import BIN, REPOSITORY, environment
 from test_plain import make_task
 from tracked import empty_store
@@ -22,7 +22,7 @@ from tlm_ray import baseline, pretraining, recipe_for, storage
 from tlm_ray.evaluation.scores import score
 from tlm_ray.plain import FrozenEncoder
 from tlm_ray.runs.cli.options import Data
-from tlm_ray.runs.cli.recipe_options import Budget, Changes, TrainingOptions
+from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, TrainingOptions
 from tlm_ray.runs.flow.plain import plain_stages
 from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
@@ -98,16 +98,14 @@ def test_without_the_number_of_training_rows_an_encoder_of_others_is_refused():
 
 
 def test_an_experiment_takes_the_rows_from_the_task_and_heeds_steps_and_tokens(data, tmp_path):
-    flow, recipe = small_flow(data, tmp_path), small_recipe()
+    asked = (PLM, "plain", "topics", small_flow(data, tmp_path), Mixture())
     options = {"data": Data(tasks=["topics"], task_root=str(data / "tasks"))}
-    plain = TrainingOptions(**options).fine_tuned(recipe, PLM, "plain", "topics", flow)
+    plain = TrainingOptions(**options).fine_tuned(*asked)
     assert plain.stage_two.steps == 10 * 2, "60 rows, 32 a step"
-    told = TrainingOptions(**options, changes=Changes(steps_two=4)).fine_tuned(recipe, PLM, "plain", "topics", flow)
+    told = TrainingOptions(**options, changes=Changes(steps_two=4)).fine_tuned(*asked)
     assert (told.stage_two.steps, told.stage_two.learning_rate) == (4, 1e-4)
-    cut = TrainingOptions(**options, budget=Budget(tokens=20 * 16 * 48))
-    assert cut.fine_tuned(recipe, PLM, "plain", "topics", flow).stage_two.batch_rows == 16
-    with pytest.raises(ValueError, match=f"--minutes 5: the speed of the encoder '{PLM}' is unknown; give --tokens"):
-        TrainingOptions(**options, budget=Budget(minutes=5)).fine_tuned(recipe, PLM, "plain", "topics", flow)
+    cut = TrainingOptions(**options, budget=Budget(tokens=20 * 16 * 128))
+    assert cut.fine_tuned(*asked).stage_two.batch_rows == 16
     theirs = with_gururangans_settings(plain, train_rows=60)
     assert theirs.stage_two.learning_rate == 2e-5, "who asks for theirs gets theirs"
 

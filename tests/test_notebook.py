@@ -18,11 +18,17 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from small import small_recipe
+from test_adapted import saved
 from test_jobs import alone
+from transformers import BertModel
 
 from tlm_ray import TLMClassifier
 from tlm_ray.runs.notebook.inputs import splits_of, texts_of
 from tlm_ray.runs.notebook.rows import names_of, write_rows
+from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S
+from tlm_ray.runs.recipes.adaptation import adapted
+from tlm_ray.runs.recipes.budget import recipe_tokens
+from tlm_ray.training.encoders.sizes import counted_parameters
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 
@@ -110,6 +116,21 @@ def test_pairs_without_a_corpus_and_a_second_fit_of_other_data(topics, tmp_path,
     first = model.model_
     model.fit(pairs, topics["label"])
     assert model.model_ != first and len(model.classes_) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_encoder_is_adapted_first_where_the_minutes_are_enough(data, topics, tmp_path, capsys):
+    folder, recipe = saved(tmp_path / "encoder", BertModel, topics["text"].tolist()), small_recipe()
+    whole = adapted(recipe, folder, train_rows=54)
+    minutes = recipe_tokens(whole) * 6 * counted_parameters(whole.start, vocabulary=0) / CPU_FLOPS_PER_S / 60
+    found = []
+    for share, root in ((1.01, "enough"), (0.97, "few")):  # without stage one it takes 95 % of the tokens
+        how = {"corpus": f"{data}/corpus", "start": folder, "root": str(tmp_path / root), "minutes": share * minutes}
+        model = TLMClassifier(recipe=recipe, **how).fit(topics["text"], topics["label"])
+        found.append(model.to_pandas()["stage"].unique().tolist())
+    assert found == [["stage one", "stage two"], ["stage two"]]
+    assert "too few to adapt the encoder, so it is fine-tuned alone" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_card_hides_credentials_however_long_the_call_is():
@@ -255,7 +276,6 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
         ({"corpus": GOOD}, "corpus, location '.*a text': no such file; .*; texts in memory go in as a Ray Dataset"),
         ({"corpus": pd.Series(GOOD)}, "corpus: is a Series; give a folder, file or URI; texts in memory go in as"),
         ({"corpus": 3}, "corpus: is a int; give a folder, file or URI"),
-        ({"start": "folder", "minutes": 3}, "minutes 3: the speed of start is unknown; leave minutes out"),
     ],
 )
 def test_arguments_that_a_classifier_cannot_have_are_refused_before_any_work(arguments, said, tmp_path):

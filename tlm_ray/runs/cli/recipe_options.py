@@ -1,6 +1,7 @@
 """Command-line options of experiments: the recipe, changes to it, and its budget."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,9 +12,9 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
-from tlm_ray.runs.planning.estimates import tokens_in
+from tlm_ray.runs.planning.minutes import share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
-from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_tokens, scaled
+from tlm_ray.runs.recipes.budget import scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -144,7 +145,8 @@ class Budget:
     tokens: int | None = None
     """maximum tokens per training, over both stages; reduces steps, then rows per step"""
     minutes: float | None = None
-    """maximum minutes per training, by the speed of recorded ones; chooses mini or midi and reduces steps"""
+    """maximum minutes per training, by the speed of recorded ones; chooses mini or midi, or whether --start is adapted,
+    and reduces steps"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
@@ -161,35 +163,26 @@ class Budget:
             return changes
         for scale, share in WORTH.items():
             found = replace(changes, scale=scale)
-            recipe = found.recipe(task, flow)
-            if tokens_in(self.minutes, recipe, flow.execution) >= share * recipe_tokens(recipe):
+            if share_within(self.minutes, found.recipe(task, flow), flow.execution) >= share:
                 break
         if scale != given:
             print_once(f"scale: {scale} instead of {given}")
         return found
 
-    def cut(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
+    def cut(self, recipe: Recipe, flow: Flow) -> Recipe:
         """Return a recipe that fits the budget, and print what changed."""
-        tokens = self.tokens if self.minutes is None else self._fitting(self.minutes, recipe, flow)
-        if tokens is None:
-            return recipe
-        recipe, changes = scaled(recipe, tokens)
+        changes: Sequence[str] = []
+        if self.minutes is not None:
+            recipe, changes = within(self.minutes, recipe, flow.execution)
+        elif self.tokens is not None:
+            recipe, changes = scaled(recipe, self.tokens)
         for change in changes:
             print_once(change)
         return recipe
 
-    def _fitting(self, minutes: float, recipe: Recipe, flow: Flow) -> int:
-        """Return the tokens of some minutes; ValueError if they are too few for the recipe."""
-        if recipe_parameters(recipe) is None:
-            raise ValueError(f"--minutes {minutes:g}: the speed of --architecture is unknown; give --tokens instead")
-        tokens = tokens_in(minutes, recipe, flow.execution)
-        if tokens < least_tokens(recipe):
-            least = math.ceil(100 * minutes * least_tokens(recipe) / tokens) / 100
-            raise ValueError(
-                f"--minutes {minutes:g}: this recipe needs {least:g} minutes or more; raise --minutes, or lower rho1 "
-                "or the row lengths"
-            )
-        return int(tokens)
+    def is_enough(self, recipe: Recipe, flow: Flow) -> bool:
+        """Return whether the minutes are enough for a recipe as it is."""
+        return self.minutes is None or share_within(self.minutes, recipe, flow.execution) >= 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,25 +214,25 @@ class TrainingOptions:
         """Return a task's recipe with the command line's changes, within the budget."""
         changes = self.budget.at_best_scale(self.changes, task, flow)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
-        return self.budget.cut(recipe, task, flow)
+        return self.budget.cut(recipe, flow)
 
-    def fine_tuned(self, recipe: Recipe, start: str, kind: Before, task: str, flow: Flow) -> Recipe:
+    def fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
 
         kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`.
         """
-        if self.budget.minutes is not None:
-            raise ValueError(
-                f"--minutes {self.budget.minutes:g}: the speed of the encoder {start!r} is unknown; give --tokens"
-            )
-        rows = flow.train_rows(task)
+        return self.budget.cut(self.whole_fine_tuned(start, kind, task, flow, mixture), flow)
+
+    def whole_fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
+        """Return the recipe of a pretrained encoder before the budget cuts it."""
+        recipe, rows = mixture.change(self.passages.change(self.changes.recipe(task, flow))), flow.train_rows(task)
         if kind == "adapted":
             made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
         else:
             made = baseline(recipe, start, kind, train_rows=rows)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
-        return self.budget.cut(made, task, flow)
+        return made
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:

@@ -43,8 +43,6 @@ def _check_minutes(given: Any) -> None:
         return
     if not isinstance(given.minutes, numbers.Real) or not 0 < float(given.minutes) < math.inf:
         raise ValueError(f"minutes {given.minutes!r}: must be a number above 0")
-    if given.start:
-        raise ValueError(f"minutes {given.minutes:g}: the speed of start is unknown; leave minutes out")
 
 
 def corpus_of(given: Any, root: str) -> Any:

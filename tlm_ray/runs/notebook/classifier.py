@@ -23,10 +23,9 @@ from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
 from tlm_ray.runs.notebook.inputs import check_classes, splits_of, texts_of
 from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
-from tlm_ray.runs.planning.estimates import tokens_in
+from tlm_ray.runs.planning.minutes import share_within, within
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipes.adaptation import adapted
-from tlm_ray.runs.recipes.budget import least_tokens, scaled
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution, make
@@ -47,7 +46,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
     corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
     start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. scale, recipe: the
-    recipe by name, or one of your own. minutes: a budget for training from scratch. metric: chooses the model on dev.
+    recipe by name, or one of your own. minutes: a budget for the training. metric: chooses the model on dev.
     text, label: columns of a table in `fit`. column: that of the corpus. root: folder of all results. execution:
     workers and GPUs, which change no result, such as `Execution(root="", compute=Compute(...))`. verbose: print the
     progress. A tenth of the texts is the dev set, unless the data has one.
@@ -217,23 +216,26 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         if self.corpus is None:
             console.print("corpus: none, so the model learns from the labelled texts alone; text of their kind helps")
         if self.start:
-            start = storage.absolute_if_there(str(self.start))
-            made = (baseline if self.corpus is None else adapted)(recipe, start, train_rows=rows)
+            made = self._fine_tuned(recipe, rows, flow)
         else:
             made = replace(recipe, k=0, rho1=0) if self.corpus is None else recipe
         made = made.settled(gpu=bool(flow.execution.compute.gpu))
-        return made if self.minutes is None else _within(made, self.minutes, flow)
+        if self.minutes is None:
+            return made
+        made, changes = within(self.minutes, made, flow.execution)
+        for change in changes:
+            console.print(change)
+        return made
 
-
-def _within(recipe: Recipe, minutes: float, flow: Flow) -> Recipe:
-    """Return a recipe that fits some minutes, at the speed of recorded trainings; ValueError if it cannot."""
-    tokens = tokens_in(minutes, recipe, flow.execution)
-    if tokens < least_tokens(recipe):
-        raise ValueError(f"minutes {minutes:g}: too few for this recipe; give more, or a smaller scale")
-    made, changes = scaled(recipe, int(tokens))
-    for change in changes:
-        console.print(change)
-    return made
+    def _fine_tuned(self, recipe: Recipe, rows: int, flow: Flow) -> Recipe:
+        """Return the recipe of `start`: adapted to the corpus if there is one and the minutes are enough."""
+        start = storage.absolute_if_there(str(self.start))
+        if self.corpus is not None:
+            made = adapted(recipe, start, train_rows=rows)
+            if self.minutes is None or share_within(self.minutes, made, flow.execution) >= 1:
+                return made
+            console.print(f"minutes {self.minutes:g}: too few to adapt the encoder, so it is fine-tuned alone")
+        return baseline(recipe, start, train_rows=rows)
 
 
 @contextmanager

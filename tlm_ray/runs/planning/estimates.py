@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.console import print_once
-from tlm_ray.runs.recipes.budget import recipe_parameters, recipe_tokens, stage_tokens
+from tlm_ray.runs.recipes.budget import recipe_parameters, stage_tokens
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.records import Record, Records
-from tlm_ray.runs.stages.stage import Stage, fingerprint_of, plain, unique
-from tlm_ray.training.cost import training_flops
+from tlm_ray.runs.stages.stage import Stage, unique
+from tlm_ray.training.cost import flops_of, training_flops
 
 # FLOPs per second of one worker, as the paper counts (padding included), for options that need a time before the first
 # record. On one core with AVX-512, 48 recorded stages of tiny and mini had medians of 3.1e11 to 6.4e11; an H100 or H200
@@ -21,7 +20,6 @@ CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 3e11, 3e14
 TRAINED = ("stage_one", "stage_two")
 UNITS = ("flops", "bytes")  # of work; other stages take as long as the recorded ones of their kind
 MOST_READ = 50  # records per kind of stage
-BUDGETS = "minutes.json"  # under the root, so that a budget in minutes gives the same recipe again
 
 
 def stage_seconds(
@@ -51,11 +49,19 @@ def _seconds(cost: Mapping[str, float], earlier: Sequence[Record]) -> float | No
         if "tokens" in cost:  # of an encoder that is not opened yet
             return None
         return statistics.median(map(_took, earlier)) if earlier else cost.get("seconds")
-    comparable = [each for each in earlier if each["cost"].get(unit)]
-    far = [abs(math.log(_size(each["cost"], unit) / _size(cost, unit))) for each in comparable]
-    rates = [_took(each) / each["cost"][unit] for each in comparable]
+    comparable = [(each, known) for each in earlier if (known := _known_cost(each)).get(unit)]
+    far = [abs(math.log(_size(known, unit) / _size(cost, unit))) for _, known in comparable]
+    rates = [_took(each) / known[unit] for each, known in comparable]
     near = [rate for rate, gap in zip(rates, far, strict=True) if gap <= min(far) + 1e-6]
     return cost[unit] * statistics.median(near) if near else None
+
+
+def _known_cost(record: Record) -> Mapping[str, float]:
+    """Return the cost of a recorded stage, with the FLOPs of an encoder whose size was unknown when it was planned."""
+    cost = record["cost"]
+    if "tokens" in cost and "flops" not in cost and record["facts"].get("parameters"):
+        return cost | {"flops": flops_of(cost, record["facts"])}
+    return cost
 
 
 def _took(record: Record) -> float:
@@ -92,29 +98,16 @@ def _assumed_rate(root: str, compute: Compute) -> float:
 def training_seconds(recipe: Recipe, records: Records, compute: Compute) -> float:
     """Estimate the seconds of both training stages, before the first recorded training at an assumed speed.
 
-    ValueError if the encoder's size is unknown.
+    An encoder that was not made here is opened for its size.
     """
     parameters = recipe_parameters(recipe)
     if parameters is None:
-        raise ValueError("--minutes: the speed of an encoder is unknown before it is opened; give --tokens instead")
+        from tlm_ray.training.encoders.sizes import counted_parameters  # torch: 3 s, for encoders of others alone
+
+        parameters = counted_parameters(recipe.start, vocabulary=recipe.vocabulary)
     seconds = 0.0
     for name, tokens in stage_tokens(recipe).items():
         flops = training_flops(tokens=tokens, parameters=parameters)
         found = _seconds({"tokens": tokens, "flops": flops}, _earlier(name, records, compute)) if tokens else 0.0
         seconds += flops / _assumed_rate(records.root, compute) if found is None else found
     return seconds
-
-
-def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
-    """Return the tokens, by the paper's rule, that a recipe trains on in `minutes`.
-
-    The answer is stored under the root, because every training that is recorded later changes the estimate.
-    """
-    uri, compute = storage.join(execution.root, BUDGETS), execution.compute
-    known = storage.read_record(uri, fix="delete this file") if storage.exists(uri) else {}
-    key = fingerprint_of({"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts})
-    if key not in known:
-        seconds = training_seconds(recipe, Records(execution.root), compute)
-        known[key] = 60 * minutes / seconds * recipe_tokens(recipe)
-        storage.write_record(uri, known)
-    return known[key]

@@ -1,0 +1,48 @@
+"""Fit a recipe to a budget in minutes, at the speed of earlier trainings."""
+
+import math
+from collections.abc import Sequence
+
+from tlm_ray import storage
+from tlm_ray.runs.planning.estimates import training_seconds
+from tlm_ray.runs.recipes.budget import least_tokens, recipe_tokens, scaled
+from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.stage import fingerprint_of, plain
+
+BUDGETS = "minutes.json"  # under the root, so that a budget in minutes gives the same recipe again
+
+
+def within(minutes: float, recipe: Recipe, execution: Execution) -> tuple[Recipe, Sequence[str]]:
+    """Return a recipe that trains for at most some minutes, and its changes in words; see `scaled`.
+
+    ValueError for too few minutes, with the least that the recipe needs.
+    """
+    tokens = tokens_in(minutes, recipe, execution)
+    if tokens < least_tokens(recipe):
+        least = math.ceil(100 * minutes * least_tokens(recipe) / tokens) / 100
+        raise ValueError(
+            f"minutes {minutes:g}: this recipe needs {least:g} or more; give more, or lower rho1 or the row lengths"
+        )
+    return scaled(recipe, int(tokens))
+
+
+def share_within(minutes: float, recipe: Recipe, execution: Execution) -> float:
+    """Return the share of a recipe's tokens that it trains on in some minutes; above 1 if it takes less time."""
+    return tokens_in(minutes, recipe, execution) / recipe_tokens(recipe)
+
+
+def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
+    """Return the tokens, by the paper's rule, that a recipe trains on in `minutes`.
+
+    The answer is stored under the root, because every training that is recorded later changes the estimate.
+    """
+    uri, compute = storage.join(execution.root, BUDGETS), execution.compute
+    known = storage.read_record(uri, fix="delete this file") if storage.exists(uri) else {}
+    key = fingerprint_of({"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts})
+    if key not in known:
+        seconds = training_seconds(recipe, Records(execution.root), compute)
+        known[key] = 60 * minutes / seconds * recipe_tokens(recipe)
+        storage.write_record(uri, known)
+    return known[key]
