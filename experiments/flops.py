@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import Flow, Recipe, Table, main
-from tlm_ray.runs.recipes.budget import recipe_tokens, scaled
+from tlm_ray.runs.recipes.budget import parts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +47,9 @@ class Flops(Table):
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Shorten the recipe to the share."""
-        tokens = recipe_tokens(recipe)
         return {
-            f"TLM {recipe.scale}" + (f", {part:g} of it" if part < 1 else ""): scaled(recipe, int(part * tokens))[0]
-            for part in sorted(set(self.parts))
+            f"TLM {recipe.scale}" + (f", {part:g} of it" if part < 1 else ""): own
+            for part, own in parts_of(recipe, self.parts).items()
         }
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from tlm_ray.runs.recipes.paper import recipe_for
 SCRIPTS = {
     "attention_heads": "AttentionHeads",
     "depth": "Depth",
+    "frontier": "Frontier",
     "distillation": "Distillation",
     "main_table": "MainTable",
     "flops": "Flops",
@@ -162,6 +163,7 @@ REFUSED = [
         "--minutes 3 --scales mini midi",
         "--minutes 3: would choose the scale; give --tokens instead",
     ),
+    ("frontier", "--parts 0.5 1", "--parts 1: must be between 0 and 1, a share of the recipe's tokens"),
     ("k", "--k 7 --ks 5 50", "--k 7: is not among --ks 5 50; give --ks alone"),
     ("k", "--depth 5 --ks 5 50", "--depth 5: must be the largest of --ks, 50, or more"),
     ("retrieval", "--corpora a=x --corpus y", "--corpora: replaces --corpus and --shares; drop these"),
@@ -291,6 +293,7 @@ ROWS = {
     "rho2": (["--rho2s", "20", "100"], "rho2 = 100", []),
     "main_table": (["--rows", "TLM, BM25 text", "BM25 neighbours"], "TLM, BM25 text", []),
     "flops": (["--parts", "1", "--baseline", "x"], "TLM tiny", []),
+    "frontier": (["--larger", "mini"], "TLM", [("TLM", "TLM, 0.25 of it"), ("TLM", "TLM, 0.5 of it")]),
     "retrieval": (
         ["--methods", "bm25", "dsir", "random"],
         "bm25, 1 of the corpus",

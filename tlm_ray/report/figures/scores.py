@@ -17,6 +17,7 @@ from tlm_ray.report.tables.grids import MARK, metric_text
 from tlm_ray.report.tables.results import ResultsData
 
 OWN, PAPER = "here", "the paper"
+COSTS = {"FLOPs": "training FLOPs (6 × tokens × parameters)", "minutes": "minutes of training"}
 NEAR = 0.03  # share of the axis that a mark covers
 LEAST_SPAN = 0.8  # decades of an axis whose points are all at one place
 # the paper's models of one kind, smaller to larger
@@ -30,8 +31,8 @@ PAPER_SERIES = {
 def score_figure(results: ResultsData, task: str = "") -> Figure:
     """Return a figure: mean score with error bars over seeds, and the paper's numbers, hollow and grey.
 
-    The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs (log). A pretrained row is at
-    the FLOPs of its pretraining, if published. A row without a place on the axis is a dotted line at its score.
+    The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs or minutes (log). Over FLOPs a
+    pretrained row is at those of its pretraining, if published. A row without a place is a dotted line at its score.
 
     task: draw this task alone, without the title and legend that a page writes; "" for a panel per task, three per row.
     """
@@ -61,8 +62,16 @@ def series_of(results: ResultsData) -> list[Point]:
 def points_of(results: ResultsData, task: str) -> list[Point]:
     """Return the points of a task's panel, scores in percent: our rows, then the paper's; marks do not hide others."""
     is_varied = bool(results.view.varied)
-    found = _varied(results, task) if is_varied else _by_flops(results, task)
+    by_cost = _by_minutes if results.view.cost == "minutes" else _by_flops
+    found = _varied(results, task) if is_varied else by_cost(results, task)
     return _apart(found, np.log1p if is_varied else np.log10)
+
+
+def _by_minutes(results: ResultsData, task: str) -> list[Point]:
+    return [
+        _point(cell.row, cell.wall_s / 60 or None, cell.mean, cell.std, index)
+        for index, cell in _cells(results, task, results.rows)
+    ]
 
 
 def _by_flops(results: ResultsData, task: str) -> list[Point]:
@@ -123,12 +132,12 @@ def _paper_point(name: str, x: float | None, row: Any, series: int) -> Point:
 
 def _x_title(results: ResultsData) -> str:
     varied = results.view.varied
-    title = f"{varied}, log scale" if varied else "training FLOPs (6 × tokens × parameters)"
+    title = f"{varied}, log scale" if varied else COSTS[results.view.cost]
     if any(point.shift for task in results.tasks for point in points_of(results, task)):
         title += "\nmarks of one place are side by side"
     if any(point.hollow for point in series_of(results)):
         title += f"\nhollow grey: {results.view.paper.name} of Yao et al. (2022)"
-    if not varied and any(map(_lacks_pretraining, results.cells)):
+    if any(MARK in point.name for point in series_of(results)):
         title += f"\n{MARK} without its pretraining"
     return title
 
@@ -138,7 +147,7 @@ def _draw_panel(panel: Axes, points: Sequence[Point], *, is_varied: bool) -> Non
     for name in dict.fromkeys(point.name for point in points):
         drawing.draw_series(panel, [point for point in points if point.name == name])
     places = sorted({point.x for point in points if point.x is not None})
-    (_scale_varied if is_varied else _scale_flops)(panel, places)
+    (_scale_varied if is_varied else _scale_cost)(panel, places)
     panel.margins(y=0.15)
 
 
@@ -148,7 +157,7 @@ def _scale_varied(panel: Axes, places: Sequence[float]) -> None:
     panel.margins(x=0.12)
 
 
-def _scale_flops(panel: Axes, places: Sequence[float]) -> None:
+def _scale_cost(panel: Axes, places: Sequence[float]) -> None:
     panel.set_xscale("log")
     low, high = (math.log10(places[0]), math.log10(places[-1])) if places else (0.0, 0.0)
     margin = max(0.1 * (high - low), 0.4)  # in decades

@@ -40,7 +40,7 @@ class Chart:
 
 def score_chart(results: ResultsData) -> Chart:
     """Return the figure of the table, a picture per task."""
-    over = results.view.varied or "FLOPs"
+    over = results.view.varied or results.view.cost
     panels = [
         (task_title(results, task), inline(score_figure(results, task), f"{task}: score over {over}"))
         for task in results.tasks

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
+from typing import Literal
 
 from tlm_ray.report.paper import TABLE_2, PaperTable, ReportedRow
 from tlm_ray.report.statistics.comparison import Comparison, claim
@@ -20,7 +21,9 @@ class View:
     split: str = "test"
     """the split of the scores: test, or dev for experiments that choose settings"""
     varied: str = ""
-    """the recipe's varied number, such as rho2, for the figure's x axis; "" for FLOPs"""
+    """the recipe's varied number, such as rho2, for the figure's x axis; "" for the cost"""
+    cost: Literal["FLOPs", "minutes"] = "FLOPs"
+    """the figure's x axis where no number is varied"""
     paper: PaperTable = TABLE_2
     """the paper's table, printed below if it has the same split"""
     expected: Sequence[tuple[str, str]] = ()

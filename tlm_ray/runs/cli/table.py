@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from tlm_ray.report import TABLE_2, PaperTable, Results, View
 from tlm_ray.runs.cli.connection import ray_options
@@ -25,7 +25,9 @@ class Table(TrainingOptions, ABC):
     name: ClassVar[str]
     """name of the experiment and its files"""
     varied: ClassVar[str] = ""
-    """the number of the recipe that the rows vary, as x axis of the figure; "" for FLOPs"""
+    """the number of the recipe that the rows vary, as x axis of the figure; "" for the cost"""
+    cost: ClassVar[Literal["FLOPs", "minutes"]] = "FLOPs"
+    """the x axis of the figure where no number is varied"""
     paper: ClassVar[PaperTable] = TABLE_2
     """the paper's table to compare with"""
     split: ClassVar[str] = "dev"
@@ -90,6 +92,7 @@ class Table(TrainingOptions, ABC):
             against=self.against(rows),
             split=self.split,
             varied=self.varied,
+            cost=self.cost,
             paper=self.paper,
             expected=self.expected(rows),
         )

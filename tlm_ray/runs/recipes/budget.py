@@ -1,7 +1,7 @@
 """Shorten a recipe to a token budget: fewer steps first, then fewer rows per step; its data stay the same."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -39,6 +39,12 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
         left -= of_one(one)
     cut = replace(recipe, stage_one=one, stage_two=two if recipe.one_stage else _cut(two, of_two, left, 1))
     return cut, _changes("stage_one", recipe, cut) + _changes("stage_two", recipe, cut)
+
+
+def parts_of(recipe: Recipe, parts: Sequence[float]) -> dict[float, Recipe]:
+    """Return the recipe cut to shares of its tokens, smallest first, each share once."""
+    tokens = recipe_tokens(recipe)
+    return {part: scaled(recipe, int(part * tokens))[0] for part in sorted(set(parts))}
 
 
 def recipe_tokens(recipe: Recipe) -> int:

@@ -1,0 +1,91 @@
+"""Plot scores over minutes: the best model that some minutes of training buy, on test scores.
+
+    python experiments/frontier.py                                                       # embedded data
+    python experiments/frontier.py --tasks sciie --larger midi --task-root data/tasks --corpus data/corpus
+    python experiments/frontier.py --start FOLDER --tasks sciie --task-root data/tasks --corpus data/corpus
+    python experiments/frontier.py --dry-run
+
+    TF-IDF, windows, BM25 neighbours   as in every table
+    TLM                                parts of the recipe, all of it, larger ones, ensembles
+    NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining
+
+Minutes are those of training, as measured, without the retrieval that rows share. They are comparable if nothing else
+ran beside: give `--side-by-side 1`. Below the table: the rows that are better on dev than all faster ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import ray
+
+from tlm_ray import Flow, Outcome, Recipe, Table, Training, View, main, storage
+from tlm_ray.corpus.labelled.hub import short_name
+from tlm_ray.plain import FrozenEncoder
+from tlm_ray.report.tables.frontier import frontier_notes
+from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.cli.recipe_options import Before, Scale
+from tlm_ray.runs.recipes.budget import parts_of
+
+OURS = "TLM"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier(Table):
+    """Options of the figure."""
+
+    name, split, cost, ensembles, pooled = "frontier", "test", "minutes", (OURS,), True
+
+    parts: list[float] = field(default_factory=lambda: [0.25, 0.5])
+    """shares of the recipe's tokens to train on, a row each, beside all"""
+    larger: list[str] = field(default_factory=list)
+    """further scales, a row each, such as midi"""
+    start: str = ""
+    """hub name or local folder of a pretrained encoder: three more rows"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, storage.absolute_if_there, "start")
+        for part in self.parts:
+            if not 0 < part < 1:
+                raise ValueError(f"--parts {part:g}: must be between 0 and 1, a share of the recipe's tokens")
+
+    def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
+        """Return the rows that train an encoder."""
+        found = dict(super().recipes(task, flow))
+        for scale in self.larger:
+            larger = self.mixture.change(self.passages.change(Scale(scale=scale).recipe(task, flow)))
+            found[f"{OURS} {scale}"] = larger
+        return found | (self._of_encoder(task, flow) if self.start else {})
+
+    def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
+        kinds: dict[str, Before] = {"fine-tuned": "plain", "adapted": "adapted"}
+        return {
+            f"{short_name(self.start)} {row}": self.fine_tuned(self.start, kind, task, flow, self.mixture)
+            for row, kind in kinds.items()
+        }
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Return parts of the recipe, then all of it."""
+        return {f"{OURS}, {part:g} of it": own for part, own in parts_of(recipe, self.parts).items()} | {OURS: recipe}
+
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Return all rows, the frozen encoder first."""
+        row, frozen = f"{short_name(self.start)} frozen", FrozenEncoder(source=self.start)
+        own = [Training(row=row, task=task, recipe=frozen) for task in self.data.tasks] if self.start else []
+        return own + super().trainings(flow)
+
+    def against(self, rows: list[str]) -> str:
+        """Return the whole recipe."""
+        return OURS
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Expect more training to be better."""
+        return [(OURS, row) for row in rows if row.startswith(f"{OURS},") and "of it" in row]
+
+    def notes(self, outcome: Outcome) -> list[str]:
+        """Return the frontier of each task."""
+        return frontier_notes(outcome.results(View(split=self.split)))
+
+
+if __name__ == "__main__":
+    main(Frontier, __doc__, ray.init)

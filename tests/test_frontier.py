@@ -1,0 +1,57 @@
+"""The best that minutes buy: rows that are better on dev than all faster ones, their gains, and the figure."""
+
+from dataclasses import replace
+
+import pytest
+from report_cells import make_cells, make_differences, of
+
+from tlm_ray.report.figures.scores import points_of, score_figure
+from tlm_ray.report.page.charts import score_chart
+from tlm_ray.report.tables.frontier import frontier, frontier_notes
+
+ROWS = {"linear": (0.5, 70.0, 0.7), "slow": (3.0, 69.0, 0.72), "small": (2.0, 75.0, 0.8), "large": (9.0, 76.0, 0.803)}
+
+
+def table(tasks=("reviews",), **view):
+    """A table whose rows have so many minutes, such dev scores, and are right about so often."""
+    cells = make_cells(tasks, rows=list(ROWS))
+    cells = [replace(c, wall_s=60 * ROWS[c.row][0], dev_scores=(ROWS[c.row][1],) * 3) for c in cells]
+    differences = make_differences(tasks, {row: share for row, (_, _, share) in ROWS.items()})
+    return of(cells, differences, against="large", cost="minutes", **view)
+
+
+def test_the_frontier_is_what_no_faster_row_reaches_on_dev():
+    results = table(("reviews", "news"))
+    assert [cell.row for cell in frontier(results, "news")] == ["linear", "small", "large"]
+    equal = [replace(c, dev_scores=(70.0,) * 3) for c in results.cells]
+    assert [cell.row for cell in frontier(replace(results, cells=equal), "news")] == ["linear"]
+
+
+def test_each_gain_is_said_with_its_interval_and_whether_it_is_shown():
+    results = table()
+    first, second, third = frontier_notes(results)
+    means = {cell.row: cell.mean for cell in results.cells}
+    assert first == f"reviews, 0.5 minutes buy linear: {means['linear']:.1f} % on test"
+    (gain,) = results.comparison.of("small", "linear")
+    low, high = gain.interval
+    assert second == (
+        f"reviews, 2.0 minutes buy small: {means['small']:.1f} % on test, "
+        f"{gain.mean:+.1f} ({low:.1f} to {high:.1f}) from linear, p < 0.001: shown"
+    )
+    assert third.startswith("reviews, 9.0 minutes buy large: ") and third.endswith(": not shown to be above")
+    assert frontier_notes(replace(results, differences=()))[1].endswith("% on test")
+
+
+def test_the_gains_of_all_tasks_are_corrected_together():
+    alone, together = (frontier_notes(table(tasks)) for tasks in (("reviews",), ("reviews", "news", "mail")))
+    p_alone, p_together = (float(notes[2].split("p = ")[1].split(":")[0]) for notes in (alone, together))
+    assert p_together >= p_alone and len(together) == 9
+
+
+def test_the_axis_of_the_figure_is_minutes():
+    results = table()
+    assert {p.name: p.x for p in points_of(results, "reviews")} == {row: one[0] for row, one in ROWS.items()}
+    figure = score_figure(results)
+    assert "minutes of training" in figure.get_supxlabel() and score_chart(results).heading == "Score over minutes"
+    flops = replace(results, view=replace(results.view, cost="FLOPs"))
+    assert points_of(flops, "reviews")[0].x == pytest.approx(results.cells[0].flops)
