@@ -7,6 +7,7 @@ A difference has a confidence interval where the predictions of both tables are 
 """
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated
 
 import tyro
@@ -38,7 +39,8 @@ def main() -> None:
     first, second = read_published(options.first), read_published(options.second)
     for sentence in sentences(rows_beside(first, second)):
         print(sentence)
-    uri = storage.join(options.out, "compare.html")
+    names = [PurePosixPath(table).stem for table in (options.first, options.second)]
+    uri = storage.join(options.out, f"compare_{'_and_'.join(names)}.html")
     storage.write_bytes(uri, compare_page(first, second).encode())
     print(f"All rows and settings: {storage.shown(uri)}")
 

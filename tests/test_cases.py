@@ -69,7 +69,7 @@ def test_amounts_depths_overlap_and_sources_are_counted(page):
 def test_cases_show_the_query_and_its_best_passages(page):
     lines = text_of(page)
     assert "the <b>cat</b> sat bm25 9 passages, 4 more" in " ".join(lines)
-    assert any("rank 0, score 2.50, a&b" in line for line in lines)
+    assert any("rank 1, score 2.50, a&b" in line for line in lines)
     assert "nobody found me" not in page
     assert "cat</mark> 4" in page and "cat</mark> 5" not in page  # five of nine
 

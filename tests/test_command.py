@@ -40,6 +40,26 @@ def test_help_has_a_line_for_every_script(monkeypatch, capsys):
     assert len(names) == len(list((ROOT / "experiments").glob("*.py"))) == len(set(names))
 
 
+def test_bash_completes_commands_and_options(tmp_path):
+    """As a user's shell would: with `tlm` on the path, from the text that `tlm completion` prints."""
+    tlm = tmp_path / "tlm"
+    tlm.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tlm_ray.command "$@"\n')
+    tlm.chmod(0o755)
+    script = """
+        eval "$(tlm completion)"
+        complete -p tlm
+        for words in "tlm st" "tlm serve --po"; do
+            COMP_WORDS=($words)
+            COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+            _tlm
+            echo "${COMPREPLY[@]}"
+        done
+    """
+    found = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=found, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["complete -o default -F _tlm tlm", "status stage-two", "--port"], done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "script"), [("train", "train"), ("table", "main_table"), ("rho1", "rho1"), ("stage-two", "stage_two")]
 )

@@ -39,6 +39,9 @@ def published(folder, name, right, *, rows=("a", "b"), k=5, gold=GOLD):
     return report.publish(name, of(cells), str(folder / "out"), Story(settings=settings, scored=scored))[f"{name}.json"]
 
 
+NAME = "compare_one_and_two.html"  # of its tables
+
+
 @pytest.fixture
 def tables(tmp_path):
     texts = [f"text {row}" for row in range(ROWS)]
@@ -58,10 +61,10 @@ def test_the_command_writes_a_page_of_paired_differences(tables, tmp_path, monke
     locations, first, second = tables
     monkeypatch.setattr(sys, "argv", ["compare.py", *locations, "--out", str(tmp_path / "results")])
     runpy.run_path(str(SCRIPT), run_name="__main__")
-    page = Page((tmp_path / "results" / "compare.html").read_text())
+    page = Page((tmp_path / "results" / NAME).read_text())
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Of 2 rows that both tables have predictions of, 2 are shown to differ."
-    assert said[:3] == page.text("p")[1:4] and said[-1] == f"All rows and settings: {tmp_path}/results/compare.html"
+    assert said[:3] == page.text("p")[1:4] and said[-1] == f"All rows and settings: {tmp_path}/results/{NAME}"
     lead = 100 * (second.mean() - first.mean())
     assert said[1].startswith(f"a on t: the second table is {lead:.1f} points above the first (95 % interval +")
     (rows,), (settings,) = page.tables["table"], page.tables["settings"]

@@ -5,6 +5,7 @@ import difflib
 import os
 import pkgutil
 import sys
+from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader as SourceLoader
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def main() -> None:
         print(_usage())
         return
     scripts = scripts_by_name()
+    if name == "completion":
+        print(completion(scripts))
+        return
     if name not in scripts:
         near = difflib.get_close_matches(name, scripts, n=1)
         raise SystemExit(f"tlm {name}: no such command{f'; did you mean {near[0]}?' if near else ''} (tlm --help)")
@@ -44,6 +48,11 @@ def scripts_by_name() -> dict[str, SourceLoader]:
     return first | others
 
 
+def completion(names: Iterable[str]) -> str:
+    """Return the code by which bash and zsh complete commands and options."""
+    return (Path(__file__).parent / "completion.bash").read_text().replace("@COMMANDS@", " ".join(names))
+
+
 def _scripts(folder: Path) -> dict[str, SourceLoader]:
     specs = [finder.find_spec(name, None) for finder, name, _ in pkgutil.iter_modules([str(folder)])]
     return {spec.name: spec.loader for spec in specs if spec and isinstance(spec.loader, SourceLoader)}
@@ -55,7 +64,7 @@ def _usage() -> str:
     for name, script in scripts_by_name().items():
         about = (ast.get_docstring(ast.parse(script.get_data(script.path))) or "").partition("\n")[0]
         lines += [""] * (len(lines) == 2 + len(FIRST)) + [f"  {name:<18}{about}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", 'in bash or zsh, eval "$(tlm completion)" completes commands and options'])
 
 
 if __name__ == "__main__":

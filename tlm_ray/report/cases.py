@@ -132,5 +132,5 @@ def _case(
 
 
 def _hit(hit: Mapping[str, Any], terms: set[str], analyzer: Analyzer) -> str:
-    facts = f"rank {hit['rank']}, score {hit['score']:.2f}, {escape(str(hit['source']))}"
+    facts = f"rank {hit['rank'] + 1}, score {hit['score']:.2f}, {escape(str(hit['source']))}"
     return f'<li><span class="dim">{facts}</span><br>{mark(hit["text"], terms, analyzer)}</li>'
