@@ -57,6 +57,9 @@ def test_the_true_reason_is_said_in_one_line_before_anything_is_made(data, tmp_p
     training = Training(row="other", task="topics", recipe=recipe)
     with pytest.raises(ValueError, match=rf"^architecture '{kind}': {why}[^\n]*; take an encoder, such as [^\n]+$"):
         run([training], flow, name="refused", tracking_uri=empty_store(tmp_path))
+    if why == A_DECODER:
+        with pytest.raises(ValueError, match="; a pretrained decoder is fine-tuned on labels alone by --before plain"):
+            run([training], flow, name="refused", tracking_uri=empty_store(tmp_path))
     assert not any((tmp_path / "root").glob("*/*/record.json")), "nothing was made"
 
 

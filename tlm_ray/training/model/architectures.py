@@ -14,6 +14,7 @@ OTHERS = (
     "take an encoder, such as bert, roberta, albert, modernbert, distilbert or electra, or give a decoder Clm(), or T5 "
     "Spans() and labels=TextLabels()"
 )
+ALONE = "; a pretrained decoder is fine-tuned on labels alone by --before plain"
 
 
 def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) -> None:
@@ -30,11 +31,12 @@ def refuse_by_type(config: "PretrainedConfig", objectives: Iterable[Objective]) 
             raise refusal(config, f"it is an encoder-decoder, and the objective {objective.name!r} cannot train it")
         if type(config) not in getattr(transformers, objective.opens_as)._model_mapping:
             decodes = type(config) in transformers.AutoModelForCausalLM._model_mapping
-            kind = "it is a decoder: " if decodes and objective.opens_as == "AutoModelForMaskedLM" else ""
             why = f"transformers has no {objective.opens_as} of it, which the objective {objective.name!r} needs"
-            raise refusal(config, kind + why)
+            if decodes and objective.opens_as == "AutoModelForMaskedLM":
+                raise refusal(config, f"it is a decoder: {why}", more=ALONE)
+            raise refusal(config, why)
 
 
-def refusal(config: "PretrainedConfig", why: str) -> ValueError:
+def refusal(config: "PretrainedConfig", why: str, *, more: str = "") -> ValueError:
     """Return the error of an architecture that cannot be trained."""
-    return ValueError(f"architecture {config.model_type!r}: {why}; {OTHERS}")
+    return ValueError(f"architecture {config.model_type!r}: {why}; {OTHERS}{more}")
