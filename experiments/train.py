@@ -10,7 +10,7 @@
     python experiments/train.py ... --register reviews           # also in MLflow's registry
 
 The folder opens with transformers, and with `experiments/predict.py`. The best seed is chosen on the dev set. The table
-also has two baselines: TF-IDF + logistic regression, and BM25 nearest neighbours.
+also has baselines: linear models on words, and BM25 neighbours.
 """
 
 from collections.abc import Mapping
