@@ -39,10 +39,15 @@ def main() -> None:
     first, second = read_published(options.first), read_published(options.second)
     for sentence in sentences(rows_beside(first, second)):
         print(sentence)
-    names = [PurePosixPath(table).stem for table in (options.first, options.second)]
-    uri = storage.join(options.out, f"compare_{'_and_'.join(names)}.html")
+    uri = storage.join(options.out, page_name(options.first, options.second))
     storage.write_bytes(uri, compare_page(first, second).encode())
     print(f"All rows and settings: {storage.shown(uri)}")
+
+
+def page_name(*tables: str) -> str:
+    """Return the file name of a comparison, after those of the tables."""
+    names = [PurePosixPath(storage.without_query(table)).stem for table in tables]
+    return f"compare_{'_and_'.join(names)}.html"
 
 
 if __name__ == "__main__":

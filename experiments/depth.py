@@ -28,12 +28,14 @@ class Depth(EqualCostTable):
     name = "depth"
 
     layers: list[int] = field(default_factory=lambda: [2, 3, 4])
-    """numbers of layers; the first sets the cost"""
+    """numbers of layers, smallest first; the first sets the cost"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.layers or min(self.layers) < 1 or len(set(self.layers)) < len(self.layers):
-            raise ValueError(f"--layers {' '.join(map(str, self.layers))}: give one or more, each at least 1 and once")
+        if not self.layers or min(self.layers) < 1 or self.layers != sorted(set(self.layers)):
+            raise ValueError(f"--layers {' '.join(map(str, self.layers))}: give one or more from 1 on, smallest first")
+        if self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: rows with all steps take longer; give --steps")
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return a recipe per number of layers."""
@@ -42,8 +44,8 @@ class Depth(EqualCostTable):
         rows: dict[str, Recipe] = {}
         for layers in self.layers:
             deeper = replace(recipe, start=Scratch(replace(recipe.start.geometry, layers=layers)))
-            rows |= {f"{layers} layers": deeper, f"{layers} layers{ALL_STEPS}": deeper}
-        del rows[f"{self.layers[0]} layers{ALL_STEPS}"]  # the first row itself
+            rows |= {_row(layers): deeper, _row(layers) + ALL_STEPS: deeper}
+        del rows[_row(self.layers[0]) + ALL_STEPS]  # the first row itself
         return rows
 
     def keeps_steps(self, row: str) -> bool:
@@ -52,12 +54,16 @@ class Depth(EqualCostTable):
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect more layers above the first for equally many steps."""
-        first = f"{self.layers[0]} layers"
+        first = _row(self.layers[0])
         return [(row, first) for row in rows if self.keeps_steps(row) and first in rows]
 
     def against(self, rows: list[str]) -> str:
         """Return the first row."""
         return rows[0]
+
+
+def _row(layers: int) -> str:
+    return f"{layers} layer{'s' * (layers > 1)}"
 
 
 if __name__ == "__main__":

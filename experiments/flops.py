@@ -31,7 +31,7 @@ class Flops(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.budget.minutes is not None and (self.scales or self.baseline):
+        if self.budget.minutes is not None and self.scales:
             raise ValueError(f"--minutes {self.budget.minutes:g}: would choose the scale; give --tokens instead")
         for part in self.parts:
             if not 0 < part <= 1:

@@ -14,7 +14,7 @@ ran beside: give `--side-by-side 1`. Below the table: the rows that are better o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ray
 
@@ -23,7 +23,7 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.plain import FrozenEncoder
 from tlm_ray.report.tables.frontier import frontier_notes
 from tlm_ray.runs.cli.options import settle
-from tlm_ray.runs.cli.recipe_options import Before, Scale
+from tlm_ray.runs.cli.recipe_options import Before
 from tlm_ray.runs.recipes.budget import parts_of
 
 OURS = "TLM"
@@ -45,6 +45,8 @@ class Frontier(Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
+        if self.larger and self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: would choose the scale; leave out --larger")
         for part in self.parts:
             if not 0 < part < 1:
                 raise ValueError(f"--parts {part:g}: must be between 0 and 1, a share of the recipe's tokens")
@@ -53,8 +55,10 @@ class Frontier(Table):
         """Return the rows that train an encoder."""
         found = dict(super().recipes(task, flow))
         for scale in self.larger:
-            larger = self.mixture.change(self.passages.change(Scale(scale=scale).recipe(task, flow)))
-            found[f"{OURS} {scale}"] = larger
+            own = replace(self, changes=replace(self.changes, scale=scale))
+            found[f"{OURS} {scale}"] = own.recipe(task, flow, self.mixture)
+        if len(set(found.values())) < len(found):
+            raise ValueError(f"--larger {' '.join(self.larger)}: give scales other than the table's own, each once")
         return found | (self._of_encoder(task, flow) if self.start else {})
 
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:

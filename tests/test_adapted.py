@@ -13,7 +13,7 @@ import torch
 from small import small_flow, small_recipe
 from small_data import TOPICS, sentences
 from test_plan import record
-from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from tlm_ray import make, recipe_for
 from tlm_ray.compute import Compute
@@ -22,6 +22,7 @@ from tlm_ray.retrieval.methods import Random
 from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, Passages, TrainingOptions
 from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S, training_seconds
+from tlm_ray.runs.planning.minutes import tokens_in
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import recipe_tokens
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
@@ -129,11 +130,30 @@ def test_a_recorded_training_of_an_encoder_sets_its_speed(data, tmp_path, words)
     assert seconds == pytest.approx(6 * recipe_tokens(recipe) * parameters / 1e9)
 
 
-def test_an_architecture_takes_the_vocabulary_of_the_recipe(tmp_path, words):
-    folder = saved(tmp_path, BertModel, words)
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_an_architecture_takes_the_vocabulary_of_the_recipe(tmp_path, kind):
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    AutoConfig.for_model(kind, **size).save_pretrained(tmp_path)  # the padding of ModernBERT is token 50,283
+    config = AutoConfig.for_model(kind, vocab_size=777, pad_token_id=0, **size)
+    expected = AutoModel.from_config(config).num_parameters()
+    assert counted_parameters(Architecture(str(tmp_path)), vocabulary=777) == expected
+
+
+def test_a_budget_holds_for_each_of_two_trainings_before_the_fine_tuning(data, tmp_path):
+    flow, options = small_flow(data, tmp_path), TrainingOptions(budget=Budget(tokens=3_000_000))
+    once, twice = (options.fine_tuned(PLM, kind, "topics", flow, Mixture()) for kind in ("dapt", "dapt+tapt"))
+    assert twice.after == once and recipe_tokens(once) <= 3_000_000 >= recipe_tokens(twice)
+    assert once.stage_one.steps < options.whole_fine_tuned(PLM, "dapt", "topics", flow, Mixture()).stage_one.steps
+
+
+def test_minutes_follow_the_encoder_that_lies_in_the_folder(data, tmp_path, words):
+    flow, folder = small_flow(data, tmp_path), saved(tmp_path, BertModel, words)
+    recipe = baseline(small_recipe(), folder, train_rows=60)
+    first = tokens_in(1.0, recipe, flow.execution)
     config = AutoConfig.from_pretrained(folder)
-    config.vocab_size = 777
-    assert counted_parameters(Architecture(folder), vocabulary=777) == BertModel(config).num_parameters()
+    config.num_hidden_layers = 9
+    BertModel(config).save_pretrained(folder)
+    assert tokens_in(1.0, recipe, flow.execution) < first
 
 
 @pytest.mark.parametrize("kind", [BertModel, BertForMaskedLM])

@@ -113,5 +113,6 @@ def test_the_wheel_needs_no_file_of_the_repository(data, tmp_path):
     assert re.search(
         r"^(sea|sky|kitchen) [\d.]+%: a wave$", tlm("predict", "--model", "model", "--text", "a wave"), re.M
     )
+    assert "complete -o default -F _tlm tlm" in tlm("completion")
     assert "stages cached" in tlm("table", *own, *small, "--dry-run")
     assert {path.name for path in here.iterdir()} == {".tlm", "mlflow.db", "model", "reviews.parquet"}

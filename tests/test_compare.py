@@ -74,6 +74,11 @@ def test_the_command_writes_a_page_of_paired_differences(tables, tmp_path, monke
     assert [text for text in page.text("li") if " on t" in text] == ["old on t", "new on t"]
 
 
+def test_the_page_is_named_without_the_query_of_a_location():
+    names = runpy.run_path(str(SCRIPT))["page_name"]
+    assert names("s3://b/k.json?endpoint_override=http://host:9000", "out/rho2.json") == "compare_k_and_rho2.html"
+
+
 def test_the_difference_is_that_of_pairs_of_rows(tables):
     locations, first, second = tables
     found = rows_beside(*map(read_published, locations))[0].difference

@@ -163,6 +163,11 @@ REFUSED = [
         "--minutes 3 --scales mini midi",
         "--minutes 3: would choose the scale; give --tokens instead",
     ),
+    ("depth", "--layers 4 2", "--layers 4 2: give one or more from 1 on, smallest first"),
+    ("depth", "--layers 2 2", "--layers 2 2: give one or more from 1 on, smallest first"),
+    ("depth", "--minutes 3", "--minutes 3: rows with all steps take longer; give --steps"),
+    ("pretrained", "--start x --gururangan --tokens 9", "--gururangan: sets the steps itself; leave out --tokens"),
+    ("frontier", "--larger midi --minutes 3", "--minutes 3: would choose the scale; leave out --larger"),
     ("frontier", "--parts 0.5 1", "--parts 1: must be between 0 and 1, a share of the recipe's tokens"),
     ("k", "--k 7 --ks 5 50", "--k 7: is not among --ks 5 50; give --ks alone"),
     ("k", "--depth 5 --ks 5 50", "--depth 5: must be the largest of --ks, 50, or more"),
@@ -339,6 +344,15 @@ def test_rows_can_be_chosen_by_name(parsed, tmp_path, script, rows, expected):
         parsed(script, "--rows", "best").recipes("docstrings", flow)
 
 
+def test_larger_scales_take_the_tables_changes_and_are_others(parsed, tmp_path):
+    table = parsed("frontier", "--larger", "mini", "--clean", "--k", "7", "--root", str(tmp_path))
+    whole, larger = (table.recipes("docstrings", table.flow())[row] for row in ("TLM", "TLM mini"))
+    assert (larger.scale, larger.k) == ("mini", 7) and larger.cleaning == whole.cleaning is not None
+    with pytest.raises(ValueError, match="--larger tiny: give scales other than the table's own, each once"):
+        own = parsed("frontier", "--larger", "tiny", "--root", str(tmp_path))
+        own.recipes("docstrings", own.flow())
+
+
 def test_depths_take_the_operations_of_the_first_or_its_steps(parsed, tmp_path):
     table = parsed("depth", "--layers", "2", "4", "--root", str(tmp_path))
     rows = table.recipes("docstrings", table.flow())
@@ -347,5 +361,3 @@ def test_depths_take_the_operations_of_the_first_or_its_steps(parsed, tmp_path):
         "4 layers": (4, 171),
         "4 layers, all steps": (4, 300),
     }
-    with pytest.raises(ValueError, match="--layers 2 2: give one or more, each at least 1 and once"):
-        parsed("depth").__class__(layers=[2, 2])

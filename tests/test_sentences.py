@@ -95,6 +95,8 @@ def test_rows_of_the_same_trainings_are_no_part_of_the_claim():
     (said,) = standing(replace(results, differences=kin))
     assert said.endswith("; that it is above every row of other trainings is shown.")
     assert "every row of other trainings" not in standing(results)[0]
+    kin = [replace(each, are_kin=True) for each in results.differences]
+    assert standing(replace(results, differences=kin))[0].endswith("the highest of 5 rows.")
 
 
 def test_the_terminal_ends_in_these_sentences_and_the_notes(capsys):

@@ -69,7 +69,9 @@ def points_of(results: ResultsData, task: str) -> list[Point]:
 
 def _by_minutes(results: ResultsData, task: str) -> list[Point]:
     return [
-        _point(cell.row, cell.wall_s / 60 or None, cell.mean, cell.std, index)
+        _point(
+            f"{cell.row} {MARK}" if cell.pretrained else cell.row, cell.wall_s / 60 or None, cell.mean, cell.std, index
+        )
         for index, cell in _cells(results, task, results.rows)
     ]
 

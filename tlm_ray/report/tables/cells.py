@@ -73,6 +73,11 @@ class Cell:
         return mean_of(self.scores)
 
     @property
+    def dev(self) -> float:
+        """Mean score on dev over seeds, in percent; -100, below all, if there is none."""
+        return mean_of(self.scores if self.split == "dev" else self.dev_scores or (-100.0,))
+
+    @property
     def std(self) -> float:
         """Sample standard deviation of the scores over seeds (see `formats.spread_of`)."""
         return spread_of(self.scores)

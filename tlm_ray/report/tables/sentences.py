@@ -5,7 +5,6 @@ from statistics import fmean
 
 from tlm_ray.report.statistics.comparison import p_text
 from tlm_ray.report.statistics.differences import Difference
-from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import average_of, metric_text
 from tlm_ray.report.tables.results import ResultsData
 
@@ -44,15 +43,15 @@ def _where(results: ResultsData) -> str:
 
 
 def _shown_above(results: ResultsData, row: str) -> str:
-    """Say whether a row is shown to be above all others; "" without differences.
+    """Say whether a row is shown to be above all others; "" without differences from them.
 
     Rows of the same trainings, such as an ensemble and its members, are left out of the claim, as in `is_best`.
     """
-    if not results.differences:
+    kin = [each.are_kin for each in results.differences if each.row == row]
+    if all(kin):
         return ""
     shown = sum(results.comparison.is_best(row, task) for task in results.tasks)
-    has_kin = any(each.are_kin for each in results.differences if each.row == row)
-    others = "every row of other trainings" if has_kin else "every other row"
+    others = "every row of other trainings" if any(kin) else "every other row"
     if len(results.tasks) == 1:
         return f"; that it is above {others} is {'shown' if shown else 'not shown'}"
     return f"; that it is above {others} is shown on {shown} of {len(results.tasks)} tasks"
@@ -90,7 +89,7 @@ def _pairs(results: ResultsData) -> list[tuple[str, str]]:
 def best_rival(results: ResultsData) -> str:
     """Return the plain or pretrained row with the best mean dev score over all tasks; "" if there is none."""
     ready = {row: list(results.of_row(row).values()) for row in results.rows if _kind(results, row)}
-    whole = {row: fmean(map(_dev, cells)) for row, cells in ready.items() if len(cells) == len(results.tasks)}
+    whole = {row: fmean(cell.dev for cell in cells) for row, cells in ready.items() if len(cells) == len(results.tasks)}
     return max((row for row in whole if row != results.view.against), key=whole.__getitem__, default="")
 
 
@@ -100,10 +99,6 @@ def _kind(results: ResultsData, row: str) -> str:
     if all(cell.pretrained for cell in cells):
         return "pretrained"
     return "" if any(cell.flops for cell in cells) else "plain"
-
-
-def _dev(cell: Cell) -> float:
-    return fmean(cell.scores if cell.split == "dev" else cell.dev_scores or (-100.0,))
 
 
 def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, str]]) -> str:

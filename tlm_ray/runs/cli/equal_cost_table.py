@@ -1,6 +1,5 @@
 """Run an experiment whose rows take as many counted operations as its first row."""
 
-from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ EMBEDDED_TOKENS, FILE_TOKENS = (37, 45), (84, 59)  # as the facts of blocks say,
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualCostTable(Table, ABC):
+class EqualCostTable(Table):
     """The command line of an experiment with rows of equal cost; derive yours from it."""
 
     row_tokens: tuple[int, int] = (0, 0)

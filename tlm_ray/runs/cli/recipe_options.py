@@ -145,8 +145,7 @@ class Budget:
     tokens: int | None = None
     """maximum tokens per training, over both stages; reduces steps, then rows per step"""
     minutes: float | None = None
-    """maximum minutes per training, by the speed of recorded ones; chooses mini or midi, or whether --start is adapted,
-    and reduces steps"""
+    """maximum minutes per training, by the speed of recorded ones; chooses mini or midi and reduces steps"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
@@ -219,9 +218,12 @@ class TrainingOptions:
     def fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
 
-        kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`.
+        kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`. Of two
+        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it.
         """
-        return self.budget.cut(self.whole_fine_tuned(start, kind, task, flow, mixture), flow)
+        whole = self.whole_fine_tuned(start, kind, task, flow, mixture)
+        after = None if whole.after is None else self.budget.cut(whole.after, flow)
+        return self.budget.cut(replace(whole, after=after), flow)
 
     def whole_fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return the recipe of a pretrained encoder before the budget cuts it."""

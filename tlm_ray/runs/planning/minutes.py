@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tlm_ray import storage
 from tlm_ray.runs.planning.estimates import training_seconds
-from tlm_ray.runs.recipes.budget import least_tokens, recipe_tokens, scaled
+from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_tokens, scaled
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.records import Records
@@ -22,9 +22,7 @@ def within(minutes: float, recipe: Recipe, execution: Execution) -> tuple[Recipe
     tokens = tokens_in(minutes, recipe, execution)
     if tokens < least_tokens(recipe):
         least = math.ceil(100 * minutes * least_tokens(recipe) / tokens) / 100
-        raise ValueError(
-            f"minutes {minutes:g}: this recipe needs {least:g} or more; give more, or lower rho1 or the row lengths"
-        )
+        raise ValueError(f"minutes {minutes:g}: this recipe needs {least:g} or more; give more")
     return scaled(recipe, int(tokens))
 
 
@@ -40,7 +38,9 @@ def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
     """
     uri, compute = storage.join(execution.root, BUDGETS), execution.compute
     known = storage.read_record(uri, fix="delete this file") if storage.exists(uri) else {}
-    key = fingerprint_of({"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts})
+    start = plain(recipe.start.identity, "start")  # an encoder's files, not its folder alone
+    asked = {"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts}
+    key = fingerprint_of(asked | ({"start": start} if recipe_parameters(recipe) is None else {}))
     if key not in known:
         seconds = training_seconds(recipe, Records(execution.root), compute)
         known[key] = 60 * minutes / seconds * recipe_tokens(recipe)

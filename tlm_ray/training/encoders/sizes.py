@@ -5,7 +5,7 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from tlm_ray.storage.opening import open_settings
-from tlm_ray.training.encoders.starts import Architecture, Start, opened
+from tlm_ray.training.encoders.starts import SPECIAL_IDS, Architecture, Start, opened
 
 
 def counted_parameters(start: Start, *, vocabulary: int) -> int:
@@ -18,11 +18,14 @@ def counted_parameters(start: Start, *, vocabulary: int) -> int:
         return known
     source = getattr(start, "source", "")
     if not source:
-        raise ValueError(f"start {type(start).__name__}: has no number of parameters; give --tokens, not --minutes")
+        raise ValueError(f"start {type(start).__name__}: has no known size; give a budget in tokens, not in minutes")
     transformers.utils.logging.set_verbosity_error()
     with opened(source) as folder:
         config = open_settings(AutoConfig, folder)
     if isinstance(start, Architecture):
         config.vocab_size = vocabulary
+        for name in SPECIAL_IDS:  # they may lie beyond the new vocabulary
+            if getattr(config, name, None) is not None:
+                setattr(config, name, 0)
     with torch.device("meta"):  # no memory, no draws
         return AutoModel.from_config(config).num_parameters()
