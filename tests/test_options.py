@@ -33,6 +33,7 @@ SCRIPTS = {
     "objectives": "Objectives",
     "rho2": "Rho2",
     "rivals_pretrained": "Rivals",
+    "stage_one": "StageOne",
     "stage_two": "StageTwo",
     "sweep": "Sweep",
     "train": "Train",
@@ -296,6 +297,7 @@ ROWS = {
     "k": ([], "K = 50", [("K = 50", "task data only"), ("K = 50", "K = 1"), ("K = 50", "K = 5")]),
     "rho1": ([], "rho1 = 31", [("rho1 = 31", "rho1 = 1"), ("rho1 = 31", "general text only")]),
     "rho2": (["--rho2s", "20", "100"], "rho2 = 100", []),
+    "stage_one": ([], "recipe", [("averaged", "recipe")]),
     "main_table": (["--rows", "TLM, BM25 text", "BM25 neighbours"], "TLM, BM25 text", []),
     "flops": (["--parts", "1", "--baseline", "x"], "TLM tiny", []),
     "frontier": (["--larger", "mini"], "TLM", [("TLM", "TLM, 0.25 of it"), ("TLM", "TLM, 0.5 of it")]),
@@ -332,6 +334,8 @@ def test_a_given_selection_is_one_row_whatever_the_corpora(parsed, tmp_path):
         ("objectives", ["SOP"], []),
         ("depth", ["2 layers", "4 layers, all steps"], [("4 layers, all steps", "2 layers")]),
         ("depth", ["2 layers", "3 layers"], []),
+        ("stage_one", ["recipe", "averaged"], [("averaged", "recipe")]),
+        ("stage_one", ["rate x 4", "rho2 = 0"], []),
         ("distillation", ["teacher", "DistilBERT"], [("teacher", "DistilBERT")]),
         ("distillation", ["no teacher", "TinyBERT"], []),
     ],
@@ -351,6 +355,23 @@ def test_larger_scales_take_the_tables_changes_and_are_others(parsed, tmp_path):
     with pytest.raises(ValueError, match="--larger tiny: give scales other than the table's own, each once"):
         own = parsed("frontier", "--larger", "tiny", "--root", str(tmp_path))
         own.recipes("docstrings", own.flow())
+
+
+def test_each_row_of_stage_one_changes_one_setting(parsed, tmp_path):
+    table = parsed("stage_one", "--root", str(tmp_path))
+    rows = table.recipes("docstrings", table.flow())
+    recipe = rows.pop("recipe")
+    schedules = [vars(one.stage_one).items() - vars(recipe.stage_one).items() for one in rows.values()]
+    assert [dict(changed) for changed in schedules] == [
+        {"learning_rate": 2e-3},
+        {"learning_rate": 4e-3},
+        {"warmup_steps": 6},
+        {"weight_decay": 0.1},
+        {"weight_decay": 0.5},
+        {"averaged": 0.5},
+        {},
+    ]
+    assert [one.rho2 for one in rows.values()] == [20.0] * 6 + [0.0]
 
 
 def test_depths_take_the_operations_of_the_first_or_its_steps(parsed, tmp_path):
