@@ -6,13 +6,15 @@ learn as much from text.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from tlm_ray.identity import LATER
 from tlm_ray.training.tokens.blocks import Blocks
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SMOOTHING = 0.75
 PASSES = 4  # power iterations of the randomised SVD (Halko et al. 2011)
@@ -74,9 +76,11 @@ def _text(blocks: Blocks) -> np.ndarray:
     return blocks.tokens[: blocks.offsets[-1]]
 
 
-def together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tuple[int, ...]) -> sp.csr_array:
+def together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tuple[int, ...]) -> "csr_array":
     """Count pairs of tokens in a row within a window, weighted by 1 / distance, symmetrically."""
-    found = sp.csr_array((vocabulary, vocabulary), dtype=np.float64)
+    from scipy.sparse import coo_array, csr_array  # here, because its import takes 0.3 s of every command
+
+    found = csr_array((vocabulary, vocabulary), dtype=np.float64)
     for each in blocks:
         row = np.repeat(np.arange(len(each.lengths)), each.lengths)
         tokens = _text(each)
@@ -85,21 +89,21 @@ def together(blocks: list[Blocks], window: int, vocabulary: int, special_ids: tu
             left, right = tokens[:-distance], tokens[distance:]
             kept = (row[:-distance] == row[distance:]) & usual[:-distance] & usual[distance:]
             weights = np.full(int(kept.sum()), 1.0 / distance)
-            found += sp.coo_array((weights, (left[kept], right[kept])), shape=found.shape).tocsr()
+            found += coo_array((weights, (left[kept], right[kept])), shape=found.shape).tocsr()
     return (found + found.T).tocsr()
 
 
-def _information(together: sp.csr_array) -> sp.csr_array:
+def _information(together: "csr_array") -> "csr_array":
     """Return the positive pointwise mutual information of tokens (rows) and contexts (columns)."""
     total = np.asarray(together.sum(axis=1)).ravel()
     context = total**SMOOTHING
     cells = together.tocoo()
     found = np.log(cells.data * context.sum() / (total[cells.row] * context[cells.col]))
     kept = found > 0
-    return sp.csr_array((found[kept], (cells.row[kept], cells.col[kept])), shape=together.shape)
+    return type(together)((found[kept], (cells.row[kept], cells.col[kept])), shape=together.shape)
 
 
-def _decomposed(information: sp.csr_array, width: int) -> np.ndarray:
+def _decomposed(information: "csr_array", width: int) -> np.ndarray:
     """Return the left singular vectors of the largest singular values, times the roots of these, (rows, width).
 
     It runs on one thread, so that sums have a fixed order.
