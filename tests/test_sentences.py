@@ -99,6 +99,19 @@ def test_rows_of_the_same_trainings_are_no_part_of_the_claim():
     assert standing(replace(results, differences=kin))[0].endswith("the highest of 5 rows.")
 
 
+def test_what_is_not_shown_in_one_sentence_is_not_shown_in_another():
+    means = {OURS: 80.0, RANDOM: 77.7, LINEAR: 77.5, NEAR: 60.0, ALONE: 77.4}
+    results = table(against=RANDOM, expected=[])
+    found = [
+        replace(each, mean=means[each.row] - means[each.other], error=0.1 if NEAR in (each.row, each.other) else 1.0)
+        for each in results.differences
+    ]
+    results = replace(results, differences=[replace(each, freedom=1e6) for each in found])
+    (alone,) = [each for each in results.differences if (each.row, each.other) == (OURS, RANDOM)]
+    assert alone.p < 0.05 < results.comparison.whole(OURS, RANDOM).reported_p
+    assert not results.comparison.is_best(OURS, "reviews"), "corrected with the others it is not shown"
+
+
 def test_the_terminal_ends_in_these_sentences_and_the_notes(capsys):
     results = replace(table(), notes=["a note [red]"])
     report.print_table(results, Console(width=400))

@@ -70,8 +70,11 @@ class Comparison:
         return replace(found, holm=same.holm, among=same.among)
 
     def is_best(self, row: str, task: str) -> bool:
-        """Return whether a row is significantly above all rows of other trainings, and below none of the same ones."""
-        own = [each for each in self.differences if each.row == row and each.tasks == (task,)]
+        """Return whether a row is significantly above all rows of other trainings, and below none of the same ones.
+
+        A difference that is reported counts with its corrected p, so that no page calls it shown and not shown.
+        """
+        own = [self._told(each) for each in self.differences if each.row == row and each.tasks == (task,)]
         kin = [each for each in own if each.are_kin]
         others = [each for each in own if not each.are_kin]
         beaten = any(each.mean < 0 and each.is_shown for each in kin)
