@@ -1,15 +1,33 @@
 """The best that minutes buy: rows that are better on dev than all faster ones, their gains, and the figure."""
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
 from report_cells import make_cells, make_differences, of
+from test_jobs import script
+from tracked import empty_store
 
 from tlm_ray.report.figures.scores import points_of, score_figure
 from tlm_ray.report.page.charts import score_chart
 from tlm_ray.report.tables.frontier import frontier, frontier_notes
 
 ROWS = {"linear": (0.5, 70.0, 0.7), "slow": (3.0, 69.0, 0.72), "small": (2.0, 75.0, 0.8), "large": (9.0, 76.0, 0.803)}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_command_ends_in_a_table_and_its_frontier(data, tmp_path):
+    own = ["--tasks", "topics", "--task-root", str(data / "tasks"), "--corpus", str(data / "corpus"), "--k", "5"]
+    place = ["--root", str(tmp_path / "tlm"), "--out", str(tmp_path / "out"), "--tracking-uri", empty_store(tmp_path)]
+    steps = ["--steps", "200", "--steps-two", "200", "--seeds", "2", "--parts", "0.6"]
+    said = script("frontier", *own, *place, *steps)
+    assert said.returncode == 0, said.stdout + said.stderr
+    rows = [cell["row"] for cell in json.loads((tmp_path / "out" / "frontier.json").read_text())["cells"]]
+    assert [row for row in rows if row.startswith("TLM")][:2] == ["TLM, 0.6 of it", "TLM"]
+    assert re.search(r"topics: [\d.]+ s of training buy [^,]+", " ".join(said.stdout.split()))
+    assert "minutes of training" in (tmp_path / "out" / "frontier.html").read_text()
 
 
 def table(tasks=("reviews",), **view):

@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from small import small_recipe
+from small import small_flow, small_recipe
 from test_adapted import saved
 from test_jobs import alone
 from transformers import BertModel
@@ -118,18 +118,15 @@ def test_pairs_without_a_corpus_and_a_second_fit_of_other_data(topics, tmp_path,
     assert model.model_ != first and len(model.classes_) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
 def test_an_encoder_is_adapted_first_where_the_minutes_are_enough(data, topics, tmp_path, capsys):
     folder, recipe = saved(tmp_path / "encoder", BertModel, topics["text"].tolist()), small_recipe()
-    whole = adapted(recipe, folder, train_rows=54)
+    whole = adapted(recipe, folder, train_rows=60)
     minutes = recipe_tokens(whole) * 6 * counted_parameters(whole.start, vocabulary=0) / CPU_FLOPS_PER_S / 60
-    found = []
-    for share, root in ((1.01, "enough"), (0.97, "few")):  # without stage one it takes 95 % of the tokens
-        how = {"corpus": f"{data}/corpus", "start": folder, "root": str(tmp_path / root), "minutes": share * minutes}
-        model = TLMClassifier(recipe=recipe, **how).fit(topics["text"], topics["label"])
-        found.append(model.to_pandas()["stage"].unique().tolist())
-    assert found == [["stage one", "stage two"], ["stage two"]]
+    made = []
+    for share in (1.01, 0.97):  # without stage one it takes 95 % of the tokens
+        model = TLMClassifier(corpus="texts", start=folder, recipe=recipe, minutes=share * minutes)
+        made.append(model._recipe(small_flow(data, tmp_path), "topics"))
+    assert made[0] == whole.settled(gpu=False) and made[1].stage_one is None
     assert "too few to adapt the encoder, so it is fine-tuned alone" in " ".join(capsys.readouterr().out.split())
 
 
