@@ -41,6 +41,7 @@ ONLY_IN = {"mlflow": "tlm_ray.runs.tracking.mlflow_store"}
 COMMAND_LINE = {
     "tlm_ray.runs.cli.options",
     "tlm_ray.runs.cli.recipe_options",
+    "tlm_ray.runs.cli.equal_cost_table",
     "tlm_ray.runs.cli.table",
 }  # experiments compose it; nothing below reads it
 NEVER_IMPORTED = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -57,7 +57,9 @@ def test_bash_completes_commands_and_options(tmp_path):
     """
     found = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], env=found, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["complete -o default -F _tlm tlm", "status stage-two", "--port"], done.stderr
+    assert done.stdout.splitlines() == ["complete -o default -F _tlm tlm", "status stage-one stage-two", "--port"], (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize(

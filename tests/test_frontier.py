@@ -11,7 +11,7 @@ from tracked import empty_store
 
 from tlm_ray.report.figures.scores import points_of, score_figure
 from tlm_ray.report.page.charts import score_chart
-from tlm_ray.report.tables.frontier import frontier, frontier_notes
+from tlm_ray.report.tables.frontier import frontier_notes, frontier_of
 
 ROWS = {"linear": (0.5, 70.0, 0.7), "slow": (3.0, 69.0, 0.72), "small": (2.0, 75.0, 0.8), "large": (9.0, 76.0, 0.803)}
 
@@ -40,13 +40,13 @@ def table(tasks=("reviews",), **view):
 
 def test_the_frontier_is_what_no_faster_row_reaches_on_dev():
     results = table(("reviews", "news"))
-    assert [cell.row for cell in frontier(results, "news")] == ["linear", "small", "large"]
+    assert [cell.row for cell in frontier_of(results, "news")] == ["linear", "small", "large"]
     equal = [replace(c, dev_scores=(70.0,) * 3) for c in results.cells]
-    assert [cell.row for cell in frontier(replace(results, cells=equal), "news")] == ["linear"]
+    assert [cell.row for cell in frontier_of(replace(results, cells=equal), "news")] == ["linear"]
     at_once = [replace(c, wall_s=60.0) for c in results.cells]
-    assert [cell.row for cell in frontier(replace(results, cells=at_once), "news")] == ["large"]
+    assert [cell.row for cell in frontier_of(replace(results, cells=at_once), "news")] == ["large"]
     unknown = [replace(c, dev_scores=()) for c in results.cells]
-    assert [cell.row for cell in frontier(replace(results, cells=unknown), "news")] == ["linear"]
+    assert [cell.row for cell in frontier_of(replace(results, cells=unknown), "news")] == ["linear"]
 
 
 def test_each_gain_is_said_with_its_interval_and_whether_it_is_shown():

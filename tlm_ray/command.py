@@ -50,7 +50,8 @@ def scripts_by_name() -> dict[str, SourceLoader]:
 
 def completion(names: Iterable[str]) -> str:
     """Return the code by which bash and zsh complete commands and options."""
-    return (Path(__file__).parent / "completion.bash").read_text().replace("@COMMANDS@", " ".join(names))
+    code = pkgutil.get_data("tlm_ray", "completion.bash") or b""
+    return code.decode().replace("@COMMANDS@", " ".join(names))
 
 
 def _scripts(folder: Path) -> dict[str, SourceLoader]:

@@ -9,7 +9,7 @@ from tlm_ray.report.tables.grids import MARK, time_text
 from tlm_ray.report.tables.results import ResultsData
 
 
-def frontier(results: ResultsData, task: str) -> list[Cell]:
+def frontier_of(results: ResultsData, task: str) -> list[Cell]:
     """Return the cells of a task whose mean dev score no other reaches in as little time, fastest first."""
     found: list[Cell] = []
     own = [each for each in results.cells if each.task == task]
@@ -24,7 +24,7 @@ def frontier_notes(results: ResultsData) -> list[str]:
 
     The p-values of all gains are corrected together (Holm), as a family of their own.
     """
-    lines = {task: frontier(results, task) for task in results.tasks}
+    lines = {task: frontier_of(results, task) for task in results.tasks}
     gains = [
         found
         for task, line in lines.items()
