@@ -57,7 +57,7 @@ class Frontier(Table):
         for scale in self.larger:
             own = replace(self, changes=replace(self.changes, scale=scale))
             found[f"{OURS} {scale}"] = own.recipe(task, flow, self.mixture)
-        if len(set(found.values())) < len(found):
+        if self.larger and len(set(found.values())) < len(found):
             raise ValueError(f"--larger {' '.join(self.larger)}: give scales other than the table's own, each once")
         return found | (self._of_encoder(task, flow) if self.start else {})
 

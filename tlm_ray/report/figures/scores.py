@@ -13,7 +13,7 @@ from tlm_ray.report.figures import drawing
 from tlm_ray.report.figures.drawing import Point
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.exports import SPLIT_NAMES
-from tlm_ray.report.tables.grids import MARK, metric_text
+from tlm_ray.report.tables.grids import MARK, metric_text, name_of
 from tlm_ray.report.tables.results import ResultsData
 
 OWN, PAPER = "here", "the paper"
@@ -69,9 +69,7 @@ def points_of(results: ResultsData, task: str) -> list[Point]:
 
 def _by_minutes(results: ResultsData, task: str) -> list[Point]:
     return [
-        _point(
-            f"{cell.row} {MARK}" if cell.pretrained else cell.row, cell.wall_s / 60 or None, cell.mean, cell.std, index
-        )
+        _point(name_of(cell), cell.wall_s / 60 or None, cell.mean, cell.std, index)
         for index, cell in _cells(results, task, results.rows)
     ]
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from tlm_ray.report.statistics.comparison import difference_text, p_text
 from tlm_ray.report.statistics.differences import Difference, corrected
 from tlm_ray.report.tables.cells import Cell
-from tlm_ray.report.tables.grids import MARK, time_text
+from tlm_ray.report.tables.grids import name_of, time_text
 from tlm_ray.report.tables.results import ResultsData
 
 
@@ -34,7 +34,7 @@ def frontier_notes(results: ResultsData) -> list[str]:
     ]
     told = {(each.tasks[0], each.row): _gain(each, len(gains)) for each in corrected(gains)}
     return [
-        f"{task}: {time_text(cell.wall_s)} of training buy {_name(cell)}, {cell.mean:.1f} % on {results.split}"
+        f"{task}: {time_text(cell.wall_s)} of training buy {name_of(cell)}, {cell.mean:.1f} % on {results.split}"
         + told.get((task, cell.row), "")
         for task, line in lines.items()
         for cell in line
@@ -46,7 +46,3 @@ def _gain(found: Difference, family: int) -> str:
     among = f" among {family} gains" if family > 1 else ""
     shown = words if found.is_shown else "not shown"
     return f"; {difference_text(found)} from {found.other}, p {p_text(found.reported_p)}{among}: {shown}"
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.row} {MARK}" if cell.pretrained else cell.row

@@ -35,6 +35,11 @@ class Grid:
     lines: tuple[Line, ...]
 
 
+def name_of(cell: Cell) -> str:
+    """Return a row's name, marked where its cost leaves out a pretraining."""
+    return f"{cell.row} {MARK}" if cell.pretrained else cell.row
+
+
 def make_grid(results: ResultsData) -> Grid:
     """Lay out cells by row and task, in order of first appearance, with the paper's rows below.
 

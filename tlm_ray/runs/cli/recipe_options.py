@@ -12,7 +12,7 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
-from tlm_ray.runs.planning.minutes import share_within, within
+from tlm_ray.runs.planning.minutes import is_enough, share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import scaled
 from tlm_ray.runs.recipes.cpu import WORTH
@@ -181,7 +181,7 @@ class Budget:
 
     def is_enough(self, recipe: Recipe, flow: Flow) -> bool:
         """Return whether the minutes are enough for a recipe as it is."""
-        return self.minutes is None or share_within(self.minutes, recipe, flow.execution) >= 1
+        return is_enough(self.minutes, recipe, flow.execution)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
 from tlm_ray.runs.notebook.inputs import check_classes, splits_of, texts_of
 from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
-from tlm_ray.runs.planning.minutes import share_within, within
+from tlm_ray.runs.planning.minutes import is_enough, within
 from tlm_ray.runs.preflight import check_cluster, fitted
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
@@ -232,7 +232,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         start = storage.absolute_if_there(str(self.start))
         if self.corpus is not None:
             made = adapted(recipe, start, train_rows=rows)
-            if self.minutes is None or share_within(self.minutes, made, flow.execution) >= 1:
+            if is_enough(self.minutes, made, flow.execution):
                 return made
             console.print(f"minutes {self.minutes:g}: too few to adapt the encoder, so it is fine-tuned alone")
         return baseline(recipe, start, train_rows=rows)

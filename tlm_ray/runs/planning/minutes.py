@@ -31,6 +31,11 @@ def share_within(minutes: float, recipe: Recipe, execution: Execution) -> float:
     return tokens_in(minutes, recipe, execution) / recipe_tokens(recipe)
 
 
+def is_enough(minutes: float | None, recipe: Recipe, execution: Execution) -> bool:
+    """Return whether a recipe needs no cut to take some minutes; None is no limit."""
+    return minutes is None or share_within(minutes, recipe, execution) >= 1
+
+
 def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
     """Return the tokens, by the paper's rule, that a recipe trains on in `minutes`.
 
