@@ -13,6 +13,7 @@ from small_data import write_small
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # they have a process of their own, wherever Ray Data is used
 os.environ.pop("RAY_ADDRESS", None)
 # a worker process for each CPU, which Ray starts before there is work: 1.4 s of each start on two cores
 os.environ |= {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_jobs import environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 APART = ("unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc")
 ALONE = 'ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs t /tmp/ray && mount -t tmpfs t /dev/shm && exec "$@"'
 

@@ -39,7 +39,7 @@ def arguments(data: Path, root: Path) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    lasting = ("RAY_TMPDIR", *(name for name in os.environ if "prestart" in name))
+    lasting = ("RAY_TMPDIR", "RAY_USAGE_STATS_ENABLED", *(name for name in os.environ if "prestart" in name))
     kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or k in lasting}
     return kept | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"} | more
 

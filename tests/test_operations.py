@@ -80,6 +80,7 @@ def watched(data, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_node_exports_what_was_made_and_found_searched_and_trained(watched):
     made, done, seen = watched["made"], watched["done"], watched["seen"]
     stages = {name: value for name, value in done.items() if name.startswith("ray_tlm_stages_total")}
@@ -106,6 +107,7 @@ def test_a_node_exports_what_was_made_and_found_searched_and_trained(watched):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_node_exports_what_waits_for_as_long_as_it_waits_and_what_began_anew(watched):
     queue, done = watched["queue"], watched["done"]
     assert queue["ray_tlm_items_waiting work=wait"] == 2 and queue["ray_tlm_items_running work=wait"] == 1
@@ -116,6 +118,7 @@ def test_a_node_exports_what_waits_for_as_long_as_it_waits_and_what_began_anew(w
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_node_exports_that_a_training_was_killed_and_went_on(watched):
     assert watched["killed"]["ray_tlm_trainings_resumed_total stage=stage_one"] == 1
     assert watched["killed"]["ray_tasks IsRetry=1 Name=train_alone"] == 1, "which the page and the dashboard ask for"
@@ -132,6 +135,7 @@ input()
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_prometheus_finds_nodes_in_a_file_that_ray_writes_where_it_has_a_dashboard(watched):
     assert watched["discovery"] == [], "the project's own Ray has none"
     (job,) = yaml.safe_load((ROOT / "cluster" / "prometheus.yaml").read_text())["scrape_configs"]

@@ -37,6 +37,7 @@ print(make([stage], sys.argv[2])[stage.fingerprint]["facts"]["steps"], "steps")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_lost_controller_frees_the_only_place_for_its_successor(data, tmp_path):
     command = [sys.executable, "-c", LOST_CONTROLLER, str(data), str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=TIMEOUT_S)

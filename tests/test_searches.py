@@ -251,6 +251,7 @@ class StopsMost(FIFOScheduler):
         return TrialScheduler.STOP if stops else TrialScheduler.CONTINUE
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_trial_that_a_scheduler_stops_is_no_result_and_holds_no_lock(trials, tmp_path, capsys):
     grid = trials({"rho1": [1, 2, 3]})

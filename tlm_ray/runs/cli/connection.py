@@ -16,7 +16,6 @@ def ray_options() -> dict[str, Any]:
     Ray's logs stay in its session folder. If RAY_ADDRESS is set, as in a submitted job, the same call connects to the
     cluster. ConnectionError if no Ray answers at that address; Ray itself would retry for a quarter of an hour.
     """
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # C++ logs, which Python's logging does not control
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_task_oom_retries", "3")  # Ray retries tasks that ran out of memory forever by default
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
