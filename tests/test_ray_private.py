@@ -56,6 +56,11 @@ def tries(file: str) -> int:
     return ray_private.attempt()
 
 
+def test_a_worker_is_one_and_a_driver_is_not():
+    assert not ray_private.is_worker()
+    assert ray.get(ray.remote(ray_private.is_worker).remote())
+
+
 def test_a_task_knows_how_often_it_was_lost(tmp_path):
     assert ray.get(tries.remote("")) == 2
 

@@ -73,6 +73,12 @@ def attempt() -> int:
     return worker.core_worker.get_current_task_attempt_number()
 
 
+def is_worker() -> bool:
+    """Return whether this process is one of Ray's workers; the public `get_task_id` warns in all others."""
+    worker: Any = ray._private.worker.global_worker
+    return bool(worker.mode == ray.WORKER_MODE)
+
+
 def only_cap_tasks(context: "ray.data.DataContext") -> None:
     """Have a dataset submit as many tasks as its strategy allows, whatever the cluster has now; Ray then schedules.
 

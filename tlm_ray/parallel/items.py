@@ -64,7 +64,7 @@ def each(
         raise raised(error, title) from error
     finally:
         progress.end()
-        if ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+        if ray_private.is_worker():
             gc.collect()  # blocks in reference cycles would keep this node from being idle (0.2 s)
 
 
