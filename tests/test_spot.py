@@ -74,6 +74,7 @@ def notice():
 recipe = replace(long, stage_one=replace(long.stage_one, steps=400 // workers, evaluate_every=400))
 flow = small_flow(data, root, compute=Compute(workers=workers, max_failures=0))
 stage = flow.stages(recipe, "topics", 0).stage_one
+make(list(stage.inputs.values()), str(root))  # or a slow machine is still at them when the notice has waited for long
 with ThreadPoolExecutor() as threads:
     noticed = threads.submit(notice)
     make([stage], str(root))
