@@ -19,12 +19,13 @@ def connect() -> None:
     """Connect to Ray as its first call does, with the log options of `ray_options`; progress comes by other ways."""
     from ray._private import ray_constants
 
+    usual, disabled = ray_constants.RAY_LOG_TO_DRIVER, logging.root.manager.disable
     ray_constants.RAY_LOG_TO_DRIVER = False  # the default of ray.init, read from the environment at the import of ray
-    disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)  # ray.init sets the level of its logger anew
     try:
         ray.put(None)
     finally:
+        ray_constants.RAY_LOG_TO_DRIVER = usual
         logging.disable(disabled)
     logging.getLogger("ray").setLevel(logging.ERROR)
 
