@@ -101,10 +101,12 @@ def test_what_a_process_holds_is_let_go_when_nobody_asks_for_more(monkeypatch):
 
 
 def test_the_rest_of_work_that_nobody_wants_is_ended():
-    begun = parallel.each([{"number": n} for n in range(3)], Waits, arguments=(), workers=3, title="endless work")
-    assert next(begun) == 0
-    begun.close()
-    wait_for(lambda: not tasks_named("endless work"))
+    for _ in range(4):  # Ray lost a cancellation in one of six to eight
+        begun = parallel.each([{"number": n} for n in range(3)], Waits, arguments=(), workers=3, title="endless work")
+        assert next(begun) == 0
+        begun.close()
+    time.sleep(1)  # a task whose cancellation was lost takes its title later
+    wait_for(lambda: not tasks_named("endless work"), timeout_s=30)
 
 
 class Waits:

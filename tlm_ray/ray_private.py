@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.02
 LOOK_EVERY_S = 0.1
+CANCEL_S = 10.0  # 36 cancellations took at most 1 s
 
 
 def connect() -> None:
@@ -113,4 +115,21 @@ def streamed(dataset: "ray.data.Dataset") -> Iterator[Iterator[dict[str, Any]]]:
         yield (row for bundle in bundles for entry in bundle.blocks for row in ray.get(entry.ref).to_pylist())
     finally:
         if ray.is_initialized():
+            for operator in executor._topology:
+                operator._cancel_active_tasks = partial(_cancel_active_tasks, operator)
             executor.shutdown(force=True)
+
+
+def _cancel_active_tasks(operator: Any, force: bool) -> None:
+    """Cancel the tasks of Ray Data's operator until they have ended.
+
+    Ray Data cancels once and does not wait. Ray loses that where a process has received the task but not begun it:
+    once in 8 to 20 cancellations of a task that was just submitted.
+    """
+    waitables = [task.get_waitable() for task in operator.get_active_tasks()]
+    running = [one._generator_ref if isinstance(one, ray.ObjectRefGenerator) else one for one in waitables]
+    until = time.monotonic() + CANCEL_S
+    while running and time.monotonic() < until:
+        for task in running:
+            ray.cancel(task, force=force)
+        _, running = ray.wait(running, num_returns=len(running), timeout=LOOK_EVERY_S, fetch_local=False)
