@@ -189,6 +189,7 @@ def test_passages_and_selection_are_datasets(data, tmp_path, monkeypatch):
         whole(selection.dataset())
 
 
+@pytest.mark.long
 def test_the_page_searches_a_dataset_and_predicts_another(data, texts, tmp_path):
     (tmp_path / "texts").mkdir()
     pq.write_table(pa.table({"body": texts}), tmp_path / "texts" / "part.parquet")

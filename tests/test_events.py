@@ -133,6 +133,7 @@ def test_a_store_and_a_file_in_no_folder_are_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_command_leaves_its_events_in_the_file_that_it_names(data, tmp_path):
     log, steps = tmp_path / "events.jsonl", ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1"]
     where = ["--root", str(tmp_path / "tlm"), "--out", str(tmp_path / "out"), "--log-json", str(log)]

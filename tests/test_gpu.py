@@ -47,6 +47,7 @@ def test_parts_after_the_last_minute_are_left_out(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="takes minutes on a GPU: make gpu")
+@pytest.mark.long
 def test_one_command_measures_both_sides_on_a_processor(tmp_path, monkeypatch):
     import gpu
 

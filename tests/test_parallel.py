@@ -152,6 +152,7 @@ print("all ended")
 """
 
 
+@pytest.mark.long
 def test_processes_that_had_a_gpu_end_and_one_that_dies_costs_its_items(tmp_path):
     command = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "died")]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120)

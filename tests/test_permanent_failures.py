@@ -23,6 +23,8 @@ from tlm_ray.training.launching.failures import may_pass as passes
 from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.settings import Job
 
+CREWS = [1, pytest.param(2, marks=pytest.mark.long)]
+
 
 @dataclass(frozen=True)
 class Misread(Mlm):
@@ -63,7 +65,7 @@ def train(data: Path, root: Path, workers: int, objective: Any) -> str:
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", CREWS)
 def test_an_error_of_a_parts_own_code_is_met_once(data, tmp_path, workers):
     notes = tmp_path / "notes"
     said = train(data, tmp_path / "root", workers, Misread(notes=str(notes)))
@@ -75,7 +77,7 @@ def test_an_error_of_a_parts_own_code_is_met_once(data, tmp_path, workers):
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", CREWS)
 def test_a_part_that_cannot_be_sent_is_named(data, tmp_path, workers):
     said = train(data, tmp_path, workers, Held())
     assert "lost workers" not in said and "\n" not in said
@@ -84,7 +86,7 @@ def test_a_part_that_cannot_be_sent_is_named(data, tmp_path, workers):
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", CREWS)
 def test_a_part_of_a_module_that_workers_have_not_is_named(data, tmp_path, workers, monkeypatch):
     module = types.ModuleType("only_here")
     module.Here = type("Here", (Mlm,), {"__module__": "only_here"})

@@ -168,34 +168,35 @@ class Broken(AdamW):
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_grid_over_seeds_makes_shared_stages_once_and_is_a_result_grid(trials, tmp_path, capsys):
-    grid = trials({"method": ["bm25", Own()], "rho1": [1, 2], "stage_two.learning_rate": [1e-3, 1e-2]}, seeds=2)
+    grid = trials({"method": ["bm25", Own()], "stage_two.learning_rate": [1e-3, 1e-2]}, seeds=2)
     found = swept(grid, tmp_path)
     counts = made(tmp_path / "root")
-    assert (counts["neighbours"], counts["tokenizer"], counts["stage_one"], counts["stage_two"]) == (2, 2, 8, 16)
-    assert len(found.trials) == 8 and {trial["method"] for trial in found.trials} == {"bm25", "own"}
+    assert (counts["neighbours"], counts["tokenizer"], counts["stage_one"], counts["stage_two"]) == (2, 2, 4, 8)
+    assert len(found.trials) == 4 and {trial["method"] for trial in found.trials} == {"bm25", "own"}
     best = max(found.trials, key=lambda trial: trial["dev"])
     assert found.result["dev"] == best["dev"] and best["low"] <= best["dev"] <= best["high"]
     said = capsys.readouterr().out
-    assert said.count("\ntrial ") == 8 and "8 trials (8 trained now, 0 reused)" in said
-    assert found.steps == 16 * 18 and "; 288 steps" in said
+    assert said.count("\ntrial ") == 4 and "4 trials (4 trained now, 0 reused)" in said
+    assert found.steps == 8 * 18 and "; 144 steps" in said
     assert not list((tmp_path / "root").rglob("progress.json")), "what was noted while they trained is gone"
 
-    assert len(found.grid) == 8 and not found.grid.errors
+    assert len(found.grid) == 4 and not found.grid.errors
     frame = found.grid.get_dataframe()
     assert sorted(frame["dev"]) == sorted(trial["dev"] for trial in found.trials)
-    assert set(frame["config/method"]) == {"bm25", "own"} and set(frame["config/rho1"]) == {1, 2}
+    assert set(frame["config/method"]) == {"bm25", "own"}
+    assert set(frame["config/stage_two.learning_rate"]) == {1e-3, 1e-2}
     assert found.grid.get_best_result().metrics["dev"] == best["dev"]
-    folders = {Path(found.grid[i].path) for i in range(8)}
-    assert len(folders) == 8 and all(folder.is_relative_to(tmp_path / "root" / "sweeps") for folder in folders)
+    folders = {Path(found.grid[i].path) for i in range(4)}
+    assert len(folders) == 4 and all(folder.is_relative_to(tmp_path / "root" / "sweeps") for folder in folders)
 
     before = records(tmp_path / "root")
     again = swept(grid, tmp_path)
     assert again.grid is None and again.trials == found.trials, "nothing is left to train"
-    assert records(tmp_path / "root") == before and "8 trials (0 trained now, 8 reused)" in capsys.readouterr().out
+    assert records(tmp_path / "root") == before and "4 trials (0 trained now, 4 reused)" in capsys.readouterr().out
     client = mlflow.MlflowClient(empty_store(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
-    assert Counter(run.info.status for run in runs) == {"FINISHED": 17}, "a run per training, one of the sweep"
-    assert sum("mlflow.parentRunId" in run.data.tags for run in runs) == 16
+    assert Counter(run.info.status for run in runs) == {"FINISHED": 9}, "a run per training, one of the sweep"
+    assert sum("mlflow.parentRunId" in run.data.tags for run in runs) == 8
 
 
 @pytest.mark.long
@@ -271,6 +272,7 @@ def test_ashas_last_report_comes_after_the_record():
     assert (asha._max_t, asha._reduction_factor) == (19, 3) and asha._brackets[0]._rungs[-1][0] == 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_scheduler_and_callbacks_of_ray_tune_are_taken_as_they_are(trials, tmp_path):
     class Counted(tune.Callback):

@@ -145,6 +145,12 @@ def test_answers_are_those_of_transformers_alone(model, address):
 
 
 @pytest.mark.slow
+def test_it_listens_on_loopback_alone(address):
+    port = int(address.rpartition(":")[2])
+    listening = {each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    assert {ip for ip, used in listening if used == port} == {"127.0.0.1"}
+
+
 def test_no_text_is_logged(address, session_folder):
     status, _ = asyncio.run(one(address, texts=["zebrafinch"]))
     refused, _ = asyncio.run(one(address, texts=["zebrafinch", 7]))

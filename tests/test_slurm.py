@@ -49,6 +49,7 @@ def free_job() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_of_two_kinds_of_nodes_comes_up_runs_a_driver_and_goes(tmp_path: Path) -> None:
     job = free_job()
     for name, text in (("scontrol", SCONTROL), ("srun", SRUN)):

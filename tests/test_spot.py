@@ -127,6 +127,7 @@ def test_a_training_leaves_a_node_that_is_about_to_go_and_repeats_no_step(data, 
     assert found(said) == [400]
 
 
+@pytest.mark.long
 def test_a_node_that_is_about_to_go_gets_no_more_items():
     (made,) = found(run(ITEMS))
     assert made["numbers"] == list(range(300))

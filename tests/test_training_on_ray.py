@@ -118,6 +118,7 @@ def kill_the_driver(data: Path, root: Path, folder: Path) -> None:
         process.kill()
 
 
+@pytest.mark.long
 def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are(data, folder, undisturbed, capsys):
     root, expected = undisturbed
     kill_the_driver(data, root, folder)

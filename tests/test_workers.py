@@ -30,7 +30,10 @@ def alone():
     return trainer.progress, snapshot(trainer.model)
 
 
-@pytest.fixture(scope="module", params=[2, 3], ids=lambda world: f"{world} workers")
+WORLDS = [2, pytest.param(3, marks=pytest.mark.long)]
+
+
+@pytest.fixture(scope="module", params=WORLDS, ids=lambda world: f"{world} workers")
 def crew(request, tmp_path_factory):
     """The results of all cases on two and on three workers, and the folder of their checkpoints."""
     torch.set_num_threads(1)
