@@ -1,9 +1,9 @@
 """Clean a corpus before it is cut into passages: C4's rules, repeated spans, near-duplicates.
 
-c4         the rules for lines and pages of Raffel et al. 2020, section 2.2
-spans      spans of three sentences that occurred before
-near       pages that are nearly equal to an earlier one
-job        runs them over a corpus, on all CPU nodes
+- `c4`: the rules for lines and pages of Raffel et al. 2020, section 2.2
+- `spans`: spans of three sentences that occurred before
+- `near`: pages that are nearly equal to an earlier one
+- `job`: runs them over a corpus, on all CPU nodes
 """
 
 from tlm_ray.corpus.cleaning.settings import Cleaning
