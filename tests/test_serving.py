@@ -151,6 +151,7 @@ def test_it_listens_on_loopback_alone(address):
     assert {ip for ip, used in listening if used == port} == {"127.0.0.1"}
 
 
+@pytest.mark.slow
 def test_no_text_is_logged(address, session_folder):
     status, _ = asyncio.run(one(address, texts=["zebrafinch"]))
     refused, _ = asyncio.run(one(address, texts=["zebrafinch", 7]))

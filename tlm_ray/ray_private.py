@@ -124,7 +124,7 @@ def _cancel_active_tasks(operator: Any, force: bool) -> None:
     """Cancel the tasks of Ray Data's operator until they have ended.
 
     Ray Data cancels once and does not wait. Ray loses that where a process has received the task but not begun it:
-    once in 8 to 20 cancellations of a task that was just submitted.
+    in 2 of 39 works that were closed at their first result (Ray 2.60).
     """
     waitables = [task.get_waitable() for task in operator.get_active_tasks()]
     running = [one._generator_ref if isinstance(one, ray.ObjectRefGenerator) else one for one in waitables]
