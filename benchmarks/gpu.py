@@ -13,7 +13,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def main() -> None:
     if plan is CPU:
         print("no GPU found: running on the CPU at a small size; the numbers below say nothing about GPUs")
     report = Report(options.out, deadline=time.monotonic() + options.minutes * 60)
-    report.add("machine", partial(machine, plan.device))
+    report.add("machine", partial(machine, plan))
     data = made_up()
     for name, check in CHECKS.items():
         report.add(f"check: {name}", partial(check, plan.device))
@@ -124,12 +124,13 @@ class Report:
             raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def machine(device: str) -> dict[str, Any]:
-    """Return the device, versions, and rates of large matrix products."""
+def machine(plan: Plan) -> dict[str, Any]:
+    """Return the plan, device, versions, and rates of large matrix products."""
+    device = plan.device
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     rates = {f"tflops_{precision}": matmul_rate(device, precision) / 1e12 for precision in ("fp32", "bf16")}
-    return {"device": name, "is_gpu": device == "cuda"} | versions | rates
+    return {"plan": asdict(plan), "device": name, "is_gpu": device == "cuda"} | versions | rates
 
 
 def made_up() -> Data:

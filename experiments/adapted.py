@@ -36,7 +36,7 @@ PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", 
 class Adapted(Table):
     """Options of the table of adaptations."""
 
-    name, split = "adapted", "test"
+    name, split, ensembles, pooled = "adapted", "test", (OURS,), True
 
     start: str
     """hub name or local folder of the encoder, with its tokenizer"""

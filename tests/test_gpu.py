@@ -9,6 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from gpu_checks import CHECKS
+from joints import scratch_model
 from trainings import one_thread  # noqa: F401 - a fixture
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
@@ -18,6 +19,21 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 @pytest.mark.parametrize("name", CHECKS)
 def test_training_is_right_on_a_device(name, device):
     assert 0 <= CHECKS[name](device)["apart"] < 0.03
+
+
+def test_a_model_on_a_gpu_leaves_out_cudnns_attention(monkeypatch):
+    from tlm_ray.training.model import joint
+
+    model = scratch_model(seed=0)
+    monkeypatch.setattr(joint.JointModel, "to", lambda self, device: self)
+    monkeypatch.setattr(joint, "check_layouts", lambda *_, **__: None)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        model.on("cuda")
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def test_a_check_that_fails_says_so_and_the_others_go_on(tmp_path, monkeypatch, capsys):

@@ -18,7 +18,7 @@ from tlm_ray.training.encoders.families import FAMILIES, Family, fastest_attenti
 from tlm_ray.training.encoders.heads import Head, sample_rows
 from tlm_ray.training.encoders.starts import Start
 from tlm_ray.training.encoders.weights import Weights
-from tlm_ray.training.kernels import cpu
+from tlm_ray.training.kernels import cpu, cuda
 from tlm_ray.training.model import packing
 from tlm_ray.training.model.architectures import refusal, refuse_by_type
 from tlm_ray.training.model.layer_outputs import Layers, read_layers
@@ -139,6 +139,8 @@ class JointModel(nn.Module):
         on_cpu = torch.device(device).type == "cpu"
         if on_cpu:
             cpu.prepare(self)
+        else:
+            cuda.prepare()
         if self.encoder._can_set_attn_implementation():
             cpu.register()
             packing.register()
