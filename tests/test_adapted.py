@@ -1,5 +1,6 @@
 """A pretrained encoder is adapted by text before its fine-tuning: its steps, its head, and rows of equal operations."""
 
+import logging
 import runpy
 import shutil
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import transformers
 from small import small_flow, small_recipe
 from small_data import TOPICS, sentences
 from test_plan import record
@@ -205,6 +207,23 @@ def test_rows_of_equal_operations_and_a_bias_of_shares(many, tmp_path, headless)
     expected = np.log((np.bincount(tokens, minlength=len(bias)) + 1) / (len(tokens) + len(bias)))
     np.testing.assert_allclose(bias, expected, rtol=1e-5)
     assert embeddings is None and ours.counts == Counts(embeddings=False)
+
+
+def test_planning_says_nothing_of_new_heads(headless):
+    said = []
+    listener = logging.Handler()
+    listener.emit = lambda record: said.append(record.getMessage())
+    logger = transformers.utils.logging.get_logger("transformers")
+    logger.addHandler(listener)
+    transformers.utils.logging.set_verbosity_warning()
+    try:
+        recipe = small_recipe(k=10)
+        ours, tapt = (adapted(recipe, headless, kind, train_rows=200, steps=120) for kind in ("tlm", "tapt"))
+        of_equal_cost(tapt, ours, row_tokens=(24, 20))
+    finally:
+        transformers.utils.logging.set_verbosity_error()
+        logger.removeHandler(listener)
+    assert not said
 
 
 def test_the_tables_rows_differ_in_what_they_should(data, tmp_path, headless):

@@ -1,6 +1,7 @@
 """Count the operations of a stage's steps before any data is there, to plan recipes of equal cost."""
 
 import numpy as np
+import transformers
 
 from tlm_ray.training.encoders.starts import Pretrained, Scratch, scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
@@ -29,6 +30,7 @@ def step_flops(
     for tokens, most in zip(row_tokens, longest, strict=True):
         if tokens > most:
             raise ValueError(f"row_tokens {tokens}: rows have at most {most} tokens; give their mean")
+    transformers.utils.logging.set_verbosity_error()  # heads are new here, of which it would warn
     model = _model(settings, vocabulary)
     if settings.adapters:
         settings.adapters.add_to(model.encoder)
