@@ -3,9 +3,12 @@
 import itertools
 import logging
 import os
+import runpy
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,13 +107,42 @@ def alone() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def called(
+    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Run a script as a reader would in a folder of his own, but in this process, and return what it printed."""
+    import ray
+
+    from tlm_ray.runs import experiment
+
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.chdir(tmp_path)
+
+    def run(script: str | Path, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(script), *words])
+        runpy.run_path(str(Path(__file__).parents[1] / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def ray_cluster():
-    """A Ray of its own, with more CPUs than the machine may have: two trainings of two workers fit."""
+    """A Ray of its own, with more CPUs than the machine may have: two trainings of two workers fit.
+
+    It is started again if Ray gives up, as it does on a busy machine after 30 s.
+    """
     import ray
 
     from tlm_ray import ray_options
 
-    ray.init(address="local", num_cpus=4, **ray_options())
+    try:
+        ray.init(address="local", num_cpus=4, **ray_options())
+    except Exception:  # it has no class of its own
+        ray.shutdown()
+        ray.init(address="local", num_cpus=4, **ray_options())
     yield
     ray.shutdown()

@@ -45,7 +45,7 @@ def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):
     assert len(selected) == 2 and 0 < selected[0] < selected[1] <= 3000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_file_and_many_small_ones_are_cut_and_timed(data, tmp_path):
     size = ("--gb", "0.0005", "--files", "30", "--turns", "1", "--folder", str(tmp_path / "cutting"))
     done = script("bench_passages", "--corpus", str(data / "corpus"), *size, folder="benchmarks")

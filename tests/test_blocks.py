@@ -206,7 +206,7 @@ def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "pieces" / "tokenizer")
     options = {"block_tokens": BLOCK, "task_tokens": BLOCK}
     made = {}
-    for workers, texts_each in ((1, 1000), (3, 9), (2, 25)):
+    for workers, texts_each in ((1, 1000), (2, 9)):
         selection = [str(tmp_path / f"{texts_each}-{start}.arrow") for start in range(0, 60, texts_each)]
         for part, uri in enumerate(selection):
             storage.write_table(uri, ranked.slice(part * texts_each, texts_each))
@@ -215,12 +215,12 @@ def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path):
         facts = preparation.make_blocks(str(folder), task, selection, pieces, workers=workers, **options)
         files = {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
         made[workers] = (facts, files)
-    assert made[1] == made[2] == made[3]
-    general = read_blocks(str(tmp_path / "3" / "general.arrow"))
+    assert made[1] == made[2]
+    general = read_blocks(str(tmp_path / "2" / "general.arrow"))
     alone = write_general_blocks(str(tmp_path / "g"), texts, np.arange(60) // 7, tokenizer, block_tokens=BLOCK)
     assert rows(general) == rows(alone) and general.ranks.tolist() == alone.ranks.tolist()
-    assert made[3][0]["general_blocks"] == len(alone) and made[3][0]["general_tokens"] == alone.lengths.sum()
-    assert {name.partition("/")[0] for name in made[3][1]} == {
+    assert made[2][0]["general_blocks"] == len(alone) and made[2][0]["general_tokens"] == alone.lengths.sum()
+    assert {name.partition("/")[0] for name in made[2][1]} == {
         "general.arrow", "train.arrow", "dev.arrow", "test.arrow", "facts.json", "tokenizer"
     }  # fmt: skip
 

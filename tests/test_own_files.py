@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_jobs import script
+from tracked import empty_store
 
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.tasks import Task, read_task
@@ -273,7 +273,7 @@ def test_all_bad_rows_of_a_file_are_told_at_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_from_one_csv_and_a_folder_of_text_to_predictions_by_two_commands(tmp_path, data):
+def test_from_one_csv_and_a_folder_of_text_to_predictions_by_two_commands(tmp_path, data, called):
     rows = pq.read_table(data / "tasks" / "topics" / "train.parquet").to_pylist()
     own = as_csv([(row["label"], row["text"]) for row in rows], header=("what", "said"), delimiter=";")
     write(tmp_path, {"topics.csv": own.encode("utf-16")})
@@ -281,16 +281,16 @@ def test_from_one_csv_and_a_folder_of_text_to_predictions_by_two_commands(tmp_pa
     write(tmp_path, {"texts/all.txt": "\n\n".join(texts).encode()})
     places = {"--tasks": "topics.csv", "--corpus": "texts", "--root": "tlm", "--model": "model"}
     small = ("--steps", "4", "--steps-two", "2", "--k", "5", "--seeds", "1", "--precision", "fp32")
-    done = script("train", *(word for flag, name in places.items() for word in (flag, f"{tmp_path}/{name}")), *small)
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = " ".join(done.stdout.split())
+    small += ("--tracking-uri", empty_store(tmp_path))
+    words = [word for flag, name in places.items() for word in (flag, f"{tmp_path}/{name}")]
+    printed = called("experiments/train.py", *words, *small)
+    said = " ".join(printed.split())
     assert "topics: topics.csv: separated by semicolons, encoded in utf-16" in said
     assert "topics: columns: text is the column 'said', label is the column 'what'" in said
     assert "topics: no dev and no test file: a tenth of the texts each" in said
     assert "rows 48 6 6" in said and re.search(r"sea: \w+", said), "what the file was taken for, before any work"
-    (command,) = re.findall(r"^python experiments/predict.py (.*)$", done.stdout, re.M)
+    (command,) = re.findall(r"^python experiments/predict.py (.*)$", printed, re.M)
     words = command.replace("new.csv", f"{tmp_path}/topics.csv").replace("predictions", f"{tmp_path}/out").split()
-    found = script("predict", *words)
-    assert found.returncode == 0 and "60 rows in" in found.stdout, found.stdout + found.stderr
+    assert "60 rows in" in called("experiments/predict.py", *words)
     (part,) = (tmp_path / "out").glob("*.parquet")
     assert set(pq.read_table(part)["predicted"].to_pylist()) <= {"sea", "sky", "kitchen"}

@@ -135,13 +135,6 @@ def test_draws_are_the_same_for_a_seed_however_many_are_taken():
 
 
 @dataclass(frozen=True)
-class Own(Random):
-    """A method of a user's own."""
-
-    name = "own"
-
-
-@dataclass(frozen=True)
 class Lost(Random):
     """A method with a mistake; it notes that it was met."""
 
@@ -168,35 +161,34 @@ class Broken(AdamW):
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_grid_over_seeds_makes_shared_stages_once_and_is_a_result_grid(trials, tmp_path, capsys):
-    grid = trials({"method": ["bm25", Own()], "stage_two.learning_rate": [1e-3, 1e-2]}, seeds=2)
+    grid = trials({"stage_two.learning_rate": [1e-3, 1e-2]}, seeds=2)
     found = swept(grid, tmp_path)
     counts = made(tmp_path / "root")
-    assert (counts["neighbours"], counts["tokenizer"], counts["stage_one"], counts["stage_two"]) == (2, 2, 4, 8)
-    assert len(found.trials) == 4 and {trial["method"] for trial in found.trials} == {"bm25", "own"}
+    assert (counts["neighbours"], counts["tokenizer"], counts["stage_one"], counts["stage_two"]) == (1, 1, 2, 4)
+    assert len(found.trials) == 2
     best = max(found.trials, key=lambda trial: trial["dev"])
     assert found.result["dev"] == best["dev"] and best["low"] <= best["dev"] <= best["high"]
     said = capsys.readouterr().out
-    assert said.count("\ntrial ") == 4 and "4 trials (4 trained now, 0 reused)" in said
-    assert found.steps == 8 * 18 and "; 144 steps" in said
+    assert said.count("\ntrial ") == 2 and "2 trials (2 trained now, 0 reused)" in said
+    assert found.steps == 4 * 18 and "; 72 steps" in said
     assert not list((tmp_path / "root").rglob("progress.json")), "what was noted while they trained is gone"
 
-    assert len(found.grid) == 4 and not found.grid.errors
+    assert len(found.grid) == 2 and not found.grid.errors
     frame = found.grid.get_dataframe()
     assert sorted(frame["dev"]) == sorted(trial["dev"] for trial in found.trials)
-    assert set(frame["config/method"]) == {"bm25", "own"}
     assert set(frame["config/stage_two.learning_rate"]) == {1e-3, 1e-2}
     assert found.grid.get_best_result().metrics["dev"] == best["dev"]
-    folders = {Path(found.grid[i].path) for i in range(4)}
-    assert len(folders) == 4 and all(folder.is_relative_to(tmp_path / "root" / "sweeps") for folder in folders)
+    folders = {Path(found.grid[i].path) for i in range(2)}
+    assert len(folders) == 2 and all(folder.is_relative_to(tmp_path / "root" / "sweeps") for folder in folders)
 
     before = records(tmp_path / "root")
     again = swept(grid, tmp_path)
     assert again.grid is None and again.trials == found.trials, "nothing is left to train"
-    assert records(tmp_path / "root") == before and "4 trials (0 trained now, 4 reused)" in capsys.readouterr().out
+    assert records(tmp_path / "root") == before and "2 trials (0 trained now, 2 reused)" in capsys.readouterr().out
     client = mlflow.MlflowClient(empty_store(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
-    assert Counter(run.info.status for run in runs) == {"FINISHED": 9}, "a run per training, one of the sweep"
-    assert sum("mlflow.parentRunId" in run.data.tags for run in runs) == 8
+    assert Counter(run.info.status for run in runs) == {"FINISHED": 5}, "a run per training, one of the sweep"
+    assert sum("mlflow.parentRunId" in run.data.tags for run in runs) == 4
 
 
 @pytest.mark.long

@@ -15,14 +15,11 @@ import runpy
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import ray
 import tyro
 from cluster_files import PROJECT
 from test_cluster_pages import Read
@@ -31,7 +28,6 @@ from tracked import empty_store
 
 import tlm_ray
 from tlm_ray.plain import PLAIN
-from tlm_ray.runs import experiment
 from tlm_ray.runs.cli import table
 
 MOST_LINES = 30
@@ -135,22 +131,6 @@ def test_a_space_and_a_scheduler_are_ray_tunes():
     (snippet,), names = PYTHON["sweeps.md"], {}
     exec(snippet, names)
     assert names["space"].names == ["k", "stage_one.learning_rate"] and names["space"].lists == {"k": [50, 500]}
-
-
-@pytest.fixture
-def called(alone, tmp_path, monkeypatch, capsys):
-    """Run a script as a reader would in a folder of his own, but in this process, and return what it printed."""
-    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
-    monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
-    monkeypatch.setattr(ray, "init", lambda **options: None)
-    monkeypatch.chdir(tmp_path)
-
-    def run(script: str | Path, *words: str) -> str:
-        monkeypatch.setattr(sys, "argv", [str(script), *words])
-        runpy.run_path(str(ROOT / script), run_name="__main__")
-        return capsys.readouterr().out
-
-    return run
 
 
 @pytest.mark.slow
