@@ -122,8 +122,10 @@ def called(
     monkeypatch.chdir(tmp_path)
 
     def run(script: str | Path, *words: str) -> str:
+        file = Path(__file__).parents[1] / script
         monkeypatch.setattr(sys, "argv", [str(script), *words])
-        runpy.run_path(str(Path(__file__).parents[1] / script), run_name="__main__")
+        monkeypatch.syspath_prepend(file.parent)  # as Python does with a script's folder
+        runpy.run_path(str(file), run_name="__main__")
         return capsys.readouterr().out
 
     return run
