@@ -5,7 +5,7 @@
     python experiments/adapted.py --start FOLDER --dry-run
 
 All rows but the first take about as many counted operations, planned from mean lengths of rows (`--row-tokens`).
-All share the encoder's own tokenizer.
+All share the encoder's own tokenizer. The last one also has rows for the ensemble of its seeds and the linear model.
 
     fine-tuned           the encoder on the task's labels alone
     fine-tuned, longer   the same with more passes

@@ -215,13 +215,14 @@ def test_planning_says_nothing_of_new_heads(headless):
     listener.emit = lambda record: said.append(record.getMessage())
     logger = transformers.utils.logging.get_logger("transformers")
     logger.addHandler(listener)
+    before = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_warning()
     try:
         recipe = small_recipe(k=10)
         ours, tapt = (adapted(recipe, headless, kind, train_rows=200, steps=120) for kind in ("tlm", "tapt"))
         of_equal_cost(tapt, ours, row_tokens=(24, 20))
     finally:
-        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.set_verbosity(before)
         logger.removeHandler(listener)
     assert not said
 

@@ -51,6 +51,7 @@ def test_a_check_that_fails_says_so_and_the_others_go_on(tmp_path, monkeypatch, 
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["check: wrong"]["failed"] == "FloatingPointError: a loss is not finite"
     assert found["check: right"]["apart"] == 0.0 and found["machine"]["tflops_bf16"] > 0
+    assert found["machine"]["plan"]["rows"] > 0
     assert ("no GPU found" in capsys.readouterr().out) == (not torch.cuda.is_available())
 
 
