@@ -1,7 +1,7 @@
 """List the stages that no experiment under a root needs, and delete them with --delete.
 
-    python experiments/clean.py                          # list what can be deleted, with sizes
-    python experiments/clean.py --forget sweep --delete  # and what only that experiment needs
+    python experiments/clean.py                                # list what can be deleted, with sizes
+    python experiments/clean.py --forget main_table --delete   # delete it, and what only that experiment needs
 
 Each experiment is registered under the root when it starts. Stages that a registered experiment needs are kept,
 complete or not, and so are stages in progress. Do not start experiments during a deletion: one that starts between

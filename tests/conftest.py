@@ -108,16 +108,21 @@ def alone() -> Iterator[None]:
 
 
 @pytest.fixture
-def called(
-    alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """Run a script as a reader would in a folder of his own, but in this process, and return what it printed."""
-    import ray
-
+def no_cluster(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's work in this process, and no look at its nodes before."""
     from tlm_ray.runs import experiment
 
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
     monkeypatch.setattr(experiment, "fitted", lambda execution: replace(execution, workers=1, side_by_side=1))
+
+
+@pytest.fixture
+def called(
+    no_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Run a script as a reader would in a folder of his own, but in this process, and return what it printed."""
+    import ray
+
     monkeypatch.setattr(ray, "init", lambda **options: None)
     monkeypatch.chdir(tmp_path)
 

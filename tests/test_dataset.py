@@ -97,7 +97,7 @@ def by_files(data, texts, tmp_path_factory) -> dict[str, bytes]:
     return neighbours(small_flow(folder, folder / "root"))
 
 
-CASES = [(kind, blocks) for kind in (of_arrow, of_pandas, of_parquet) for blocks in (1, 2, 7)] + [(of_huggingface, 1)]
+CASES = [(kind, blocks) for kind in (of_arrow, of_pandas, of_parquet) for blocks in (1, 7)] + [(of_huggingface, 1)]
 
 
 @pytest.mark.parametrize(("kind", "blocks"), CASES)

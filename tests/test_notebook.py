@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from small import small_flow, small_recipe
 from test_adapted import saved
-from test_jobs import alone
+from test_jobs import alone as of_transformers_alone
 from transformers import BertModel
 
 from tlm_ray import TLMClassifier
@@ -38,11 +38,16 @@ def topics(data) -> pd.DataFrame:
     return pq.read_table(data / "tasks" / "topics" / "train.parquet").to_pandas()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_path, monkeypatch, capsys):
+def test_a_dataset_of_ray_has_the_rows_of_its_table(topics):
     import ray
 
+    columns = {"text": "text", "label": "label"}
+    assert splits_of(ray.data.from_pandas(topics), None, **columns) == splits_of(topics, None, **columns)
+
+
+@pytest.mark.usefixtures("ray_cluster", "alone")
+def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_path, monkeypatch, capsys):
     how = {"corpus": str(data / "corpus"), "recipe": small_recipe(), "root": str(tmp_path / "tlm"), "verbose": False}
     first = TLMClassifier(**how).fit(topics["text"], topics["label"])
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "tlm").rglob("record.json")}
@@ -56,7 +61,6 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
         (pa.Table.from_pandas(topics), None),
         (of_hub, None),
         (DatasetDict(train=of_hub), None),
-        (ray.data.from_pandas(topics), None),
     ]
     for texts, labels in others:
         assert clone(first).fit(texts, labels).model_ == first.model_
@@ -69,7 +73,8 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     first.save(str(tmp_path / "kept"))
     again = TLMClassifier.load(str(tmp_path / "kept"))
     np.testing.assert_array_equal(again.predict_proba(topics["text"].tolist()), found)
-    np.testing.assert_allclose(alone(str(tmp_path / "kept"), topics["text"].tolist()), found, rtol=1e-4, atol=1e-5)
+    expected = of_transformers_alone(str(tmp_path / "kept"), topics["text"].tolist())
+    np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-5)
     pd.testing.assert_frame_equal(again.to_pandas(), first.to_pandas())
     steps = {"stage one": small_recipe().stage_one.steps, "stage two": small_recipe().stage_two.steps}
     assert again.to_pandas().groupby("stage")["step"].max().to_dict() == steps

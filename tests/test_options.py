@@ -216,9 +216,9 @@ def test_what_a_training_runs_on_is_passed_on():
         Cluster(autoscaling=True).execution(Place())
 
 
-def recipe(root="root", **groups):
+def recipe(root="root", data=Data(), **groups):  # noqa: B008 - frozen
     mixture, options = groups.pop("mixture", Mixture()), TrainingOptions(place=Place(root=str(root)), **groups)
-    return options.recipe("docstrings", open_flow(Data(), options.place, options.cluster), mixture)
+    return options.recipe(data.tasks[0], open_flow(data, options.place, options.cluster), mixture)
 
 
 def test_a_recipe_takes_what_the_command_line_changes():
@@ -263,16 +263,17 @@ def test_minutes_give_the_same_recipe_again_and_others_the_recorded_speed(tmp_pa
     assert 0.9 / 6 * seconds(TINY_RECIPE) <= seconds(slower) <= seconds(TINY_RECIPE) / 6
 
 
-@pytest.mark.parametrize("asked", ["mini", "midi"])
-def test_minutes_choose_the_geometry_that_makes_more_of_them(asked, tmp_path, capsys):
+@pytest.mark.parametrize("asked", ["", "mini", "midi"])
+def test_minutes_choose_the_geometry_that_makes_more_of_them_unless_one_is_given(asked, data, tmp_path, capsys):
     print_once.cache_clear()
-    whole = seconds(recipe_for("docstrings", "midi")) / 60
-    for share, scale in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.1, "mini")):
-        found = recipe(tmp_path, budget=Budget(minutes=share * whole), changes=Changes(scale=asked))
-        assert (found.scale, found.start) == (scale, recipe_for("docstrings", scale).start)
+    topics = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
+    whole = seconds(recipe(data=topics, changes=Changes(scale="midi"))) / 60
+    for share, best in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.1, "mini")):
+        minutes, scale = Budget(minutes=share * whole), asked or best
+        found = recipe(tmp_path, topics, budget=minutes, changes=Changes(scale=asked))
+        assert (found.scale, found.start) == (scale, recipe_for("topics", scale).start)
         assert seconds(found) <= 1.05 * 60 * share * whole
-    other = "mini" if asked == "midi" else "midi"
-    assert capsys.readouterr().out.count(f"scale: {other} instead of {asked}") == 1
+    assert capsys.readouterr().out.count("scale: midi instead of mini") == (not asked)
     assert recipe(tmp_path, budget=Budget(minutes=100 * whole)).scale == "tiny", "which is for the embedded task"
 
 

@@ -99,7 +99,7 @@ def half_right(gold: np.ndarray, predicted: np.ndarray) -> float:
 HALF = Metric(name="half_right", compute=half_right)
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("no_cluster")
 def test_a_method_objective_family_optimizer_and_metric_of_ones_own_make_a_row(data, tmp_path):
     recipe = small_recipe(
         method=Shortest(passages=30),

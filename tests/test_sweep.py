@@ -20,6 +20,7 @@ from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
+from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.sweeps.sweeping import Swept
 from tlm_ray.training.loop.schedules import Schedule
 
@@ -64,6 +65,8 @@ def test_a_killed_sweep_goes_on_without_repeating_a_finished_trial(data, tmp_pat
     assert sorted(r["parameters"]["method"] for r in retrievals) == ["bm25", "random"]
     trials = json.loads((tmp_path / "out" / "sweep_topics.json").read_text())["trials"]
     assert len(trials) == 2 and all(0 <= trial["dev"] <= 100 for trial in trials)
+    (page,) = re.findall(r"--forget (.*) --delete", (REPOSITORY / "docs" / "stages.md").read_text())
+    assert {each.name for each in noted(str(tmp_path / "tlm"))} == set(page.replace("sciie", "topics").split())
     (line,) = re.findall(r"^recipe = .*", output, re.M)
     best = max(trials, key=lambda trial: trial["dev"])
     flow = flow_of(data, tmp_path)

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from alone import in_this_process
 from killing import checkpoints, killed_in_turn
 from small import STAGE_ONE, long_recipe, small_flow, small_recipe
 from tracked import empty_store
@@ -43,20 +44,32 @@ def train(data: Path, root: Path, recipe, *, workers: int = 1, last: str = "stag
 
 
 @pytest.fixture(scope="module")
-def one_worker(data, tmp_path_factory) -> dict:
-    """Stage one, undisturbed, on one worker."""
-    return train(data, tmp_path_factory.mktemp("one"), small_recipe())
+def of_blocks(data, tmp_path_factory) -> Path:
+    """A root with all that the small recipe trains on, made in this process."""
+    root = tmp_path_factory.mktemp("blocks")
+    with in_this_process():
+        make([small_flow(data, root).stages(small_recipe(), "topics", 0).blocks], str(root))
+    return root
+
+
+@pytest.fixture
+def prepared(of_blocks, tmp_path) -> Path:
+    """A root of the test's own, with the blocks."""
+    return shutil.copytree(of_blocks, tmp_path / "root")
 
 
 def losses(facts: dict) -> np.ndarray:
     return np.array([[entry.get(name, np.nan) for name in LOSSES] for entry in facts["history"]])
 
 
-def test_two_workers_have_the_losses_of_one_to_rounding(data, tmp_path, one_worker):
-    two = train(data, tmp_path, small_recipe(), workers=2)
-    np.testing.assert_allclose(losses(two), losses(one_worker), rtol=1e-4)
+def test_two_workers_have_the_losses_of_one_to_rounding(data, of_blocks, tmp_path):
+    one, two = (
+        train(data, shutil.copytree(of_blocks, tmp_path / f"{workers}"), small_recipe(), workers=workers)
+        for workers in (1, 2)
+    )
+    np.testing.assert_allclose(losses(two), losses(one), rtol=1e-4)
     assert [entry["dev"] for entry in two["history"] if "dev" in entry] == pytest.approx(
-        [entry["dev"] for entry in one_worker["history"] if "dev" in entry]
+        [entry["dev"] for entry in one["history"] if "dev" in entry]
     )
 
 
@@ -69,9 +82,9 @@ def test_a_training_takes_no_more_workers_than_a_step_has_rows(tmp_path, rows, w
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory) -> tuple[Path, dict]:
+def undisturbed(data, of_blocks, tmp_path_factory) -> tuple[Path, dict]:
     """The root and the facts of the long stage one, undisturbed."""
-    root = tmp_path_factory.mktemp("undisturbed")
+    root = shutil.copytree(of_blocks, tmp_path_factory.mktemp("undisturbed") / "root")
     return root, train(data, root, long_recipe())
 
 
@@ -142,10 +155,10 @@ def test_a_new_driver_goes_on_before_a_damaged_checkpoint_and_refuses_if_all_are
     assert f"{newest} has 1,000 bytes instead" in capsys.readouterr().out
 
 
-def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, tmp_path):
+def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data, prepared, tmp_path):
     uri = empty_store(tmp_path)
-    tracker = Tracker.start("test", uri=uri, root=str(tmp_path / "root"))
-    flow = replace(small_flow(data, tmp_path / "root"), followers=lambda stage: [partial(tracker.follow, stage)])
+    tracker = Tracker.start("test", uri=uri, root=str(prepared))
+    flow = replace(small_flow(data, prepared), followers=lambda stage: [partial(tracker.follow, stage)])
     stages = flow.stages(small_recipe(), "topics", 0)
     tracker.label(stages.metrics, row="ours", task="topics", seed=0)
     stage, two = stages.metrics, stages.stage_two
@@ -178,21 +191,21 @@ def test_stage_two_opens_in_transformers_alone_and_tracking_saw_every_step(data,
     assert {"dev", "test", *(f"stage_one/{name}" for name in names)} <= set(child.data.metrics)
 
 
-def test_a_tracking_server_that_is_away_costs_no_result(data, tmp_path, capsys):
-    tracker = Tracker.start("test", uri="http://127.0.0.1:9", root=str(tmp_path))
-    facts = train(data, tmp_path, small_recipe(k=0), followers=lambda stage: [partial(tracker.follow, stage)])
+def test_a_tracking_server_that_is_away_costs_no_result(data, prepared, tmp_path, capsys):
+    tracker = Tracker.start("test", uri="http://127.0.0.1:9", root=str(prepared))
+    facts = train(data, prepared, small_recipe(), followers=lambda stage: [partial(tracker.follow, stage)])
     tracker.attach([f"{tmp_path}/absent"])
     tracker.finish({})
     assert facts["steps"] == STAGE_ONE.steps
     assert capsys.readouterr().out.count("continuing without it") == 1
 
 
-def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data, tmp_path):
-    wild = small_recipe(k=0, stage_one=replace(STAGE_ONE, learning_rate=1e30, warmup_steps=0))
+def test_a_loss_that_is_not_finite_stops_at_once_with_the_step_and_the_fix(data, prepared):
+    wild = small_recipe(stage_one=replace(STAGE_ONE, learning_rate=1e30, warmup_steps=0))
     with pytest.raises(
         TrainingStopped, match=r"steps \d+ to \d+: a loss is not finite; lower learning_rate"
     ) as stopped:
-        train(data, tmp_path, wild)
+        train(data, prepared, wild)
     assert "lost workers" not in str(stopped.value), "a failure that every retry would meet again must not be retried"
 
 

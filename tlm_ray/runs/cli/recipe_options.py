@@ -145,7 +145,7 @@ class Budget:
     tokens: int | None = None
     """maximum tokens per training, over both stages; reduces steps, then rows per step"""
     minutes: float | None = None
-    """maximum minutes per training, by the speed of recorded ones; chooses mini or midi and reduces steps"""
+    """maximum minutes per training, by the speed of recorded ones; reduces steps, and chooses an unset --scale"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
@@ -156,9 +156,9 @@ class Budget:
                 raise ValueError(f"--{name} {value:g}: must be more than 0")
 
     def at_best_scale(self, changes: Changes, task: str, flow: Flow) -> Changes:
-        """Return the changes at the scale that suits the minutes best; prints the scale if it differs."""
+        """Return the changes at the scale that suits the minutes best, unless one is given; prints it if it differs."""
         given = changes.at(task, flow)
-        if self.minutes is None or given not in WORTH or changes.architecture:
+        if self.minutes is None or changes.scale or given not in WORTH or changes.architecture:
             return changes
         for scale, share in WORTH.items():
             found = replace(changes, scale=scale)
