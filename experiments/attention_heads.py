@@ -93,7 +93,7 @@ def main() -> None:
         uri = storage.join(place.out, f"{options.name}.{kind}")
         storage.write_bytes(uri, made())
         outcome.tracker.attach([uri])
-        print(uri)
+        print(storage.shown(uri))
 
 
 if __name__ == "__main__":

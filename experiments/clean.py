@@ -73,7 +73,7 @@ def _deleted(root: str, each: Held) -> bool:
     try:
         delete(root, each.folder)
     except StageLocked as error:
-        console.print(f"kept {each.folder}: {error}", markup=False)
+        console.print(storage.shown(f"kept {each.folder}: {error}"), markup=False)
         return False
     return True
 

@@ -79,7 +79,7 @@ def main() -> None:
     if found := {name: results for name, results in shown.items() if results is not None}:
         text, uri = summary(found), storage.join(options.place.out, "paper.md")
         storage.write_bytes(uri, text.encode())
-        print(text, uri, sep="\n")
+        print(text, storage.shown(uri), sep="\n")
 
 
 if __name__ == "__main__":

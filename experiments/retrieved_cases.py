@@ -6,9 +6,7 @@
 Reading retrieved text is the quickest way to see whether a corpus suits a task (Yao et al. 2022, table 9).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import ray
 
@@ -32,6 +30,7 @@ from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.selection import SelectionStore
 from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
 
 
@@ -49,10 +48,9 @@ class RetrievedCases:
     """queries shown"""
 
 
-def _left_out(stage: Stage, records: Mapping[str, Any]) -> int:
+def _left_out(stage: Stage, records: Records) -> int:
     """Return the number of passages excluded as contaminated; drawing methods exclude those of BM25."""
-    made = {each.fingerprint for each in stage.upstream()}
-    return max(record["facts"].get("contaminated", 0) for name, record in records.items() if name in made)
+    return max(records.facts(each).get("contaminated", 0) for each in stage.upstream())
 
 
 def main() -> None:
@@ -68,7 +66,8 @@ def main() -> None:
     root = flow.execution.root
     asked = [stage for stage in stages.values() if stage is not None]
     note(root, "retrieved_cases", asked)
-    records = make(asked, root)
+    records = Records(root)
+    make(asked, root, known=records)
     queries = load_task(flow.task(name).folder(root)).train_texts
     retrieved = [
         Retrieved(
@@ -83,7 +82,7 @@ def main() -> None:
     page = cases_page(name, queries, retrieved, analyzer=Analyzer(), cases=options.cases)
     uri = storage.join(options.place.out, "retrieved_cases.html")
     storage.write_bytes(uri, page.encode())
-    print(uri)
+    print(storage.shown(uri))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from tlm_ray import (
     Training,
     View,
     baseline,
+    events,
     make,
     parse,
     plain_errors,
@@ -48,6 +49,7 @@ from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.preflight import fitted
 from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import tuned_passes
+from tlm_ray.runs.stages.registry import note
 from tlm_ray.storage.digests import identity_of
 
 NAME = "rivals_pretrained"
@@ -180,6 +182,7 @@ def described(encoder: str) -> str:
 
 def main() -> None:
     options = parse(Rivals, __doc__)
+    events.write_to(options.place.log_json)
     flow = Flow(
         execution=options.cluster.execution(options.place),
         task_root=options.data.task_root,
@@ -220,6 +223,7 @@ def try_rates(tried: Sequence[Training], flow: Flow) -> None:
     execution = fitted(flow.execution)
     flow = replace(flow, execution=execution)
     lasts = [trained(one, flow) for one in tried]
+    note(execution.root, f"{NAME}_rates", lasts)
     make(lasts, execution.root, side_by_side=execution.side_by_side, overlap=execution.compute.apart)
 
 

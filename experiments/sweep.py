@@ -141,7 +141,7 @@ def main() -> None:
     for task in tasks:
         print(f"\nThe best recipe for {task}:\n\n{best_recipe(found, task)}")
         show_best(found.best[task], task, options, trials.flow, name)
-    print(f"\nTrials and figure: {place.out}/{name}.md, {place.out}/{name}.png")
+    print(storage.shown(f"\nTrials and figure: {place.out}/{name}.md, {place.out}/{name}.png"))
 
 
 def show_best(recipe: Recipe, task: str, options: Sweep, flow: Flow, name: str) -> None:

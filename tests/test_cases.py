@@ -1,13 +1,18 @@
 """The page of retrieved passages: what it counts, what it marks, and that no text can break it."""
 
+import importlib
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tracked_trainings import stage
 
+from tlm_ray import storage
 from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.report.marking import mark
 from tlm_ray.retrieval import Analyzer
+from tlm_ray.runs.stages.records import Records
 
 QUERIES = ["the <b>cat</b> sat", "dogs & birds", "nobody found me"]
 BM25 = [
@@ -93,3 +98,13 @@ def test_as_many_cases_as_asked_for(cases):
 )
 def test_words_are_marked_as_the_analyzer_matches_them(analyzer, expected):
     assert mark("The cats' Cat & <running>", set(analyzer.terms("cat run")), analyzer) == expected
+
+
+def test_passages_left_out_are_counted_in_records_of_an_earlier_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "experiments")
+    left_out = importlib.import_module("retrieved_cases")._left_out
+    first = stage("neighbours")
+    drawn = stage("neighbours", inputs={"first": first}, method="random")
+    for each, facts in ((first, {"contaminated": 7}), (drawn, {})):
+        storage.write_record(f"{each.folder(str(tmp_path))}/record.json", {"recipe": each.recipe, "facts": facts})
+    assert left_out(drawn, Records(str(tmp_path))) == 7

@@ -6,7 +6,7 @@ import pytest
 
 from tlm_ray import storage
 from tlm_ray.retrieval.methods import Dense
-from tlm_ray.storage.digests import identity_of
+from tlm_ray.storage.digests import identity_of, identity_of_file
 
 
 @pytest.fixture
@@ -39,3 +39,9 @@ def test_a_file_is_read_once_until_it_changes(folder, read):
     (folder / "weights").write_bytes(b"1" * 1000)  # of the same size
     assert identity_of(str(folder)) != first[0]
     assert read == ["config.json", "weights", "weights"]
+
+
+def test_a_folder_in_place_of_a_file_is_named(folder):
+    with pytest.raises(ValueError, match="encoder': has 2 files; name one of them"):
+        identity_of_file(str(folder))
+    assert identity_of_file(str(folder / "weights")) == hashlib.sha256(bytes(1000)).hexdigest()

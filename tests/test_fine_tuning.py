@@ -26,6 +26,7 @@ from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, TrainingOp
 from tlm_ray.runs.flow.plain import plain_stages
 from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
+from tlm_ray.runs.stages.registry import noted
 from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.tokens.tokenizer import train_wordpiece
@@ -177,8 +178,11 @@ def rivals(data: Path, encoder: str, root: Path, *more: str) -> subprocess.Compl
 @pytest.mark.long
 @pytest.mark.slow
 def test_pretrained_rivals_from_a_command_to_a_table(encoder, data, tmp_path):
-    made = rivals(data, encoder, tmp_path)
+    made = rivals(data, encoder, tmp_path, "--log-json", str(tmp_path / "events.jsonl"))
     assert made.returncode == 0, made.stderr
+    tried = {stage for each in noted(str(tmp_path / "tlm")) if each.name.endswith("_rates") for stage in each.stages}
+    assert sum(stage.startswith("stage_two/") for stage in tried) == 2, "or clean.py would delete them"
+    assert "stage made" in (tmp_path / "events.jsonl").read_text()
     table = json.loads((tmp_path / "out" / "rivals_pretrained.json").read_text())
     cells = {cell["row"]: cell for cell in table["cells"]}
     frozen, tuned = (cells[f"small BERT {row}"] for row in ("frozen + logistic regression", "fine-tuned"))

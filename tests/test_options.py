@@ -261,13 +261,14 @@ def test_minutes_give_the_same_recipe_again_and_others_the_recorded_speed(tmp_pa
     assert recipe(tmp_path, budget=half) == first, "or a killed run would begin anew"
     slower = recipe(tmp_path, budget=third)
     assert 0.9 / 6 * seconds(TINY_RECIPE) <= seconds(slower) <= seconds(TINY_RECIPE) / 6
+    assert len(list((tmp_path / "minutes").iterdir())) == 2, "a file each, so that no job overwrites another's"
 
 
 @pytest.mark.parametrize("asked", ["", "mini", "midi"])
 def test_minutes_choose_the_geometry_that_makes_more_of_them_unless_one_is_given(asked, data, tmp_path, capsys):
     print_once.cache_clear()
     topics = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
-    whole = seconds(recipe(data=topics, changes=Changes(scale="midi"))) / 60
+    whole = seconds(recipe(tmp_path, topics, changes=Changes(scale="midi"))) / 60
     for share, best in ((1.1, "midi"), (0.6, "midi"), (0.4, "mini"), (0.1, "mini")):
         minutes, scale = Budget(minutes=share * whole), asked or best
         found = recipe(tmp_path, topics, budget=minutes, changes=Changes(scale=asked))
@@ -284,6 +285,10 @@ def test_too_few_minutes_are_answered_in_minutes(tmp_path):
     assert recipe_tokens(recipe(tmp_path, budget=Budget(minutes=least))) > 0
     with pytest.raises(ValueError, match=r"needs [\d.]+ or more"):
         recipe(tmp_path, budget=Budget(minutes=least - 0.01))
+
+
+def test_a_table_of_baselines_alone_has_no_row_to_compare_with(kinds):
+    assert kinds["main_table"](rows=["TF-IDF + linear model"], place=Place(root="r")).against([]) == ""
 
 
 def test_rows_can_be_made_apart(kinds, tmp_path):

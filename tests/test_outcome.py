@@ -251,12 +251,17 @@ def test_a_card_of_several_tasks_of_numbers_or_of_old_records_is_whole(two_rows)
     )
     united = replace(made.neighbours, parameters={"part_rows": 5})
     stages = replace(made, neighbours=united)
+    cleaned = replace(made.passages, name="cleaned", parameters={"corpus": "d9"})
+    passages = replace(made.passages, parameters={}, inputs={"cleaned": cleaned})
+    recorded(passages, two_rows.root)
+    stages = replace(stages, passages=passages)
     of_numbers = replace(made.task, parameters={"labels": (), "digests": ("a", "b", "b")})
     recorded(of_numbers, two_rows.root)
     numbers = replace(stages, task=of_numbers)
     for own, kind in ((stages, "A text classifier with"), (numbers, "A regression of texts with")):
         card = model_card(own, Records(two_rows.root), task="a `task`\nof two", scores=[])
         assert kind in card and "by retrieval for several tasks" in card and "# a `task` of two\n" in card
+        assert "- Identity of the corpus: `d9`." in card
         assert "Labelled rows" not in card and ("Classes" in card) == (own is stages)
 
 
@@ -315,6 +320,14 @@ def test_an_outcome_shows_the_table_with_its_last_row_against_the_others(two_row
     assert frame["score"].to_dict() == {"ours": 50.0, "ours, mean of 2 seeds": 75.0, "plain": 50.0}
     assert frame["seeds"].to_list() == [2, 1, 1] and frame.loc["ours", "std"] == 0
     assert repr(two_rows) == "<Outcome x: 3 trainings of 2 rows on topics>"
+
+
+def test_where_the_table_is_has_no_credentials(two_rows, monkeypatch, capsys):
+    out = "s3://key:secret@bucket/out"
+    monkeypatch.setattr(Outcome, "publish", lambda self, results, out: {"x.html": f"{out}/x.html"})
+    two_rows.show(View(against="ours"), out)
+    said = capsys.readouterr().out
+    assert "s3://***@bucket/out/x.html" in said and "secret" not in said
 
 
 def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):

@@ -15,7 +15,7 @@ from torch import nn
 from tracked import empty_store
 from transformers import AutoConfig, DistilBertConfig, DistilBertForMaskedLM
 
-from tlm_ray import Training, View, run, storage
+from tlm_ray import Flow, Training, View, run, storage
 from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.plain import Bm25Neighbours, TfIdf
@@ -23,7 +23,7 @@ from tlm_ray.report import Results
 from tlm_ray.retrieval.methods import Method, Search
 from tlm_ray.retrieval.selection import write_drawn
 from tlm_ray.runs.outcome import Outcome
-from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.training.encoders.families import Family, Geometry
 from tlm_ray.training.encoders.starts import Scratch
@@ -185,3 +185,9 @@ def test_a_mended_metric_of_a_new_version_is_in_cells_and_differences_alike(data
             assert each.mean == pytest.approx(means[each.row] - means[each.other], abs=1e-9)
     for stage, (first, second) in kept.items():
         assert first["dev"] != second["dev"], f"{stage}: what a record says is of the code that it names"
+
+
+def test_a_metric_of_ones_own_scores_the_embedded_task_too():
+    plain, own = (Flow(execution=Execution(root=""), metric=metric).task("docstrings") for metric in ("", HALF))
+    assert plain.parameters["metric"] == "accuracy" and own.parameters["metric"] == "half_right"
+    assert plain.fingerprint != own.fingerprint

@@ -53,9 +53,11 @@ def test_experiments_and_what_they_need_are_noted_once(filled):
         "first": folders(blocks, one, bad), "second": folders(blocks, two)
     }  # fmt: skip
     note(filled, "sweep", [one], key="the same search")
-    note(filled, "sweep", [one, two], key="the same search")
+    note(filled, "sweep", [one, two], key="the same search", points=[{"k": 1}, {"k": 2}])
+    note(filled, "sweep", [bad], key="the same search", points=[{"k": 2}, {"k": 3}])  # a process that knows of no other
     (sweep,) = (each for each in noted(filled) if each.name == "sweep")
-    assert sweep.stages == folders(blocks, one, two), "a sweep's note grows"
+    assert sweep.stages == folders(blocks, one, two, bad), "a sweep's note grows"
+    assert sweep.points == ({"k": 1}, {"k": 2}, {"k": 3})
 
 
 def test_what_is_held_is_told_by_one_listing(filled):

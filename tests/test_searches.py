@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -23,6 +24,7 @@ from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
 from tlm_ray.runs.sweeps.following import begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
+from tlm_ray.runs.sweeps.tuning import Tuning, _row
 from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.loop.optimizers import AdamW
 
@@ -397,6 +399,57 @@ def test_what_a_searcher_suggests_counts_as_reused_if_it_was_recorded_before(tri
     begin(begun, there, third, made, tracker, "key")
     assert there == {first.trained[0].fingerprint, second.trained[1].fingerprint}
     assert list(begun.values()) == [first, second, third]
+
+
+@pytest.fixture
+def tuning(trials, tmp_path):
+    """Return a maker of a sweep under way that may cost some hours; nothing of it is trained."""
+
+    def make(values, hours):
+        made = trials(values)
+        tracker = Tracker.start("s", uri=empty_store(tmp_path), root=made.flow.execution.root)
+        limits = Limits(hours=hours)
+        return Tuning(trials=made, key="key", tracker=tracker, limits=limits, scheduler="halving", callbacks=[])
+
+    return make
+
+
+def test_reused_trials_cost_hours_too(tuning):
+    own = tuning({"k": [5, 4]}, hours=1.0)
+    root = own.root
+    for point in own.trials.space.points():
+        for stage in own.trials.trial(point).trained:
+            facts = {"seconds": 900, "history": [{"step": 1, "dev": 50.0}], "dev": 50.0}
+            storage.write_record(f"{stage.folder(root)}/record.json", {"recipe": stage.recipe, "facts": facts})
+    first, second = own.trials.space.points()
+    own.reuse([first])
+    assert not own.budget.stop_all(), "two stages of 15 minutes"
+    own.reuse([second], own=False)
+    assert not own.budget.stop_all(), "others have paid for it"
+    own.reuse([second])
+    assert own.budget.stop_all()
+
+
+def test_successive_halving_ends_where_its_budget_does(tuning, monkeypatch):
+    own, shares = tuning({"k": [1, 2, 3, 4]}, hours=1.0), []
+
+    def train(points, share):
+        shares.append((len(points), share))
+        for point in points[:2]:  # the budget is spent before the others begin
+            own.rows[own.trials.trial(point, share).words] = {"dev": 50.0}
+        own.budget.hours["trial"] = 1.5
+
+    monkeypatch.setattr(own, "train", train)
+    own.halve(list(own.trials.space.points()))
+    assert shares == [(4, pytest.approx(1 / 9))]
+
+
+def test_a_trial_that_failed_after_an_evaluation_is_not_stopped(tuning):
+    trial = tuning({"k": [5]}, hours=0).trials.trial({"k": 5})
+    reported = {"steps": 4, "dev": 40.0}
+    stopped, failed = (_row(trial, SimpleNamespace(metrics=reported, error=error)) for error in (None, OSError("lost")))
+    assert stopped == {"k": 5, "dev": None, "stopped_step": 4, "stopped_dev": 40.0}
+    assert failed == {"k": 5, "dev": None}
 
 
 def test_tables_tell_stopped_trials_from_failed_ones():

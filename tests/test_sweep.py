@@ -16,6 +16,7 @@ from tracked import empty_store
 from waiting import wait_for
 
 from tlm_ray import Changes, Cluster, Data, Flow, Place, Space, Trials, best_recipe, open_flow, recipe_for
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.runs.recipes.cpu import TINY_RECIPE
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -125,6 +126,28 @@ def test_a_sweep_trains_the_tasks_that_it_is_told(data, tmp_path):
     nosuch = Trials(space=space, bases={"nosuch": TINY_RECIPE}, flow=replace(flow, task_root=""))
     with pytest.raises(ValueError, match="task 'nosuch': known names are"):
         nosuch.trial({"k": 5})
+
+
+def test_a_sweep_of_other_data_another_metric_or_budget_is_another_sweep(data, tmp_path):
+    flow, space = flow_of(data, tmp_path), Space({"k": (5, 7)})
+    first = Trials(space=space, bases={"topics": TINY_RECIPE}, flow=flow)
+    fewer = open_corpus(f"{data}/corpus/part-0.parquet", column="text")
+    others = [
+        replace(first, flow=replace(flow, corpus=fewer)),
+        replace(first, flow=replace(flow, metric="accuracy")),
+        replace(first, fit=lambda recipe, task: replace(recipe, rho2=1.0)),
+        replace(first, seeds=2),
+        replace(first, space=Space({"k": (5, 8)})),
+    ]
+    assert len({first.key, *(other.key for other in others)}) == 6
+    moved = replace(flow, execution=replace(flow.execution, root="elsewhere", workers=3))
+    assert replace(first, flow=moved).key == first.key
+
+
+def test_the_recipe_of_a_folder_of_a_known_task_is_made_from_the_same_base():
+    best = replace(recipe_for("imdb", "small"), k=77)
+    found = Swept(trials=[{"dev": 50.0}], parameters=(), best={"/data/imdb": best}, result={"dev": 50.0}, steps=0)
+    assert built(best_recipe(found, "/data/imdb")) == best
 
 
 def test_the_best_recipe_is_python_that_makes_it():

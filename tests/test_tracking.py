@@ -14,7 +14,7 @@ from tracked_trainings import HISTORY, recorded, stage, trained
 
 from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.stages.stage import Stage
-from tlm_ray.runs.tracking.tracked import recipe_words
+from tlm_ray.runs.tracking.tracked import _sources, recipe_words
 from tlm_ray.runs.tracking.tracker import Tracker
 
 
@@ -75,6 +75,13 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
             ("test", "topics test", "c3"),
             ("corpus", "docstrings", "d4"),
         }
+
+
+def test_the_corpus_of_cleaned_passages_is_named_by_the_stage_that_reads_it():
+    files = {"corpus": {"a.txt": "1", "b.txt": "2"}}
+    cleaned = replace(stage("cleaned", corpus="d9"), parts=files)
+    (found,) = _sources({"passages": stage("passages", inputs={"cleaned": cleaned}), "cleaned": cleaned}, "topics")
+    assert (found.name, found.digest, found.context) == ("a.txt and 1 more", "d9", "corpus")
 
 
 def test_a_recipe_is_told_in_the_words_of_its_fields():

@@ -139,10 +139,11 @@ def _data(stages: Stages, records: Records) -> Iterator[str]:
     ]
     if stages.neighbours is not None and stages.passages is not None:
         method = stages.neighbours.parameters.get("method", "retrieval for several tasks")
+        read = stages.passages.inputs.get("cleaned", stages.passages)
         corpus = records.facts(stages.passages)
         lines += [
             f"- Unlabelled text: chosen for the training texts among {corpus['passages']:,} passages, by {method}.",
-            f"- Identity of the corpus: `{stages.passages.parameters.get('corpus', '')}`.",
+            f"- Identity of the corpus: `{read.parameters.get('corpus') or read.fingerprint}`.",
         ]
     yield "\n".join(lines)
 

@@ -160,9 +160,13 @@ class Outcome:
         files = self.publish(results, out)
         page = f"{self.name}.html"
         others = ", ".join(name.removeprefix(self.name) for name in files if name != page)
-        kept = f"Kept when another table of this name is written: {kept_at(self.name, out, self._key)}"
+        kept = f"Kept when another table of this name is written: {storage.shown(kept_at(self.name, out, self._key))}"
         console.print(kept, markup=False, soft_wrap=True)
-        console.print(f"All intervals and notes: {files[page]} (next to it: {others})", markup=False, soft_wrap=True)
+        console.print(
+            f"All intervals and notes: {storage.shown(files[page])} (next to it: {others})",
+            markup=False,
+            soft_wrap=True,
+        )
         return results
 
     @property

@@ -20,9 +20,14 @@ def identity_of(source: str) -> dict[str, Any]:
 
 
 def identity_of_file(uri: str) -> str:
-    """Return the `content_digest` of a file, cached per process; FileNotFoundError if there is no such file."""
-    (file,) = listing.list_files(uri)
-    return _digest(file)
+    """Return the `content_digest` of a file, cached per process.
+
+    FileNotFoundError if there is no such file; ValueError for a folder of more than one.
+    """
+    files = listing.list_files(uri)
+    if len(files) != 1:
+        raise ValueError(f"{storage.shown(uri)!r}: has {len(files):,} files; name one of them")
+    return _digest(files[0])
 
 
 def content_digest(file: listing.File) -> str:

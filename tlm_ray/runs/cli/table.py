@@ -66,7 +66,7 @@ class Table(TrainingOptions, ABC):
 
     def against(self, rows: list[str]) -> str:
         """Return the row that is compared with all others: the first of the first pair, or the last row."""
-        return next((above for above, _ in self.expected(rows)), rows[-1])
+        return next((above for above, _ in self.expected(rows)), rows[-1] if rows else "")
 
     def notes(self, outcome: Outcome) -> list[str]:
         """Return further sentences about the outcome, printed below the table."""

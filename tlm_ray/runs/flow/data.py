@@ -18,7 +18,7 @@ from tlm_ray.corpus.general.passages import PASSAGES_VERSION, WORK, cut_passages
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.tasks import UNNAMED, Task, read_task, write_task
-from tlm_ray.evaluation.scores import Metric
+from tlm_ray.evaluation.scores import Metric, metric_named
 from tlm_ray.identity import set_later
 from tlm_ray.runs.flow import work
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -161,13 +161,14 @@ class DataFlow:
     def task(self, name: str) -> Stage:
         """Return the stage of a task. Files are read and checked now, the embedded task when its stage runs."""
         if self.is_embedded(name):
+            metric = metric_named(self.metric or "accuracy")
             return Stage(
                 name="task",
                 version=TASK_VERSION,
-                parameters={"name": EMBEDDED, "metric": "accuracy"},
+                parameters={"name": EMBEDDED, "metric": metric.name},
                 inputs={"documents": self.documents},
                 make=lambda folder, inputs: write_task(
-                    folder, read_task(_whole(inputs["documents"], "task"), metric="accuracy")
+                    folder, read_task(_whole(inputs["documents"], "task"), metric=metric)
                 ),
                 cost={"seconds": 1.0},
                 label=name,

@@ -9,9 +9,9 @@ from tlm_ray.runs.recipes.budget import least_tokens, recipe_parameters, recipe_
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import fingerprint_of, plain
+from tlm_ray.runs.stages.stage import DIGITS, fingerprint_of, plain
 
-BUDGETS = "minutes.json"  # under the root, so that a budget in minutes gives the same recipe again
+BUDGETS = "minutes"  # a folder under the root, so that a budget in minutes gives the same recipe again
 
 
 def within(minutes: float, recipe: Recipe, execution: Execution) -> tuple[Recipe, Sequence[str]]:
@@ -41,13 +41,12 @@ def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
 
     The answer is stored under the root, because every training that is recorded later changes the estimate.
     """
-    uri, compute = storage.join(execution.root, BUDGETS), execution.compute
-    known = storage.read_record(uri, fix="delete this file") if storage.exists(uri) else {}
+    compute = execution.compute
     start = plain(recipe.start.identity, "start")  # an encoder's files, not its folder alone
     asked = {"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts}
     key = fingerprint_of(asked | ({"start": start} if recipe_parameters(recipe) is None else {}))
-    if key not in known:
+    uri = storage.join(execution.root, BUDGETS, f"{key[:DIGITS]}.json")  # its own, as other jobs write theirs
+    if not storage.exists(uri):
         seconds = training_seconds(recipe, Records(execution.root), compute)
-        known[key] = 60 * minutes / seconds * recipe_tokens(recipe)
-        storage.write_record(uri, known)
-    return known[key]
+        storage.write_record(uri, {"tokens": 60 * minutes / seconds * recipe_tokens(recipe)})
+    return storage.read_record(uri, fix="delete this file")["tokens"]

@@ -100,9 +100,10 @@ class _Making:
         self.room = {"data": 1, "train": side_by_side}
         self.running: dict[Future, Stage] = {}
         # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. If all
-        # inputs exist, the stage had no record when `found` looked; another job may have written one since.
+        # inputs exist, the stage had no record when `found` looked; another job may have written one, or both, since.
         for stage in self.waiting:
-            if any(source.fingerprint not in self.found for source in stage.inputs.values()):
+            missing = [source for source in stage.inputs.values() if source.fingerprint not in self.found]
+            if any(known.of(source) is None for source in missing):
                 storage.delete(storage.join(stage.folder(self.root), RECORD))
                 known.forget(stage)
 

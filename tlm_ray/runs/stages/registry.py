@@ -55,13 +55,17 @@ def note(
     """Register an experiment with its stages and all their inputs.
 
     key: distinguishes experiments of the same name; "" means their stages. The same experiment always has the same
-    file. points: those that a sweep has tried.
+    file. What was noted under a key stays, because a sweep that is run again meets its trials one after another.
+    points: those that a sweep has tried.
     """
-    folders = sorted(stage.folder("") for stage in unique(stages))
-    key = key or fingerprint_of({"stages": folders})
+    folders = {stage.folder("") for stage in unique(stages)}
+    is_growing, key = bool(key), key or fingerprint_of({"stages": sorted(folders)})
     uri = storage.join(root, FOLDER, f"{name}-{key[:DIGITS]}.json")
-    tried = {"points": [dict(point) for point in points]} if points else {}
-    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": folders} | tried)
+    before = storage.read_record(uri, fix="delete this file") if is_growing and storage.exists(uri) else {}
+    every = [*before.get("points", ()), *map(dict, points)]
+    tried = {"points": [point for n, point in enumerate(every) if point not in every[:n]]} if every else {}
+    needed = sorted(folders.union(before.get("stages", ())))
+    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": needed} | tried)
 
 
 def noted(root: str) -> list[Noted]:

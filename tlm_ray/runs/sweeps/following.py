@@ -109,7 +109,7 @@ class Budget(tune.Stopper):
     """Ends a sweep whose trials, reused ones included, have cost as many worker hours as they may."""
 
     def __init__(self, hours: float):
-        self.most, self.hours = hours, dict[str, float]()
+        self.most, self.hours = hours, dict[str, float]()  # by Tune's ids, or by the words of reused trials
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Count a trial's hours; no trial is stopped alone."""

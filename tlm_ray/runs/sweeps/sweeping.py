@@ -124,8 +124,9 @@ def sweep(
             own.train(ready)
         else:
             own.suggest(search, warm_start)
-        if not any(row["dev"] is not None for row in own.rows.values()):
-            raise RuntimeError(f"sweep {name}: no trial finished")
+        if not _finished(own):
+            spent = " before its hours or money were spent; give more to go on" if own.budget.stop_all() else ""
+            raise RuntimeError(f"sweep {name}: no trial finished{spent}")
     except BaseException:
         tracker.fail()
         raise
@@ -145,8 +146,7 @@ def sweep(
 
 def _swept(own: Tuning) -> Swept:
     """Return the result; the best of equal trials is the first that was trained to the end."""
-    done = [words for words, row in own.rows.items() if row["dev"] is not None and own.begun[words].share == 1]
-    best = max(done, key=lambda words: own.rows[words]["dev"])
+    best = max(_finished(own), key=lambda words: own.rows[words]["dev"])
     point = own.begun[best].point
     return Swept(
         trials=own.table(),
@@ -157,6 +157,11 @@ def _swept(own: Tuning) -> Swept:
         steps=own.steps,
         grid=own.grid,
     )
+
+
+def _finished(own: Tuning) -> list[str]:
+    """Return the words of the trials that were trained to the end."""
+    return [words for words, row in own.rows.items() if row["dev"] is not None and own.begun[words].share == 1]
 
 
 def points_of(trials: Trials, search: Search | Searcher, limits: Limits) -> list[Point]:
@@ -241,4 +246,4 @@ def best_recipe(swept: Swept, task: str) -> str:
         changes["method"] = given.method.name  # the name means its default settings
     arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
     arguments, dev = storage.shown(arguments), f"{swept.result['dev']:.2f}, {best_of(swept.trials)}"
-    return f"recipe = replace(recipe_for({task!r}, {given.scale!r}){arguments})  # dev {dev}"
+    return f"recipe = replace(recipe_for({short_name(task)!r}, {given.scale!r}){arguments})  # dev {dev}"

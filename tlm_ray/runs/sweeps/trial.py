@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from tlm_ray import parallel
+from tlm_ray import parallel, storage
 from tlm_ray.compute import Compute
 from tlm_ray.process import tune_torch
 from tlm_ray.runs.planning.plan import worker_hours
@@ -58,7 +58,7 @@ def run_trial(config: Mapping[str, Any], *, trials: Trials, share: float = 1.0) 
     except (OSError, ray.exceptions.RayError, StageLocked):  # of a store, a node or a lock: the next attempt may do
         raise
     except Exception as error:
-        tune.report(reports.last() | {"dev": math.nan, "error": str(error) or type(error).__name__})
+        tune.report(reports.last() | {"dev": math.nan, "error": storage.shown(str(error)) or type(error).__name__})
         return
     tune.report(reports.last() | trials.score(trial, records) | {DONE: 1})
 

@@ -13,7 +13,7 @@ from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point, Space, words_of
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import DIGITS, Stage, Stages, fingerprint_of, plain
+from tlm_ray.runs.stages.stage import DIGITS, Stage, Stages, fingerprint_of
 
 REPEATED = 1_000  # consecutive duplicate draws after which a space counts as exhausted
 
@@ -126,15 +126,18 @@ class Trials:
 
     @property
     def key(self) -> str:
-        """A key of the sweep: of its space, tasks, recipes and seeds."""
+        """A key of the sweep: of its space, its seeds, and all that a training of each base recipe depends on."""
         values = {
             path: [self.space.labels({path: value})[path] for value in self.space.lists[path]]
             if path in self.space.lists
             else f"{type(own).__name__} {own.domain_str} {own.sampler or ''}"
             for path, own in self.space.values.items()
         }
-        recipes = {task: plain(recipe, "recipe") for task, recipe in self.bases.items()}
-        return fingerprint_of({"values": values, "recipes": recipes, "seeds": self.seeds})[:DIGITS]
+        trainings = {
+            task: self.flow.stages(self.fit(base, task), task, 0).metrics.fingerprint
+            for task, base in self.bases.items()
+        }
+        return fingerprint_of({"values": values, "trainings": trainings, "seeds": self.seeds})[:DIGITS]
 
     def score(self, trial: Trial, records: Records) -> dict[str, Any]:
         """Return a finished trial's dev, its 95 % interval over seeds, and the mean per task."""

@@ -12,6 +12,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from tlm_ray import storage
+from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import noted
@@ -80,6 +81,10 @@ class Tuning:
     there: set[str] = field(default_factory=set)  # fingerprints of the trainings that were recorded before
     steps: int = 0
     grid: tune.ResultGrid | None = None
+    budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.limits.worker_hours)
 
     @property
     def root(self) -> str:
@@ -93,6 +98,9 @@ class Tuning:
             close(trial, self.tracker)
             self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
             self.steps += trial.steps
+            if own:
+                seconds = sum(self.tracker.records.facts(stage)["seconds"] for stage in trial.trained)
+                self.budget.hours[trial.words] = worker_hours(seconds, self.trials.flow.execution.compute)
 
     def has_data(self, point: Point) -> bool:
         """Return whether the data stages of a point's trainings are all recorded."""
@@ -127,7 +135,7 @@ class Tuning:
                 self.steps += (result.metrics or {}).get("steps", 0)
 
     def _tuner(self, searcher: Any, count: int, share: float) -> tune.Tuner:
-        run, limit = self.trials.flow.execution, self.limits.worker_hours
+        run = self.trials.flow.execution
         os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # trials read local files of the driver's folder
         filesystem, path = storage.open_filesystem(storage.join(self.root, "sweeps"))
         function = tune.with_parameters(run_trial, trials=self.trials, share=share)
@@ -148,7 +156,7 @@ class Tuning:
                 storage_path=path,
                 storage_filesystem=filesystem,
                 verbose=0,
-                stop=None if math.isinf(limit) else Budget(limit),
+                stop=self.budget,
                 failure_config=tune.FailureConfig(max_failures=run.compute.max_failures),
                 callbacks=[Follow(self.trials, share, self.tracker, self.begun, self.there, self.key), *self.callbacks],
             ),
@@ -160,9 +168,14 @@ class Tuning:
         return max(self.trials.trial(point).evaluations for point in points)
 
     def halve(self, points: Sequence[Point]) -> None:
-        """Train all points for a ninth of the steps, the best third for a third, the best of those to the end."""
+        """Train all points for a ninth of the steps, the best third for a third, the best of those to the end.
+
+        Once the budget is spent, points of a rung have no score to be ranked by, so it is the last.
+        """
         for share in RUNGS:
             self.train(points, share)
+            if self.budget.stop_all():
+                return
             ranked = sorted(points, key=lambda point: -self._dev(point, share))
             points = ranked[: max(1, len(points) // REDUCTION)]
 
@@ -181,7 +194,7 @@ class Tuning:
             search = optuna_search(seed=DRAWS, trials=self.limits.trials, known=known)
         scores = {self.trials.key_of(point): self._dev(point) for point in (*others, *done)}
         first = [self._labels(point) for point in tried if point not in done]
-        if (left := self.limits.trials - len(done)) > 0:
+        if (left := self.limits.trials - len(done)) > 0 and not self.budget.stop_all():
             self.search(Distinct(search, self.trials, known=scores, first=first), left)
 
     def _labels(self, point: Point) -> dict[str, Any]:
@@ -207,7 +220,8 @@ def _row(trial: Trial, result: tune.Result) -> dict[str, Any]:
     found = result.metrics or {}
     if DONE in found:
         return {**trial.labels, **{name: found[name] for name in ("dev", "low", "high", *trial.tasks) if name in found}}
-    stopped = {"stopped_step": found["steps"], "stopped_dev": found["dev"]} if is_number(found.get("dev")) else {}
+    is_stopped = result.error is None and is_number(found.get("dev"))
+    stopped = {"stopped_step": found["steps"], "stopped_dev": found["dev"]} if is_stopped else {}
     return {**trial.labels, "dev": None, **stopped}
 
 

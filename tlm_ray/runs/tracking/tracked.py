@@ -183,8 +183,8 @@ def _sources(stages: Mapping[str, Stage], task_name: str) -> Iterator[Source]:
         for context, digest in zip(SPLITS, digests, strict=True):
             name = f"{task_name} {context}"  # MLflow merges equal names and digests
             yield Source(name=name, context=context, digest=digest, folder=_folder(task))
-    if passages := stages.get("passages"):
-        files = list(passages.parts.get("corpus", {})) or ["docstrings"]
+    if corpus := stages.get("cleaned") or stages.get("passages"):
+        files = list(corpus.parts.get("corpus", {})) or ["docstrings"]
         name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-        digest = str(passages.parameters.get("corpus") or passages.fingerprint)
-        yield Source(name=name, context="corpus", digest=digest, folder=_folder(passages))
+        digest = str(corpus.parameters.get("corpus") or corpus.fingerprint)
+        yield Source(name=name, context="corpus", digest=digest, folder=_folder(corpus))
