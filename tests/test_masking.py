@@ -226,6 +226,7 @@ def test_words_are_known_from_the_marks_of_each_kind_of_vocabulary():
         (["[MASK]", "sea", "##s", "ing", "##ing"], (2, 4)),
         (["<mask>", "\u0120sea", "s", "\u0120in"], (0, 2)),
         (["<mask>", "\u2581sea", "s", "\u2581in"], (0, 2)),
+        (["<mask>", "\u0120sea", "s", "\u0120in", "##"], (0, 2, 4)),
         (["[MASK]", "sea", "s"], ()),
     ):
         assert Vocabulary.of(Tokens(tokens)).continuing_ids == continuing

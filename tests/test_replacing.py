@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM
 
 from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.students import replacing
-from tlm_ray.training.students.replacing import CANDIDATES, CHOSEN, replaced
+from tlm_ray.training.students.replacing import CANDIDATES, CHOSEN, _single_words, replaced
 from tlm_ray.training.tokens.blocks import Blocks
 
 WORDS = replace(VOCABULARY, continuing_ids=tuple(range(60, 70)))
@@ -29,6 +29,12 @@ def test_whole_words_alone_are_replaced_by_likely_ones_in_four_of_ten_places():
     assert CHOSEN * (1 - 1 / CANDIDATES) - 0.03 < share < CHOSEN + 0.01, "some draws are the word itself"
     again = replaced(rows, 3, make_model(stage_one()).on("cpu"), WORDS, device="cpu")
     np.testing.assert_array_equal(found.tokens, again.tokens)
+
+
+def test_a_word_at_the_end_of_a_row_is_whole_where_marks_begin_words():
+    begin = replace(VOCABULARY, continuing_ids=(*VOCABULARY.special_ids, 60))  # all but the tokens that begin a word
+    tokens = np.array([2, 20, 21, 60, 22, 3, 2, 23, 3])
+    assert np.flatnonzero(_single_words(tokens, begin)).tolist() == [1, 4, 7]
 
 
 def test_candidates_are_the_likeliest_of_transformers_own_model(monkeypatch, tmp_path):

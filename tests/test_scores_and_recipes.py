@@ -16,7 +16,7 @@ from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.training.cost import stage_one_cost
 from tlm_ray.training.encoders.starts import Architecture, Pretrained
-from tlm_ray.training.objectives import Mlm
+from tlm_ray.training.objectives import Generator, Mlm, Rtd
 from tlm_ray.training.tokens.masking import Masking
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
@@ -207,6 +207,10 @@ BAD = [
     ({"method": "tfidf"}, "method 'tfidf': allowed are bm25, bm25s, rake, dense, dsir, random"),
     ({"weighting": "mean"}, "weighting 'mean': allowed are released, paper"),
     ({"precision": "fp8"}, "precision 'fp8': allowed are auto, fp32, bf16"),
+    ({"passage_tokens": 0}, "passage_tokens 0: must be a whole number of 1 or more"),
+    ({"block_tokens": 2}, "block_tokens 2: must be a whole number of 4 or more"),
+    ({"task_tokens": 64.0}, r"task_tokens 64\.0: must be a whole number of 4 or more"),
+    ({"auxiliary": (Generator(), Rtd())}, "auxiliary generator, rtd: give objectives of tokens, each once"),
     ({"block_tokens": 129}, "block_tokens and task_tokens: 129 is more than the model's 128 positions"),
     ({"task_tokens": 512}, "block_tokens and task_tokens: 512 is more than the model's 128 positions"),
 ]

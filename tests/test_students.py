@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from small import STAGE_TWO, small_flow, small_recipe
 from test_encoders import similarity  # noqa: F401 - a fixture
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import load_task
@@ -209,6 +210,11 @@ def test_what_cannot_teach_is_refused(data, tmp_path):
     taught_alone = Training(row="x", task="topics", recipe=recipe, teaching=Teaching(seeds=(0,), replacements=1))
     with pytest.raises(ValueError, match="teaching: replacements need a stage one that exports an Mlm"):
         taught_alone.stages(small_flow(data, tmp_path))
+    short = SimpleNamespace(encoder=BertModel(BertConfig(vocab_size=9, hidden_size=8, num_attention_heads=1,
+                                                         num_hidden_layers=0, max_position_embeddings=64)))  # fmt: skip
+    teaching._check_length("x", short, 64)
+    with pytest.raises(ValueError, match="teachers 'x': reads rows of 64 tokens at most, the student's have up to 65"):
+        teaching._check_length("x", short, 65)
     with pytest.raises(
         ValueError, match="passages: 9 blocks are asked for and 5 selected; ask fewer, or raise --depth"
     ):

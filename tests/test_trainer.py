@@ -27,6 +27,8 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, get_lin
 from tlm_ray.training.loop.checkpoints import snapshot
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.inputs import to_device
+from tlm_ray.training.objectives import Mlm
+from tlm_ray.training.tokens.masking import Masking
 
 
 def test_biases_and_layer_norms_are_not_decayed():
@@ -95,7 +97,7 @@ def test_losses_and_weights_are_those_of_a_plain_loop():
 @pytest.mark.parametrize(
     ("scores", "best"),
     [([10.0, 30.0, 20.0], 1), ([30.0, 30.0, 30.0], 0), ([0.0, 0.0, 0.0], 0), ([10.0, 20.0, 30.0], 2),
-     ([-40.0, -20.0, -30.0], 1), ([float("nan"), 5.0, 4.0], 1)],
+     ([-40.0, -20.0, -30.0], 1), ([-600.0, -300.0, -400.0], 1), ([float("nan"), 5.0, 4.0], 1)],
 )  # fmt: skip
 def test_keep_best_ends_with_the_weights_of_the_best_score_ties_the_earlier(scores, best):
     seen = []
@@ -116,6 +118,12 @@ def test_an_evaluations_losses_are_ticked_with_its_score():
     trainer = make_trainer(evaluate=lambda model: {"dev": 1.0})
     trainer.run(ignore, lambda progress: ticked.append(dict(progress.history[-1])))
     assert [entry["step"] for entry in ticked if "dev" in entry] == [4, 8, 12]
+
+
+def test_a_step_without_predictions_has_no_loss():
+    masking = Masking(share=1e-12)
+    history = run_whole(stage_one(objectives=(Mlm(masking),), schedule=replace(SCHEDULE, log_every=1))).progress.history
+    assert "task" in history[-1] and not any(name.endswith("mlm") for entry in history for name in entry)
 
 
 def test_without_keep_best_the_last_weights_stay():

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.retrieval.contamination import Contamination
+from tlm_ray.retrieval.engine.lexicon import as_strings
 from tlm_ray.retrieval.selection import SelectionStore, take_rows, write_texts
 
 
@@ -21,7 +22,7 @@ def write_united(folder: str, selections: Sequence[str], tasks: Sequence[str]) -
     """
     table = pa.concat_tables(SelectionStore.open(each).read() for each in selections)
     order = np.argsort(table["rank"].to_numpy(), kind="stable")
-    texts = table["text"].combine_chunks() if len(table) else pa.array([], pa.string())
+    texts = as_strings(table["text"])
     keys = np.array([hashlib.blake2b(text.as_py().encode(), digest_size=16).digest() for text in texts], "V16")
     _, firsts = np.unique(keys[order], return_index=True)
     kept = order[np.sort(firsts)]

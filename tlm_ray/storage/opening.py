@@ -13,7 +13,7 @@ HUB_NAME = re.compile(r"([\w-][\w.-]*(?:/[\w.-]+)?)@([\w./-]+)")  # name@revisio
 
 
 def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
-    """Return a model opened by one of transformers' Auto classes.
+    """Return a model opened by one of transformers' Auto classes, in fp32 whatever its weights are stored in.
 
     source: a local folder, or a hub name with an optional @revision. Raises transformers' OSError or ValueError if the
     source is not a model. OSError names corrupt weights.
@@ -21,7 +21,7 @@ def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
     from safetensors import SafetensorError
 
     try:
-        return open_settings(auto, source, use_safetensors=True, **options)
+        return open_settings(auto, source, **({"use_safetensors": True, "dtype": "float32"} | options))
     except SafetensorError as error:
         raise OSError(
             f"model {str(source)!r}: its weights cannot be read ({error}); fetch or make them anew"

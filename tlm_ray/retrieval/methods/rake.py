@@ -32,7 +32,7 @@ def key_phrases(text: str, *, phrases: int = PHRASES) -> str:
 
     A phrase is a maximal run of words without stop words or punctuation. A word's score is the mean length of its
     phrases, in words. A phrase's score is the sum over its words. Ties go to the later phrase in the alphabet, as in
-    rake-nltk.
+    rake-nltk. Stop words are scikit-learn's, where rake-nltk has NLTK's, which must be downloaded.
     """
     found = _phrases(text)
     uses = Counter(word for phrase in found for word in phrase)

@@ -17,7 +17,7 @@ from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start
 from tlm_ray.training.loop.optimizers import AdamW, Optimizer
 from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.mixing import MixedOne
-from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
+from tlm_ray.training.objectives import WEIGHTINGS, Generator, Labels, Mlm, Objective, Rtd, SoftTokens
 from tlm_ray.training.objectives.pairs import Pairs
 from tlm_ray.training.objectives.written import Written
 from tlm_ray.training.sampler.mixers import Mixer, Rates
@@ -27,6 +27,7 @@ from tlm_ray.training.tokens.counts import Counts
 HISTORY = ("dev", "learning_rate", "step")  # entries that a task's name would replace
 PRECISIONS = ("auto", "fp32", "bf16")
 VOCABULARY_TEXTS = ("depth", "k")
+LEAST = 4  # tokens per row: two special ones, and two of text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ class Recipe:
                 f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved per query; "
                 "lower k or raise --depth"
             )
-        if self.rho1 is not None and (isinstance(self.rho1, bool) or not isinstance(self.rho1, int) or self.rho1 < 0):
+        if self.rho1 is not None and not _is_whole(self.rho1, least=0):
             raise ValueError(
                 f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
             )
@@ -144,8 +145,8 @@ class Recipe:
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
         beside = [one.name for one in self.auxiliary]
-        layouts = any(isinstance(one, Pairs) for one in self.auxiliary)
-        if len(set(beside)) < len(beside) or Labels.name in beside or layouts:
+        unfit = any(isinstance(one, Pairs | Generator | Rtd) for one in self.auxiliary)
+        if len(set(beside)) < len(beside) or Labels.name in beside or unfit:
             raise ValueError(
                 f"auxiliary {', '.join(beside)}: give objectives of tokens, each once, such as Clm(times=0.5)"
             )
@@ -157,6 +158,10 @@ class Recipe:
             raise ValueError("mixer: chooses between general text and one task; give both, k and rho1 above 0")
         if self.rho1 is None and self.k == 0:
             raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
+        for name, least in (("passage_tokens", 1), ("block_tokens", LEAST), ("task_tokens", LEAST)):
+            value = getattr(self, name)
+            if not _is_whole(value, least=least):
+                raise ValueError(f"{name} {value!r}: must be a whole number of {least} or more")
         longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
         if positions is not None and longest > positions:
             raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
@@ -274,3 +279,7 @@ class Recipe:
             precision=self.precision,
             seed=seed,
         )
+
+
+def _is_whole(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

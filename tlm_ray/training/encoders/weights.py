@@ -125,7 +125,7 @@ class TrainedWeights:
         return Decoder(open_trained(AutoModelForSeq2SeqLM, self.source, name=self.name, config=config))
 
     def _open(self, model: Any, **options: Any) -> Any:
-        found = open_pretrained(model, self.source, dtype=torch.float32, **options)
+        found = open_pretrained(model, self.source, **options)
         opened: PreTrainedModel = found[0] if isinstance(found, tuple) else found
         self._pad(opened.config)
         if self.tokenizer is not None and len(self.tokenizer) > opened.config.vocab_size:

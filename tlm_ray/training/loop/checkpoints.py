@@ -42,7 +42,7 @@ class Progress:
     best_step: int = 0
     """the step of the best score of the dev set"""
     best_score: float = -101.0
-    """initially below any score, even a Matthews correlation of -100"""
+    """the best score of the dev set; of no evaluation yet if `best_step` is 0"""
     tokens: int = 0
     """real tokens trained on, by all workers"""
     flops: int = 0

@@ -161,10 +161,11 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self._count(batch, parts)
         for objective in batch.loss.objectives:
-            if objective.name not in batch.targets:
+            targets = batch.targets.get(objective.name)
+            if targets is None or not targets.total:  # a step without predictions has no loss
                 continue
             loss = torch.stack([sums[objective.name] for sums in losses]).sum()
-            self.window.add(objective.logged_as(batch.stream), loss / max(1, batch.targets[objective.name].total))
+            self.window.add(objective.logged_as(batch.stream), loss / targets.total)
 
     def _parts_of_all(self) -> int:
         """Split a batch into parts; with sharded weights, all workers get as many as the first."""
@@ -246,7 +247,8 @@ class Trainer:
             scores = self.evaluate(self.model)
             if self.worker.sharded:
                 reshard(self.model)
-            if scores["dev"] > self.progress.best_score:
+            is_first = not self.progress.best_step and not math.isnan(scores["dev"])
+            if is_first or scores["dev"] > self.progress.best_score:
                 self.progress.best_score, self.progress.best_step = scores["dev"], self.progress.step
                 if self.keep_best:
                     self.best = snapshot(self.model)

@@ -19,7 +19,7 @@ class Labels(Objective):
     """Learns a task's labels, without changing the text; in stage one the text is masked by MLM (paper 3.2).
 
     The paper's task head is Linear-GELU-Linear. BERT's own, used here so that transformers opens the model as it is, is
-    Linear-tanh-Linear (without dropout, as in the paper).
+    Linear-tanh-Linear (without dropout, as in the paper; that of a pretrained encoder has its configuration's).
     """
 
     smoothing: float = 0.0

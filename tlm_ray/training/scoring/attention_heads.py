@@ -59,7 +59,8 @@ def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str,
     torch.set_num_threads(threads)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         tokenizer = load_tokenizer(path)
-    marks = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.convert_tokens_to_ids(".")]
+    ids = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.get_vocab().get(".")]
+    marks = [number for number in ids if number is not None]
     dev = read_blocks(storage.join(blocks, "dev.arrow"))
     spans = [slice(*span) for span in zip(dev.offsets[:-1][:rows], dev.offsets[1:][:rows], strict=True)]
     texts = [dev.tokens[span] for span in spans]

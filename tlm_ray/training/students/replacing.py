@@ -42,9 +42,10 @@ def replaced(rows: Blocks, times: int, model: JointModel, vocabulary: Vocabulary
 
 def _single_words(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
     """Return which tokens are whole words, bool (tokens,)."""
-    continues = np.isin(tokens, vocabulary.continuing_ids)
+    special = np.isin(tokens, vocabulary.special_ids)  # without the mark of a word's begin, so among continuing_ids
+    continues = np.isin(tokens, vocabulary.continuing_ids) & ~special
     followed = np.append(continues[1:], False)
-    return ~(continues | followed | np.isin(tokens, vocabulary.special_ids))
+    return ~(continues | followed | special)
 
 
 @torch.no_grad()

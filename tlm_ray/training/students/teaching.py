@@ -20,6 +20,7 @@ from tlm_ray.plain.linear_model import is_linear
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
+from tlm_ray.training.model.packing import first_position
 from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.scoring.evaluation import open_classifier
 from tlm_ray.training.scoring.prediction import predict
@@ -73,6 +74,7 @@ def write_soft_labels(
         names = names_of(teacher)
         if reads:
             classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
+            _check_length(teacher, classifier, max(int(part.lengths.max()) for part in parts))
             logits = [predict(classifier, part, pad_id=tokenizer.pad_token_id, worker=worker) for part in parts]
             found = shares(np.concatenate(logits))
         else:
@@ -113,6 +115,17 @@ def _reads_tokens(teacher: str, tokenizer: PreTrainedTokenizerBase) -> bool:
         return False
     with storage.folder_for_reading(teacher) as path:
         return load_tokenizer(path).get_vocab() == tokenizer.get_vocab()
+
+
+def _check_length(teacher: str, classifier: JointModel, longest: int) -> None:
+    """Raise ValueError if a teacher has fewer positions than the longest row has tokens."""
+    positions = getattr(classifier.encoder.config, "max_position_embeddings", longest)
+    most = positions - first_position(classifier.encoder)
+    if longest > most:
+        raise ValueError(
+            f"teachers {teacher!r}: reads rows of {most} tokens at most, the student's have up to {longest}; lower "
+            "task_tokens and block_tokens, or give another teacher"
+        )
 
 
 def _all_texts(task: str, parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase) -> list[list[str]]:

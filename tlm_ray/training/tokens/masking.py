@@ -62,12 +62,14 @@ def end_of(tokenizer: "PreTrainedTokenizerBase") -> int:
 
 
 def _continuing(tokens: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of the tokens that continue a word; without a mark in the vocabulary each token is a word."""
-    if any(token.startswith(CONTINUES) for token in tokens):
-        return tuple(number for number, token in enumerate(tokens) if token.startswith(CONTINUES))
-    if any(token.startswith(BEGINS) for token in tokens):
-        return tuple(number for number, token in enumerate(tokens) if not token.startswith(BEGINS))
-    return ()
+    """Return the ids of the tokens that continue a word; without a mark in the vocabulary each token is a word.
+
+    The mark that most tokens have counts, because GPT-2's vocabulary has "###" too.
+    """
+    counts = {mark: sum(token.startswith(mark) for token in tokens) for mark in (CONTINUES, *BEGINS)}
+    mark = max(counts, key=counts.__getitem__)
+    continues = mark == CONTINUES
+    return tuple(n for n, token in enumerate(tokens) if token.startswith(mark) == continues) if counts[mark] else ()
 
 
 @dataclass(frozen=True, kw_only=True)
