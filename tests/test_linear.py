@@ -153,7 +153,7 @@ def test_a_linear_model_that_was_kept_says_what_it_said(tmp_path, classifier, cl
 
 def test_a_linear_model_of_an_earlier_version_is_to_be_trained_anew(tmp_path):
     storage.write_record(str(tmp_path / "linear.json"), {"bias": [0.0], "ngrams": 1, "labels": ["a", "b"]})
-    with pytest.raises(ValueError, match=r"kept by an earlier version; train it anew"):
+    with pytest.raises(ValueError, match=r"saved by an earlier version; train it again"):
         LinearModel.open(str(tmp_path))
 
 
@@ -186,7 +186,7 @@ def test_the_row_of_windows_is_of_tasks_that_mark_spans():
 def test_texts_without_a_term_are_refused_and_the_split_named():
     task = make_task(classes=2)
     splits = {split: table.set_column(0, "text", pa.array(["!"] * len(table))) for split, table in task.splits.items()}
-    with pytest.raises(ValueError, match="split train: no text has a term of plain words; mend the texts"):
+    with pytest.raises(ValueError, match="split train: no text has a term of plain words; fix the texts"):
         TfIdf(features=("plain words",)).predict(replace(task, splits=splits), "accuracy")
     assert TfIdf().predict(replace(task, splits=splits), "accuracy").chosen["features"] == "words 1-2"
 

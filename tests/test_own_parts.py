@@ -185,6 +185,8 @@ def test_a_mended_metric_of_a_new_version_is_in_cells_and_differences_alike(data
             assert each.mean == pytest.approx(means[each.row] - means[each.other], abs=1e-9)
     for stage, (first, second) in kept.items():
         assert first["dev"] != second["dev"], f"{stage}: what a record says is of the code that it names"
+    with pytest.raises(ValueError, match=r"metric 'mine': gives .* was recorded; raise its version"):
+        table(Metric(name="mine", compute=share_wrong))
 
 
 def test_a_metric_of_ones_own_scores_the_embedded_task_too():

@@ -73,7 +73,7 @@ def test_an_error_of_a_parts_own_code_is_met_once(data, tmp_path, workers):
     assert "lost workers" not in said and "\n" not in said
     line = inspect.getsourcelines(Misread.read)[1] + 2
     place = f"(test_permanent_failures.py:{line})"
-    assert said.endswith(f": training stopped by IndexError: list index out of range {place}; mend it and run again")
+    assert said.endswith(f": training stopped by IndexError: list index out of range {place}; fix it and run again")
 
 
 @pytest.mark.usefixtures("ray_cluster")

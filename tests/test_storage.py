@@ -150,6 +150,20 @@ def test_a_folder_whose_filling_fails_does_not_arrive(root):
     assert not storage.exists(uri)
 
 
+def test_a_folder_copied_onto_itself_or_over_another_is_whole_at_any_time(tmp_path, monkeypatch):
+    with storage.folder_for_writing(str(tmp_path / "model")) as folder:
+        (folder / "weights").write_bytes(b"new " * 1000)
+    before = {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()}
+    storage.copy_folder(str(tmp_path / "model"), str(tmp_path / "model"))
+    assert {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()} == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "weights").write_bytes(b"old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        storage.copy_folder(str(tmp_path / "model"), str(tmp_path / "other"))
+    assert [(file.name, file.read_bytes()) for file in (tmp_path / "other").iterdir()] == [("weights", b"old")]
+
+
 def test_a_local_folder_is_read_where_it_lies_and_stays(tmp_path):
     fill(tmp_path, "a.txt")
     with storage.folder_for_reading(str(tmp_path)) as folder:

@@ -149,7 +149,7 @@ BAD = {
     "unknown label in dev": (
         {"dev": [("a", "pos"), ("b", "new")]},
         "dev",
-        "row 2: label 'new' is not among the training file's mid, neg, pos; mend it or add training examples",
+        "row 2: label 'new' is not among the training file's mid, neg, pos; fix it or add training examples",
     ),
     "unknown label in test": ({"test": [("a", "Pos")]}, "test", "row 1: label 'Pos' is not among"),
     "one class": ({"train": [("a", "pos"), ("b", "pos")]}, "train", "has one class only, 'pos'; .* needs two or more"),

@@ -54,7 +54,7 @@ class LinearModel:
         """Read what `save` wrote; ValueError for a model saved by an earlier version."""
         facts = storage.read_record(storage.join(folder, FACTS))
         if "kinds" not in facts:
-            raise ValueError(f"model {folder!r}: kept by an earlier version; train it anew")
+            raise ValueError(f"model {folder!r}: saved by an earlier version; train it again")
         table = storage.read_table(storage.join(folder, TERMS)).combine_chunks()
         terms, idf, weights = (table[name].chunk(0) for name in COLUMNS)
         return cls(

@@ -79,7 +79,7 @@ class Search:
         small = [name for name in names if name not in self.left_out(names)]
         features = [each for each in map(self._features, small) if each is not None]
         if not features:
-            raise ValueError(f"split train: no text has a term of {', '.join(names)}; mend the texts or their column")
+            raise ValueError(f"split train: no text has a term of {', '.join(names)}; fix the texts or --text")
         compared = [_best(self._trials(each, coarse, weights)) for each in features]
         finalists = sorted(compared, key=lambda trial: -trial.dev)[:FINALISTS]
         return _best(

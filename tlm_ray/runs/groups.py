@@ -55,7 +55,20 @@ class Group:
         )
 
     def _scores(self, split: str) -> tuple[float, ...]:
-        return tuple(own[split] for own in self.facts)
+        scores = tuple(own[split] for own in self.facts)
+        if isinstance(self.metric, Metric) and split == "test":
+            self._check_recorded(self.metric, scores)
+        return scores
+
+    def _check_recorded(self, metric: Metric, scores: Sequence[float]) -> None:
+        """Raise ValueError if a metric of one's own scores otherwise than when its scores were recorded."""
+        found = self.predictions()
+        now = [score(metric, found.gold, run) for run in found.predicted]
+        if not np.allclose(now, scores):
+            raise ValueError(
+                f"metric {metric.name!r}: gives {now[0]:.2f} for {self.row}, {scores[0]:.2f} was recorded; raise its "
+                "version, so that models are scored again"
+            )
 
     def _parts(self, split: str) -> tuple[float, ...]:
         """Return the means over runs of both metrics, if the metric is the mean of two."""

@@ -21,6 +21,7 @@ from tlm_ray.storage.joining import write_joined
 from tlm_ray.storage.locations import (
     absolute,
     absolute_if_there,
+    all_without_credentials,
     exists,
     is_local,
     join,
@@ -46,6 +47,7 @@ __all__ = [
     "MAKE_ANEW",
     "absolute",
     "absolute_if_there",
+    "all_without_credentials",
     "check_sums",
     "copy_folder",
     "delete",

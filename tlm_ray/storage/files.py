@@ -112,17 +112,20 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
 
 def send(source: str, filesystem: pafs.FileSystem, path: str) -> None:
-    """Upload a local file to a path of a filesystem; OSError if the upload fails.
+    """Copy a local file to a path of a filesystem, which has it whole or not at all; OSError if that fails.
 
     Arrow's `copy_files` (25.0.1) raises nothing when a store refuses a small file, which is sent when its stream
     closes.
     """
     data = pa.memory_map(source).read_buffer() if os.path.getsize(source) else b""
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        write_bytes(path, data)
+        return
     with filesystem.open_output_stream(path, compression=None) as stream:
-        stream.write(data)  # renamed at once, so that a partial file never has the final name
+        stream.write(data)  # it appears when its stream closes
 
 
-def write_bytes(uri: str, data: bytes) -> None:
+def write_bytes(uri: str, data: bytes | pa.Buffer) -> None:
     """Write a whole file, atomically where the filesystem can."""
     with open_output(uri) as stream:
         stream.write(data)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,15 @@ def without_credentials(uri: str) -> str:
     names = re.compile(SECRETS, re.IGNORECASE)
     options = [option for option in split.query.split("&") if not names.fullmatch(option.partition("=")[0])]
     return urlunsplit(split._replace(netloc=split.netloc.rpartition("@")[2], query="&".join(options)))
+
+
+def all_without_credentials(value: Any) -> Any:
+    """Return a record's values with each location as files keep it, see `without_credentials`."""
+    if isinstance(value, Mapping):
+        return {name: all_without_credentials(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [all_without_credentials(inner) for inner in value]
+    return without_credentials(value) if isinstance(value, str) else value
 
 
 def shown(text: str) -> str:

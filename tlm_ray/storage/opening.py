@@ -24,7 +24,7 @@ def open_pretrained(auto: Any, source: str | Path, **options: Any) -> Any:
         return open_settings(auto, source, **({"use_safetensors": True, "dtype": "float32"} | options))
     except SafetensorError as error:
         raise OSError(
-            f"model {str(source)!r}: its weights cannot be read ({error}); fetch or make them anew"
+            f"model {str(source)!r}: its weights cannot be read ({error}); download or train them again"
         ) from error
 
 

@@ -193,5 +193,5 @@ def check_unchanged(file: CorpusFile) -> None:
     if (now.size, now.modified_ns) != (file.size, file.modified_ns):
         raise ValueError(
             f"corpus file {file.uri!r} changed while it was read: {file.size} bytes were fingerprinted, {now.size} are "
-            "there now; let writers finish, then run again, which fingerprints the corpus anew"
+            "there now; let writers finish, then run again, which reads the corpus again"
         )

@@ -83,7 +83,7 @@ def check_labels(rows: pa.Table, labels: Sequence[str], uri: str) -> None:
     """Raise ValueError with the rows of a file whose label is missing in the training file."""
     known, words = set(labels), f"is not among the training file's {', '.join(labels)}"
     wrong = [
-        (row, f"label {label!r} {words}; mend it or add training examples of it")
+        (row, f"label {label!r} {words}; fix it or add training examples of it")
         for row, label in enumerate(rows["label"].to_pylist())
         if label not in known
     ]

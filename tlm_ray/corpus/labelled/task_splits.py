@@ -34,7 +34,7 @@ def split_column(table: pa.Table, uri: str) -> dict[str, list[int]]:
     unknown = rows.pop("", [])
     if not rows:
         return {}
-    words = f"is not a split; allowed in column {column!r} are train, dev and test; mend it, or rename the column"
+    words = f"is not a split; allowed in column {column!r} are train, dev and test; fix it, or rename the column"
     check(uri, [(row, f"{values[row]!r} {words}") for row in unknown])
     if "train" not in rows:
         raise ValueError(f"file {uri!r}: column {column!r} has no row of train; add some, or rename the column")

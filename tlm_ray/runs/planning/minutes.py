@@ -44,7 +44,8 @@ def tokens_in(minutes: float, recipe: Recipe, execution: Execution) -> float:
     compute = execution.compute
     start = plain(recipe.start.identity, "start")  # an encoder's files, not its folder alone
     asked = {"minutes": minutes, "recipe": plain(recipe, "recipe"), "compute": compute.parts}
-    key = fingerprint_of(asked | ({"start": start} if recipe_parameters(recipe) is None else {}))
+    asked |= {"start": start} if recipe_parameters(recipe) is None else {}
+    key = fingerprint_of(storage.all_without_credentials(asked))
     uri = storage.join(execution.root, BUDGETS, f"{key[:DIGITS]}.json")  # its own, as other jobs write theirs
     if not storage.exists(uri):
         seconds = training_seconds(recipe, Records(execution.root), compute)

@@ -201,7 +201,7 @@ def _beat(uri: str) -> None:
 def _held(stage: str, file: File, claim: Claim) -> str:
     return (
         f"stage {stage!r} is being made by another job (host {claim.host}, process {claim.pid}); wait for it, or stop "
-        f"it: its claim, {file.uri!r}, falls {STALE_S:.0f} s after its last heartbeat"
+        f"it: its claim, {file.uri!r}, expires {STALE_S:.0f} s after its last heartbeat"
     )
 
 

@@ -153,7 +153,8 @@ class Tracker:
         """Open the experiment's run: the earlier one of the same trainings, or a new one."""
         if self.parent:
             return
-        key = fingerprint_of({"root": self.root, "trainings": self.key or sorted(self.trainings)})
+        root = storage.without_credentials(self.root)
+        key = fingerprint_of({"root": root, "trainings": self.key or sorted(self.trainings)})
         before = self.store.runs(**{TRAININGS: key}) if self.key or self.trainings else []
         run = before[0] if before else self.store.run(self.name, _origin() | {TRAININGS: key})
         self.parent = run.info.run_id

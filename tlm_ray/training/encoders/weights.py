@@ -120,7 +120,7 @@ class TrainedWeights:
         if texts != classes:
             raise ValueError(
                 f"model {self.name or self.source!r}: its config.json has {texts} label_tokens for {classes} labels; "
-                "train it anew with labels=TextLabels()"
+                "train it again with labels=TextLabels()"
             )
         return Decoder(open_trained(AutoModelForSeq2SeqLM, self.source, name=self.name, config=config))
 

@@ -165,7 +165,7 @@ def _run(
     except Exception as error:
         if may_pass(error):
             raise WorkerFailed(cause_of(error)) from error
-        raise TrainingStopped(f"{job.folder}: training stopped by {cause_of(error)}; mend it and run again") from error
+        raise TrainingStopped(f"{job.folder}: training stopped by {cause_of(error)}; fix it and run again") from error
 
 
 def _check_sendable(job: Job) -> None:

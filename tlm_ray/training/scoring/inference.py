@@ -164,7 +164,8 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
     uri = storage.join(out, RECORD)
     if storage.exists(uri):
         before = storage.read_json(uri)
-        if _as_written_now(before) != _as_written_now(made_of):
+        kept, asked = map(storage.all_without_credentials, (before, made_of))  # earlier versions kept credentials
+        if kept != asked:
             raise ValueError(
                 f"out {out!r}: holds predictions of another model, other texts or another precision; give another "
                 "folder"
@@ -175,12 +176,3 @@ def _claim(out: str, made_of: dict[str, Any]) -> None:
         raise ValueError(f"out {out!r}: holds other files; give another folder")
     else:
         storage.write_json(uri, made_of)
-
-
-def _as_written_now(value: Any) -> Any:
-    """Return a record's values without credentials, which earlier versions kept in locations."""
-    if isinstance(value, dict):
-        return {name: _as_written_now(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_as_written_now(inner) for inner in value]
-    return storage.without_credentials(value) if isinstance(value, str) else value
