@@ -101,7 +101,7 @@ def probabilities(draw, hard, lead, seeds, *, of_seeds=0.25, of_both=1.0):
     return 1 / (1 + np.exp(-(hard[:, None] + lead + noise)))
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("seeds", [2, 5])
 def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
     draw, repeats, rows = np.random.default_rng(0), 1_000, 200
     many = draw.normal(0.5, 1.5, 1_000_000)
@@ -137,7 +137,7 @@ def ensemble(chances, gold):
     )
 
 
-@pytest.mark.parametrize(("seeds", "of_seeds"), [(3, 0.25), (5, 0.25), (5, 1.0)])
+@pytest.mark.parametrize(("seeds", "of_seeds"), [(3, 0.25), (5, 1.0)])
 def test_95_of_100_intervals_hold_the_gain_of_an_ensemble(seeds, of_seeds):
     draw, repeats, rows = np.random.default_rng(1), 400, 300
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -283,6 +284,7 @@ def test_trainings_run_side_by_side_and_data_stages_alone(kitchen):
 def test_no_more_trainings_run_than_side_by_side(kitchen):
     def train(folder, inputs):
         assert room.acquire(blocking=False), "three trainings at once"
+        time.sleep(0.05)  # so that the others have begun, if they may
         room.release()
         return {}
 

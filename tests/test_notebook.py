@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from small import small_flow, small_recipe
 from test_adapted import saved
-from test_jobs import alone as of_transformers_alone
+from test_inference import probabilities_of_transformers
 from transformers import BertModel
 
 from tlm_ray import TLMClassifier
@@ -73,7 +73,7 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     first.save(str(tmp_path / "kept"))
     again = TLMClassifier.load(str(tmp_path / "kept"))
     np.testing.assert_array_equal(again.predict_proba(topics["text"].tolist()), found)
-    expected = of_transformers_alone(str(tmp_path / "kept"), topics["text"].tolist())
+    expected = probabilities_of_transformers(str(tmp_path / "kept"), topics["text"].tolist())
     np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-5)
     pd.testing.assert_frame_equal(again.to_pandas(), first.to_pandas())
     steps = {"stage one": small_recipe().stage_one.steps, "stage two": small_recipe().stage_two.steps}

@@ -216,9 +216,7 @@ def test_a_file_too_small_to_be_cut_is_told_before_any_work(tmp_path, rows, metr
 def test_a_class_whose_texts_all_have_another_label_too_stays_in_train(tmp_path):
     rows = [(f"text {i}", "ac"[i % 2]) for i in range(60)]
     (tmp_path / "f.csv").write_text(as_csv(rows + [(text, "b") for text, _ in rows[:2]]))
-    for seed in range(5):
-        task = read_task(str(tmp_path / "f.csv"))
-        assert task.labels == ("a", "b", "c"), seed
+    assert read_task(str(tmp_path / "f.csv")).labels == ("a", "b", "c")
 
 
 def test_columns_that_change_their_kind_stop_no_task_that_does_not_need_them(tmp_path):

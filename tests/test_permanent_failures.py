@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.distributed as dist
+from alone import in_this_process
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from small import small_flow, small_recipe
@@ -58,7 +59,10 @@ class Held(Mlm):
 def train(data: Path, root: Path, workers: int, objective: Any) -> str:
     """Train a recipe with an objective of one's own; return how it ended."""
     flow = small_flow(data, root, compute=Compute(workers=workers), workers=2)
-    stage = flow.stages(small_recipe(k=0, objectives=(objective,)), "topics", 0).stage_one
+    stages = flow.stages(small_recipe(k=0, objectives=(objective,)), "topics", 0)
+    with in_this_process():
+        make([stages.blocks], flow.execution.root)
+    stage = stages.stage_one
     with pytest.raises(TrainingStopped) as stopped:
         make([stage], flow.execution.root)
     return str(stopped.value)

@@ -97,8 +97,10 @@ def test_no_node_is_about_to_go():
 
 
 def test_a_dataset_submits_as_many_tasks_as_its_strategy_allows():
-    dataset = ray.data.from_items([{"number": number} for number in range(4)], override_num_blocks=4)
+    dataset = ray.data.from_items([{"number": number} for number in range(4)], override_num_blocks=2)
     ray_private.only_cap_tasks(dataset.context)
+    (policy,) = dataset.context.get_config("backpressure_policies.enabled")
+    assert policy.__name__ == "ConcurrencyCapBackpressurePolicy"
     here = ray.data.DataContext.get_current()
     assert here.get_config("backpressure_policies.enabled", None) is None, "a user's datasets keep their settings"
     doubled = dataset.map_batches(lambda batch: {"twice": batch["number"] * 2}, batch_size=1)

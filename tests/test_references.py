@@ -104,7 +104,11 @@ def test_one_gradient_padded_packed_in_micro_rows_and_on_three_workers(name, set
     assert assert_one_gradient(settings, "task").keys() == names - system.of_task | {"labels"}
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+# the others have the state of one of these
+RESUMED = [name for name in SYSTEMS if name not in ("whole words", "n-grams", "DistilBERT, masked alone")]
+
+
+@pytest.mark.parametrize("name", RESUMED)
 def test_it_resumes_to_the_bit(name, settings_of, tmp_path):
     settings = settings_of(SYSTEMS[name])
     whole = run_whole(settings)

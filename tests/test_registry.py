@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from test_jobs import script
 from test_stages import make_stage
 
 from tlm_ray import storage
@@ -80,15 +79,15 @@ def test_what_a_job_makes_is_told_and_not_deleted(filled):
     assert one.record(filled) is None and one.folder("") not in {each.folder for each in held(filled)}
 
 
-def run(name, root, *arguments, code=0):
-    done = script(name, "--root", root, *arguments)
-    assert done.returncode == code, done.stdout + done.stderr
-    return " ".join(done.stdout.split())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("root", ["local"], indirect=True)
-def test_from_the_scripts(filled, tmp_path):
+def test_from_the_scripts(filled, tmp_path, called, capsys):
+    def run(name, root, *arguments, code=0):
+        if not code:
+            return " ".join(called(f"experiments/{name}.py", "--root", root, *arguments).split())
+        with pytest.raises(SystemExit, match=f"^{code}$"):
+            called(f"experiments/{name}.py", "--root", root, *arguments)
+        return " ".join(capsys.readouterr().out.split())
+
     blocks, _, two, _ = laid_out()
     said = run("status", filled, "--price", "3")
     assert re.search(r"stage_one 2 0\.00 0\.00 0\.00 stage_two 0 2 0\.00", said)

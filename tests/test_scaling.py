@@ -33,7 +33,7 @@ def test_a_cut_recipe_is_within_the_budget_and_uses_nine_tenths_of_it(recipe, sh
         "stage_one",
         "stage_two",
     }
-    for name in ("stage_one", "stage_two")[bool(recipe.start) :]:
+    for name in ("stage_one", "stage_two")[recipe.stage_one is None :]:
         before, after = getattr(recipe, name), getattr(cut, name)
         assert after.steps >= STEPS_FLOOR and ROWS_FLOOR <= after.batch_rows <= before.batch_rows
         assert (after.learning_rate, after.weight_decay) == (before.learning_rate, before.weight_decay)

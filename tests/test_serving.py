@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 import pytest
 import ray.serve
-from test_inference import TEXTS, make_model
-from test_jobs import REPOSITORY, alone, environment, free_port
+from test_inference import TEXTS, make_model, probabilities_of_transformers
+from test_jobs import REPOSITORY, environment, free_port
 from waiting import wait_for
 
 from tlm_ray.serving.bodies import Refused, read_body, read_request
@@ -129,7 +129,7 @@ async def one(address: str, **fields) -> tuple[int, dict]:
 
 @pytest.mark.slow
 def test_answers_are_those_of_transformers_alone(model, address):
-    expected = alone(model, TEXTS[:50])
+    expected = probabilities_of_transformers(model, TEXTS[:50])
     status, answer = asyncio.run(one(address, texts=TEXTS[:50], top=3))
     assert status == 200
     for row, labels in zip(expected, answer["predictions"], strict=True):

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-import subprocess
-import sys
 from dataclasses import make_dataclass, replace
 
 import numpy as np
@@ -125,15 +123,6 @@ def test_the_fingerprint_is_sha256_of_sorted_json_of_the_recipe():
     )
     assert stage.fingerprint == hashlib.sha256(expected.encode()).hexdigest()
     assert stage.folder("s3://bucket/root") == f"s3://bucket/root/blocks/{stage.fingerprint[:20]}"
-
-
-@pytest.mark.slow
-def test_the_fingerprint_is_the_same_in_another_process():
-    code = "from test_stages import make_stage, schedule; print(make_stage(parameters={'s': schedule()}).fingerprint)"
-    child = [sys.executable, "-c", code]
-    environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "7"}
-    printed = subprocess.run(child, capture_output=True, text=True, check=True, env=environment).stdout.strip()
-    assert printed == make_stage(parameters={"s": schedule()}).fingerprint
 
 
 @STEADY

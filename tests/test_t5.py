@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from alone import in_this_process
 from small import GEOMETRY as SMALL
 from small import small_flow, small_recipe
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -157,7 +158,8 @@ def stages(data, root):
     flow = small_flow(data, root)
     recipe = small_recipe(start=START, counts=Counts(scale=1.0), vocabulary=300, **OBJECTIVES)
     found = flow.stages(recipe, "topics", 0)
-    make([found.metrics], flow.execution.root)
+    with in_this_process():
+        make([found.metrics], flow.execution.root)
     return found
 
 

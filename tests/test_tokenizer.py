@@ -1,9 +1,5 @@
 """Trained and named tokenizers, against BERT's reference tokenizer in transformers and across processes."""
 
-import json
-import os
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
 
@@ -93,19 +89,6 @@ def test_the_alphabet_is_the_most_frequent_characters_ties_by_code_point():
 def test_frequent_words_become_one_piece(trained):
     counts = Counter(word for text in TEXTS for word in basic_words(text) if len(word) > 4)
     assert counts.most_common(1)[0][0] in trained.get_vocab()
-
-
-@pytest.mark.slow
-def test_the_same_texts_give_the_same_vocabulary_in_another_process(trained):
-    code = """
-import json, sys
-from tlm_ray.training.tokens.tokenizer import train_wordpiece
-print(json.dumps(train_wordpiece(json.load(sys.stdin), vocabulary=150).get_vocab()))
-"""
-    environment = os.environ | {"PYTHONHASHSEED": "1", "TOKENIZERS_PARALLELISM": "true"}
-    options = {"capture_output": True, "text": True, "check": True, "env": environment}
-    child = subprocess.run([sys.executable, "-c", code], input=json.dumps(TEXTS), **options)
-    assert json.loads(child.stdout) == trained.get_vocab()
 
 
 def test_texts_that_end_after_one_pass_are_refused():
