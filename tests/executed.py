@@ -17,13 +17,15 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 TIME = re.compile(r"\b\d[\d.,]* (s|min|h)\b")
 
 
-def execute(notebook: Path, folder: Path, **parameters: Any) -> NotebookNode:
-    """Return a notebook that was run in a folder, its parameters set as papermill sets them."""
+def execute(notebook: Path, folder: Path, *, first: str = "", **parameters: Any) -> NotebookNode:
+    """Return a notebook that was run in a folder, its parameters set as papermill sets them; first: run before it."""
     book = nbformat.read(notebook, as_version=4)
     place = next(i for i, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", []))
     if parameters:
         text = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
         book.cells.insert(place + 1, nbformat.v4.new_code_cell(text))
+    if first:
+        book.cells.insert(0, nbformat.v4.new_code_cell(first))
     where = {"metadata": {"path": str(folder)}}
     NotebookClient(book, timeout=600, resources=where, record_timing=False).execute()
     return book

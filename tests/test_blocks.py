@@ -195,8 +195,8 @@ def test_lengths_are_computed_once(general):
     assert blocks.cut(3).lengths.tolist() == blocks.lengths[: len(blocks.cut(3))].tolist()
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_any_number_of_workers_makes_the_same_files(tokenizer, tmp_path):
+@pytest.mark.usefixtures("alone")
+def test_any_number_of_tables_makes_the_same_files(tokenizer, tmp_path):
     texts, labels = make_texts(60, seed=5), pa.array(np.arange(60) % 3, pa.int64())
     task = Task(
         name="t", metric="accuracy", labels=("a", "b", "c"), digests=("", "", ""),

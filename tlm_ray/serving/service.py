@@ -21,7 +21,6 @@ from ray.serve.handle import DeploymentHandle
 from tlm_ray import metrics
 from tlm_ray.serving.bodies import Asked, Refused, read_body, read_request
 from tlm_ray.serving.settings import Service
-from tlm_ray.training.scoring.predictor import Models, check_models, names_of
 
 APPLICATION = "tlm"
 TRIES = 5  # replicas that may die under one request; a text that kills every replica must not be tried for ever
@@ -38,6 +37,8 @@ class Replica:
     """One process with the model: it predicts what came while it was busy as one batch."""
 
     def __init__(self, service: Service):
+        from tlm_ray.training.scoring.predictor import Models  # here, because the door's process needs no torch
+
         self.models = Models(service.model, "cuda" if service.gpus else "cpu", service.precision)
         batches: Any = self.together
         batches.set_max_batch_size(service.limits.max_texts)
@@ -141,6 +142,8 @@ def build(service: Service) -> serve.Application:
 
     ValueError for a model that cannot be served.
     """
+    from tlm_ray.training.scoring.predictor import check_models, names_of
+
     check_models(service.model, service.precision)
     replicas = Replica.options(  # type: ignore[attr-defined]
         num_replicas=service.replicas,
