@@ -78,7 +78,7 @@ def test_both_groups_start_from_zero(name: str) -> None:
     for group in ("retrieval", "training"):
         assert types[group].min_worker_nodes == 0 < types[group].max_worker_nodes
     assert launched(name, {"CPU": 1}, 0) == {}
-    assert launched(name, {"CPU": 8}, 1) == {"retrieval": 1}
+    assert launched(name, {"CPU": 7}, 1) == {"retrieval": 1}
     assert launched(name, {"GPU": 1}, 3) == {"training": 3}
     assert launched(name, {"CPU": 1}, 10_000) == {"retrieval": types["retrieval"].max_worker_nodes}, (
         "no GPU node is used"
@@ -200,7 +200,10 @@ def test_image_takes_torch_of_its_device_pinned_and_then_the_project(device: str
     script = 'pip() { echo "$*"; }; mkdir() { :; }\n' + "\n".join(instructions("RUN"))
     done = subprocess.run(["sh", "-ec", script], env={"DEVICE": device}, capture_output=True, text=True, check=True)
     pinned = ["install", "--no-cache-dir", "-c", "constraints.txt"]
-    assert [line.split() for line in done.stdout.splitlines()] == [[*pinned, *index, torch], [*pinned, "."]]
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        [*pinned, *index, torch],
+        [*pinned, ".[adapters,cleaning,serve]"],
+    ]
 
 
 def test_image_is_built_from_files_that_exist_and_are_sent() -> None:
@@ -209,6 +212,13 @@ def test_image_is_built_from_files_that_exist_and_are_sent() -> None:
         for source in [word for word in line.split() if not word.startswith("--")][:-1]:
             assert (ROOT / source).exists(), source
             assert f"!{source}\n" in sent
+
+
+def test_image_has_all_that_the_package_is_built_from_before_it_is_installed() -> None:
+    lines = (CLUSTER / "Dockerfile").read_text().splitlines()
+    (installed,) = [n for n, line in enumerate(lines) if line.startswith("RUN pip") and '".[' in line]
+    copied = " ".join(line for line in lines[:installed] if line.startswith("COPY"))
+    assert {"setup.py", "pyproject.toml", "tlm_ray", "experiments"} <= set(copied.split()), "or `tlm` has no scripts"
 
 
 def test_image_keeps_the_user_of_its_base() -> None:

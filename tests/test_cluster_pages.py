@@ -48,7 +48,7 @@ def test_pages_name_files_that_exist_and_all_of_them() -> None:
     named = set(re.findall(r"\b(?:cluster|experiments|benchmarks|tests|docs)/[\w./]*\w", text))
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
     assert [link for link in re.findall(r"\]\(([\w./]+)\)", text) if not (CLUSTER / link).is_file()] == []
-    watching = {"prometheus.yaml", "podmonitor.yaml", "alerts.yaml", "grafana.json"}
+    watching = {"prometheus.yaml", "prometheusrule.yaml", "podmonitor.yaml", "alerts.yaml", "grafana.json"}
     files = {*KUBERNETES, *PLAIN_KUBERNETES, *MACHINES, *watching, "slurm.sh", "Dockerfile"}
     assert {f"cluster/{name}" for name in files} <= named
     assert files | {page.name for page in PAGES} | {"Dockerfile.dockerignore"} == {f.name for f in CLUSTER.iterdir()}

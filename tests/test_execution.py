@@ -1,6 +1,7 @@
 """Making stages: each once, in order, side by side, and never on half of what was deleted."""
 
 import os
+import sys
 import threading
 import time
 
@@ -202,6 +203,14 @@ def test_scratch_goes_when_the_record_is_written_and_stays_in_a_stage_that_faile
     other = kitchen.stage("three", scratch="steps")
     kitchen.make(other)
     assert kitchen.has(other) and "three/" in (said := capsys.readouterr().out) and "store is read-only" in said
+
+
+def test_a_stage_that_is_ended_has_not_failed(kitchen, capsys):
+    """As Ray Tune ends a trial early; an alert on failed stages must not fire."""
+    stage = Stage(name="ended", version=1, parameters={}, make=lambda folder, inputs: sys.exit(0))
+    with pytest.raises(SystemExit):
+        make([stage], kitchen.root)
+    assert "failed" not in capsys.readouterr().out
 
 
 def test_facts_that_are_not_json_leave_no_record(kitchen):

@@ -89,6 +89,19 @@ def test_object_store_fits_in_shared_memory() -> None:
     assert 0.3 * memory < gibibytes(volume["emptyDir"]["sizeLimit"]) < memory
 
 
+@pytest.mark.parametrize("group", ["retrieval", "training"])
+def test_a_worker_pod_fits_a_machine_of_8_cpus_and_32_gib_with_what_the_node_keeps(group: str) -> None:
+    requests = container(groups("raycluster.yaml")[group])["resources"]["requests"]
+    assert float(requests["cpu"]) <= 7 and gibibytes(requests["memory"]) <= 26
+
+
+@pytest.mark.parametrize("group", ["retrieval", "training"])
+def test_a_pod_has_time_to_drain_its_node(group: str) -> None:
+    spec = groups("raycluster.yaml")[group]["template"]["spec"]
+    env = {each["name"]: each.get("value") for each in container(groups("raycluster.yaml")[group])["env"]}
+    assert int(env["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"]) < spec["terminationGracePeriodSeconds"]
+
+
 def test_gpu_pods_tolerate_the_taint_of_gpu_nodes() -> None:
     tolerations = groups("raycluster.yaml")["training"]["template"]["spec"]["tolerations"]
     assert "nvidia.com/gpu" in {toleration["key"] for toleration in tolerations}
@@ -161,8 +174,15 @@ def test_who_reaches_the_head(source: dict[str, str], same_namespace: bool, gcs:
     assert admitted(source, RAY, 8265, same_namespace=same_namespace) == gcs, "a worker has no dashboard to offer"
 
 
+def test_prometheus_reads_the_metrics_of_every_pod_and_nothing_else() -> None:
+    prometheus = {"app.kubernetes.io/name": "prometheus"}
+    for to in (RAY, RAY | HEAD):
+        assert [admitted(prometheus, to, port, same_namespace=False) for port in (8080, 6379)] == [True, False]
+    assert not admitted(OPERATOR, RAY, 8080, same_namespace=False)
+
+
 def test_what_pods_reach_themselves_is_open() -> None:
-    assert [document["spec"]["policyTypes"] for document in load_all("network.yaml")] == [["Ingress"], ["Ingress"]]
+    assert [document["spec"]["policyTypes"] for document in load_all("network.yaml")] == [["Ingress"]] * 3
 
 
 def test_a_night_is_sent_to_the_standing_cluster_with_its_token() -> None:
@@ -174,6 +194,9 @@ def test_a_night_is_sent_to_the_standing_cluster_with_its_token() -> None:
     assert variables["RAY_AUTH_MODE"]["value"] == "token"
     assert variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": cluster, "key": "auth_token"}
     assert spec["concurrencyPolicy"] == "Forbid"
+    command = submit["command"]
+    assert command[command.index("--submission-id") + 1] == "$(JOB_NAME)", "or a second attempt starts a second sweep"
+    assert variables["JOB_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['job-name']"
 
 
 def test_the_collector_of_the_page_fits_the_crd() -> None:

@@ -49,6 +49,11 @@ def test_alerts_ask_for_metrics_that_there_are_and_the_page_tells_what_to_do_abo
     assert told == alerts()
 
 
+def test_the_operators_rules_are_those_of_the_file():
+    rule = yaml.safe_load((ROOT / "cluster" / "prometheusrule.yaml").read_text())
+    assert rule["spec"] == yaml.safe_load((ROOT / "cluster" / "alerts.yaml").read_text())
+
+
 def test_queries_ask_for_tags_that_the_metric_has():
     every = " ".join([*queries(), *alerts().values()])
     asked = re.findall(r"(ray_tlm_\w+)\{(.*?)\}", every)

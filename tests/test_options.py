@@ -214,6 +214,8 @@ def test_what_a_training_runs_on_is_passed_on():
     assert (execution.side_by_side, execution.workers, execution.shards, execution.shared_root) == (3, 5, 7, True)
     with pytest.raises(ValueError, match="autoscaling: give workers too"):
         Cluster(autoscaling=True).execution(Place())
+    with pytest.raises(ValueError, match="autoscaling: give side_by_side too"):
+        Cluster(autoscaling=True, workers=4).execution(Place())
 
 
 def recipe(root="root", data=Data(), **groups):  # noqa: B008 - frozen

@@ -253,3 +253,9 @@ def test_the_page_adds_the_model_to_what_a_cluster_serves(model, tmp_path, monke
     exec(snippet, {})
     (application,), how = run.call_args
     assert isinstance(application, ray.serve.Application) and how == {"name": "reviews", "route_prefix": "/reviews"}
+
+
+def test_a_replica_on_a_gpu_asks_for_no_cpu_unless_told():
+    """GPU nodes of the cluster files offer none."""
+    model = ("model",)
+    assert [Service(model=model, **given).own_cpus for given in ({}, {"gpus": 1}, {"gpus": 1, "cpus": 2})] == [1, 0, 2]

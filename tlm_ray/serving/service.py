@@ -147,7 +147,7 @@ def build(service: Service) -> serve.Application:
     check_models(service.model, service.precision)
     replicas = Replica.options(  # type: ignore[attr-defined]
         num_replicas=service.replicas,
-        ray_actor_options={"num_cpus": service.cpus, "num_gpus": service.gpus},
+        ray_actor_options={"num_cpus": service.own_cpus, "num_gpus": service.gpus},
         max_ongoing_requests=service.most,  # at a lower limit Serve asks again and again: 25 texts/s for 64 clients
     ).bind(service)
     door = Door.options(  # type: ignore[attr-defined]

@@ -34,8 +34,8 @@ class Service:
     """folder or URI of a trained or linear model, or hub name of any classifier; several models predict together"""
     replicas: int = 1
     """processes that hold the model, on all nodes"""
-    cpus: float = 1
-    """CPUs per replica"""
+    cpus: float | None = None
+    """CPUs per replica; if unset: 1, or 0 with GPUs, whose nodes may offer none"""
     gpus: float = 0
     """GPUs per replica"""
     queue: int = 128
@@ -51,9 +51,14 @@ class Service:
         for name, value in (("replicas", self.replicas), ("queue", self.queue)):
             if value < 1:
                 raise ValueError(f"{name} {value}: must be 1 or more")
-        for name, number in (("cpus", self.cpus), ("gpus", self.gpus)):
+        for name, number in (("cpus", self.own_cpus), ("gpus", self.gpus)):
             if not 0 <= number < math.inf:
                 raise ValueError(f"{name} {number:g}: must be 0 or more")
+
+    @property
+    def own_cpus(self) -> float:
+        """CPUs per replica."""
+        return float(not self.gpus) if self.cpus is None else self.cpus
 
     @property
     def most(self) -> int:

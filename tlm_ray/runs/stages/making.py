@@ -1,5 +1,6 @@
 """Run stages: reuse those in the cache, run the others, in parallel where possible."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -46,6 +47,10 @@ class Execution:
         if self.autoscaling and not self.workers:
             raise ValueError(
                 "autoscaling: give workers too (--workers), the CPUs to retrieve with; there may be none yet"
+            )
+        if self.autoscaling and not self.side_by_side:
+            raise ValueError(
+                "autoscaling: give side_by_side too (--side-by-side), the trainings at a time; there may be no node yet"
             )
 
 
@@ -146,7 +151,8 @@ class _Making:
     def _tell(self, waiting: Sequence[Stage], running: Sequence[Stage]) -> None:
         for lane in self.room:
             metrics.STAGES_WAITING.set(sum(stage.lane == lane for stage in waiting), lane=lane)
-            metrics.STAGES_RUNNING.set(sum(stage.lane == lane for stage in running), lane=lane)
+            count, process = sum(stage.lane == lane for stage in running), "trial" if _in_trial() else "driver"
+            metrics.STAGES_RUNNING.set(count, lane=lane, process=process)
 
     def _ready(self, stage: Stage) -> bool:
         """Return whether a stage can start: it is cached, so nothing reads its inputs, or all inputs are done."""
@@ -162,6 +168,9 @@ class _Making:
         stage = self.running.pop(future)
         self.room[stage.lane] += 1
         error = future.exception()
+        if isinstance(error, SystemExit):  # how Ray Tune ends a trial early, within a report
+            self.failed[stage.fingerprint] = error
+            return
         if error is not None:
             console.print(f"[red]failed[/] {stage.name} {stage.fingerprint[:8]}: {escape(storage.shown(str(error)))}")
             metrics.STAGES.add(stage=stage.name, outcome="failed")
@@ -171,6 +180,15 @@ class _Making:
         self.records[stage.fingerprint] = future.result()
         if self.watch is not None:
             self.watch(stage, self.records[stage.fingerprint])
+
+
+def _in_trial() -> bool:
+    """Return whether a worker of Ray's makes stages, as in a sweep; a driver may have no Ray at all."""
+    if "ray" not in sys.modules:
+        return False
+    from tlm_ray import ray_private
+
+    return ray_private.is_worker()
 
 
 def needed(stages: Sequence[Stage], found: Mapping[str, Any]) -> list[Stage]:

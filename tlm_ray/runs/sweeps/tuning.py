@@ -11,7 +11,7 @@ from ray import tune
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from tlm_ray import storage
+from tlm_ray import metrics, storage
 from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.records import Records
@@ -125,7 +125,11 @@ class Tuning:
 
     def search(self, searcher: Any, count: int, share: float = 1.0) -> None:
         """Train what a searcher suggests, and read how each trial ended."""
-        self.grid = self._tuner(searcher, count, share).fit()
+        metrics.STAGES_RUNNING.set(1, lane="sweep", process="driver")
+        try:
+            self.grid = self._tuner(searcher, count, share).fit()
+        finally:
+            metrics.STAGES_RUNNING.set(0, lane="sweep", process="driver")
         for result in map(self.grid.__getitem__, range(len(self.grid))):
             point = self.trials.space.point(result.config or {})
             assert point is not None, f"{result.config} is of another space"
