@@ -461,3 +461,16 @@ def test_tables_tell_stopped_trials_from_failed_ones():
         ["stopped", "–", "–", "50", "40.50 |"],
         ["failed", "–", "–", "–", "– |"],
     ]
+
+
+def test_trainings_that_all_points_share_are_made_before_any_trial(tuning, monkeypatch):
+    asked = []
+    monkeypatch.setattr("tlm_ray.runs.sweeps.tuning.make", lambda stages, root, **how: asked.append([*stages]))
+    own = tuning({"stage_two.learning_rate": [1e-3, 1e-2]}, hours=0)
+    points = list(own.trials.space.points())
+    own.make_shared(points)
+    ((shared,),) = asked
+    assert shared.name == "stage_one" and own.made == {shared.fingerprint}
+    own.make_shared(points[:1])
+    tuning({"rho1": [1, 2]}, hours=0).make_shared([{"rho1": 1}, {"rho1": 2}])
+    assert len(asked) == 1, "one trial, or two stage ones, have nothing to wait for"

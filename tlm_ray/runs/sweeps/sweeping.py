@@ -206,7 +206,8 @@ def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:
 def _costs(own: Tuning, wall_s: float) -> str:
     """Return a line about the sweep's time, and how much of it was not training."""
     run = own.trials.flow.execution
-    fresh = {s.fingerprint: s for trial in own.begun.values() for s in trial.trained if s.fingerprint not in own.there}
+    there = own.there - own.made
+    fresh = {s.fingerprint: s for trial in own.begun.values() for s in trial.trained if s.fingerprint not in there}
     records = [record for stage in fresh.values() if (record := own.tracker.records.of(stage))]
     trained = sum(record["facts"]["seconds"] for record in records)
     beside = sum(record["seconds"] for record in records) - trained

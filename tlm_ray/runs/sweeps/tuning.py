@@ -14,6 +14,7 @@ from ray.tune.search import Searcher
 from tlm_ray import metrics, storage
 from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.space import Point
+from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.stages.stage import unique
@@ -79,6 +80,7 @@ class Tuning:
     begun: dict[str, Trial] = field(default_factory=dict)  # by their words
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # of trials that ended, likewise
     there: set[str] = field(default_factory=set)  # fingerprints of the trainings that were recorded before
+    made: set[str] = field(default_factory=set)  # likewise, of those that its trials share
     steps: int = 0
     grid: tune.ResultGrid | None = None
     budget: Budget = field(init=False)
@@ -115,12 +117,24 @@ class Tuning:
             close(trial, self.tracker, "FAILED")
             self.rows[trial.words] = {**trial.labels, "dev": None}
 
+    def make_shared(self, points: Sequence[Point], share: float = 1.0) -> None:
+        """Make the trainings that all points share, so that no trial holds a GPU while another makes one of them."""
+        trained = [self.trials.trial(point, share).trained for point in points]
+        common = set.intersection(*({stage.fingerprint for stage in stages} for stages in trained))
+        shared = [stage for stage in trained[0] if stage.fingerprint in common]
+        run, records = self.trials.flow.execution, self.tracker.records
+        fresh = [stage for stage in shared if records.of(stage) is None]
+        if len(points) > 1 and fresh:
+            make(fresh, self.root, side_by_side=run.side_by_side, wait_for_locks=True, known=records)
+            self.made |= {stage.fingerprint for stage in fresh}
+
     def train(self, points: Sequence[Point], share: float = 1.0) -> None:
         """Train the points of a list; where all of them are recorded, Ray Tune has nothing to do."""
         trials = [self.trials.trial(point, share) for point in points]
         if isinstance(self.scheduler, str) and all(trial.is_done(self.tracker.records) for trial in trials):
             self.reuse(points, share)
             return
+        self.make_shared(points, share)
         self.search(listed([dict(trial.labels) for trial in trials]), len(points), share)
 
     def search(self, searcher: Any, count: int, share: float = 1.0) -> None:
@@ -168,8 +182,10 @@ class Tuning:
 
     def _evaluations(self) -> int:
         """Return the most evaluations that a trial has."""
-        points = itertools.islice(self.trials.space.draws(DRAWS), REDUCTION**2)
-        return max(self.trials.trial(point).evaluations for point in points)
+        return max(self.trials.trial(point).evaluations for point in self._drawn())
+
+    def _drawn(self) -> list[Point]:
+        return list(itertools.islice(self.trials.space.draws(DRAWS), REDUCTION**2))
 
     def halve(self, points: Sequence[Point]) -> None:
         """Train all points for a ninth of the steps, the best third for a third, the best of those to the end.
@@ -199,6 +215,7 @@ class Tuning:
         scores = {self.trials.key_of(point): self._dev(point) for point in (*others, *done)}
         first = [self._labels(point) for point in tried if point not in done]
         if (left := self.limits.trials - len(done)) > 0 and not self.budget.stop_all():
+            self.make_shared(self._drawn())
             self.search(Distinct(search, self.trials, known=scores, first=first), left)
 
     def _labels(self, point: Point) -> dict[str, Any]:
