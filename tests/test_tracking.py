@@ -1,5 +1,6 @@
 """What MLflow holds of an experiment: a run per training with its recipe, curves, scores and data."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tracked_trainings import HISTORY, recorded, stage, trained
 
 from tlm_ray.retrieval.methods import Bm25
 from tlm_ray.runs.stages.stage import Stage
+from tlm_ray.runs.tracking import mlflow_store
 from tlm_ray.runs.tracking.tracked import _sources, recipe_words
 from tlm_ray.runs.tracking.tracker import Tracker
 
@@ -165,6 +167,16 @@ def test_a_stage_that_trainings_share_is_followed_in_the_first_of_them(tracker):
     recorded(lasts[0], tracker.root)
     tracker.close(lasts[0], {})
     assert set(children(tracker)) == {"ours · topics · seed 0"}, "the second has not begun"
+
+
+def test_a_model_has_the_time_to_be_uploaded_unless_the_user_says(tracker, monkeypatch):
+    seen = []
+    monkeypatch.setattr(mlflow_store, "_log_model", lambda *_: seen.append(os.environ[mlflow_store.TIMEOUT]) or "m:/1")
+    for own in ("5", "30"):
+        monkeypatch.setenv(mlflow_store.TIMEOUT, own)
+        tracker.store.log_model(tracker.store.run(f"run {own}", {}), "folder")
+        assert os.environ[mlflow_store.TIMEOUT] == own
+    assert seen == ["600", "30"]
 
 
 class Counting(LocalFileSystem):

@@ -1,11 +1,12 @@
 """Wrap MLflow's client: find, open, fill and end runs of an experiment. The only module that imports mlflow."""
 
+import contextlib
 import json
 import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any, cast
@@ -39,6 +40,7 @@ QUIET = {
 # Exceptions of MLflow's client for a server or database that is unreachable, refuses or gives invalid answers. Those of
 # `requests` are OSErrors; a JSON answer of other types than MLflow's is a ParseError.
 AWAY = (MlflowException, OSError, ParseError, SQLAlchemyError)
+TIMEOUT, UPLOAD_S = "MLFLOW_HTTP_REQUEST_TIMEOUT", "600"  # a model is one request, which its server may pass on
 ANSWER_S = 20.0  # for each request to a server, including the upload of a page
 SQLITE = "sqlite:///"
 KIND = {"mlflow.experimentKind": "custom_model_development"}  # makes MLflow's pages show runs, not conversations
@@ -147,7 +149,8 @@ class Store:
         mlflow.set_tracking_uri(self.uri)  # models are logged by functions of the module
         model = tags.get(MODEL)
         if model is None:
-            model = _log_model(run_id, folder)
+            with _time_to_upload():
+                model = _log_model(run_id, folder)
             self.client.set_tag(run_id, MODEL, model)
         if register and tags.get(REGISTERED) != register:
             mlflow.register_model(model, register)
@@ -185,6 +188,17 @@ class _Bounded:
             return answer.result(ANSWER_S)
         except TimeoutError:
             raise TimeoutError(f"no complete answer within {ANSWER_S:g} s") from None
+
+
+@contextlib.contextmanager
+def _time_to_upload() -> Iterator[None]:
+    """Give requests the time that a model of gigabytes takes, unless the user has set a time."""
+    before = os.environ[TIMEOUT]
+    os.environ[TIMEOUT] = UPLOAD_S if before == QUIET[TIMEOUT] else before
+    try:
+        yield
+    finally:
+        os.environ[TIMEOUT] = before
 
 
 def _log_model(run: str, folder: str) -> str:
