@@ -32,7 +32,8 @@ class Flops(Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.budget.minutes is not None and self.scales:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: would choose the scale; give --tokens instead")
+            minutes = f"{self.budget.minutes:g}"
+            raise ValueError(f"--minutes {minutes}: gives every scale the same time; give --tokens instead")
         for part in self.parts:
             if not 0 < part <= 1:
                 raise ValueError(f"--parts {part:g}: must be above 0 and at most 1, a share of a recipe's tokens")

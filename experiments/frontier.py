@@ -46,7 +46,7 @@ class Frontier(Table):
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
         if self.larger and self.budget.minutes is not None:
-            raise ValueError(f"--minutes {self.budget.minutes:g}: would choose the scale; leave out --larger")
+            raise ValueError(f"--minutes {self.budget.minutes:g}: gives every row the same time; leave out --larger")
         for part in self.parts:
             if not 0 < part < 1:
                 raise ValueError(f"--parts {part:g}: must be between 0 and 1, a share of the recipe's tokens")

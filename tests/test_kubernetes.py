@@ -95,7 +95,7 @@ def test_a_worker_pod_fits_a_machine_of_8_cpus_and_32_gib_with_what_the_node_kee
     assert float(requests["cpu"]) <= 7 and gibibytes(requests["memory"]) <= 26
 
 
-@pytest.mark.parametrize("group", ["retrieval", "training"])
+@pytest.mark.parametrize("group", ["head", "retrieval", "training"])
 def test_a_pod_has_time_to_drain_its_node(group: str) -> None:
     spec = groups("raycluster.yaml")[group]["template"]["spec"]
     env = {each["name"]: each.get("value") for each in container(groups("raycluster.yaml")[group])["env"]}
@@ -194,9 +194,9 @@ def test_a_night_is_sent_to_the_standing_cluster_with_its_token() -> None:
     assert variables["RAY_AUTH_MODE"]["value"] == "token"
     assert variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": cluster, "key": "auth_token"}
     assert spec["concurrencyPolicy"] == "Forbid"
-    command = submit["command"]
-    assert command[command.index("--submission-id") + 1] == "$(JOB_NAME)", "or a second attempt starts a second sweep"
-    assert variables["JOB_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['job-name']"
+    assert spec["jobTemplate"]["spec"]["backoffLimit"] == 0, (
+        "or a second attempt starts a second sweep beside the first"
+    )
 
 
 def test_the_collector_of_the_page_fits_the_crd() -> None:

@@ -22,6 +22,7 @@ from tlm_ray import Limits, Space, Trials, storage, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
+from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.sweeps.following import begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
 from tlm_ray.runs.sweeps.tuning import Tuning, _row
@@ -471,6 +472,9 @@ def test_trainings_that_all_points_share_are_made_before_any_trial(tuning, monke
     own.make_shared(points)
     ((shared,),) = asked
     assert shared.name == "stage_one" and own.made == {shared.fingerprint}
+    (kept,) = noted(own.root)
+    assert shared.folder("") in kept.stages, "or clean.py would delete it"
     own.make_shared(points[:1])
     tuning({"rho1": [1, 2]}, hours=0).make_shared([{"rho1": 1}, {"rho1": 2}])
-    assert len(asked) == 1, "one trial, or two stage ones, have nothing to wait for"
+    tuning({"stage_two.learning_rate": [1e-3, 1e-2]}, hours=1.0).make_shared(points)
+    assert len(asked) == 1, "one trial, or two stage ones, have nothing to wait for; hours are kept by Ray Tune"

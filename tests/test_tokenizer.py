@@ -1,4 +1,4 @@
-"""Trained and named tokenizers, against BERT's reference tokenizer in transformers and across processes."""
+"""Trained and named tokenizers, against BERT's reference tokenizer in transformers."""
 
 import unicodedata
 from collections import Counter

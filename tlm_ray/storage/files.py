@@ -112,7 +112,7 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
 
 def send(source: str, filesystem: pafs.FileSystem, path: str) -> None:
-    """Copy a local file to a path of a filesystem, which has it whole or not at all; OSError if that fails.
+    """Copy a local file to a path of a filesystem; a local one has it whole or not at all. OSError if that fails.
 
     Arrow's `copy_files` (25.0.1) raises nothing when a store refuses a small file, which is sent when its stream
     closes.

@@ -168,7 +168,7 @@ class _Making:
         stage = self.running.pop(future)
         self.room[stage.lane] += 1
         error = future.exception()
-        if isinstance(error, SystemExit):  # how Ray Tune ends a trial early, within a report
+        if isinstance(error, SystemExit) and _in_trial():  # how Ray Tune ends a trial early, within a report
             self.failed[stage.fingerprint] = error
             return
         if error is not None:

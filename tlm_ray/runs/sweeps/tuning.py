@@ -16,7 +16,7 @@ from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.registry import noted
+from tlm_ray.runs.stages.registry import note, noted
 from tlm_ray.runs.stages.stage import unique
 from tlm_ray.runs.sweeps.following import Budget, Follow, begin, close
 from tlm_ray.runs.sweeps.searches import (
@@ -118,13 +118,17 @@ class Tuning:
             self.rows[trial.words] = {**trial.labels, "dev": None}
 
     def make_shared(self, points: Sequence[Point], share: float = 1.0) -> None:
-        """Make the trainings that all points share, so that no trial holds a GPU while another makes one of them."""
+        """Make the trainings that all points share, so that no trial holds a GPU while another makes one of them.
+
+        Not within a budget of hours, which only Ray Tune's trials keep to.
+        """
         trained = [self.trials.trial(point, share).trained for point in points]
         common = set.intersection(*({stage.fingerprint for stage in stages} for stages in trained))
         shared = [stage for stage in trained[0] if stage.fingerprint in common]
         run, records = self.trials.flow.execution, self.tracker.records
         fresh = [stage for stage in shared if records.of(stage) is None]
-        if len(points) > 1 and fresh:
+        if len(points) > 1 and fresh and math.isinf(self.budget.most):
+            note(self.root, self.tracker.name, shared, key=self.key)  # as `begin` does, before they are made
             make(fresh, self.root, side_by_side=run.side_by_side, wait_for_locks=True, known=records)
             self.made |= {stage.fingerprint for stage in fresh}
 
