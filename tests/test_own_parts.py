@@ -188,7 +188,7 @@ def test_a_mended_metric_of_a_new_version_is_in_cells_and_differences_alike(data
         table(Metric(name="mine", compute=share_wrong))
 
 
-def test_a_metric_of_ones_own_scores_the_embedded_task_too():
+def test_a_metric_of_ones_own_makes_another_stage_of_the_embedded_task_too():
     plain, own = (Flow(execution=Execution(root=""), metric=metric).task("docstrings") for metric in ("", HALF))
     assert plain.parameters["metric"] == "accuracy" and own.parameters["metric"] == "half_right"
     assert plain.fingerprint != own.fingerprint

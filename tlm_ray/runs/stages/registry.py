@@ -10,7 +10,7 @@ from tlm_ray import storage
 from tlm_ray.runs.stages.locks import locked
 from tlm_ray.runs.stages.provenance import shown_command
 from tlm_ray.runs.stages.records import READERS
-from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, fingerprint_of, unique
+from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, canonical, fingerprint_of, unique
 from tlm_ray.storage.listing import base_of, list_files, name_below
 
 FOLDER = "experiments"  # below the root
@@ -62,8 +62,8 @@ def note(
     is_growing, key = bool(key), key or fingerprint_of({"stages": sorted(folders)})
     uri = storage.join(root, FOLDER, f"{name}-{key[:DIGITS]}.json")
     before = storage.read_record(uri, fix="delete this file") if is_growing and storage.exists(uri) else {}
-    every = [*before.get("points", ()), *map(dict, points)]
-    tried = {"points": [point for n, point in enumerate(every) if point not in every[:n]]} if every else {}
+    every = {canonical(dict(point)): dict(point) for point in (*before.get("points", ()), *points)}
+    tried = {"points": list(every.values())} if every else {}
     needed = sorted(folders.union(before.get("stages", ())))
     storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": needed} | tried)
 
