@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# every process of Ray imports the package: compiled once, if the environment forbids it, too
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: table test lint gpu docs release clean
 

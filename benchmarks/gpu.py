@@ -79,10 +79,11 @@ def main() -> None:
         report.add(f"check: {name}", partial(check, plan.device))
     for family, size in plan.models.items():
         work = Work(data=data, family=family, size=size, stage="one", rows=plan.rows, dropout=0.1, device=plan.device)
-        for side, is_compiled in sides(plan):
-            name = f"{family} {size}, {side.name}{', compiled' if is_compiled else ''}"
-            report.add(name, partial(measured, work, side, plan, is_compiled=is_compiled))
+        for side in sides():
+            report.add(f"{family} {size}, {side.name}", partial(measured, work, side, plan))
         report.add(f"{family} {size}, profile", partial(profiled, work, plan))
+        for side in sides()[1:] if plan.compiled else []:
+            report.add(f"{family} {size}, {side.name}, compiled", partial(measured, work, side, plan, is_compiled=True))
     report.end()
 
 
@@ -113,7 +114,8 @@ class Report:
                 found = {"failed": f"{type(error).__name__}: {str(error)[:2000]}"}
         self.parts[name] = found | {"took_s": round(time.monotonic() - started, 1)}
         self.file.write_text(json.dumps(self.parts, indent=1) + "\n")
-        print(name, {key: value for key, value in self.parts[name].items() if key != "operations"}, flush=True)
+        shown = {key: value for key, value in self.parts[name].items() if key not in ("operations", "host")}
+        print(name, shown, flush=True)
 
     def end(self) -> None:
         """Print the location and the skipped parts; SystemExit if a part failed."""
@@ -155,15 +157,13 @@ def made_up() -> Data:
     )
 
 
-def sides(plan: Plan) -> list[tuple[Side, bool]]:
-    """List the released loop and ours, padded and packed, and whether torch.compile compiles them."""
+def sides() -> list[Side]:
+    """List the released loop and ours, padded and packed."""
     padded = Side(name="bf16, padded", how="bf16", threads=torch.get_num_threads())
-    ours = [padded, replace(padded, name="bf16, packed", packed=True)]
-    compiled = [(side, True) for side in ours] if plan.compiled else []
-    return [(replace(padded, name=RELEASED, how=RELEASED), False), *((side, False) for side in ours), *compiled]
+    return [replace(padded, name=RELEASED, how=RELEASED), padded, replace(padded, name="bf16, packed", packed=True)]
 
 
-def measured(work: Work, side: Side, plan: Plan, *, is_compiled: bool) -> dict[str, Any]:
+def measured(work: Work, side: Side, plan: Plan, *, is_compiled: bool = False) -> dict[str, Any]:
     """Return non-padding tokens per second, utilisation of the device's matrix rate, and memory."""
     if plan.device == "cuda":
         torch.cuda.empty_cache()
@@ -189,8 +189,8 @@ def measured(work: Work, side: Side, plan: Plan, *, is_compiled: bool) -> dict[s
 
 
 def profiled(work: Work, plan: Plan) -> dict[str, Any]:
-    """Return a profile of our padded steps: operations, longest first."""
-    own = make(work, sides(plan)[1][0], 0)
+    """Return a profile of our padded steps: the device's kernels and what its host does, longest first."""
+    own = make(work, sides()[1], 0)
     for step in range(plan.warm):
         own.step(step)
     on_gpu = plan.device == "cuda"
@@ -199,11 +199,17 @@ def profiled(work: Work, plan: Plan) -> dict[str, Any]:
         for step in range(plan.warm, plan.warm + PROFILED):
             own.step(step)
         synchronised(plan.device)
-    if on_gpu:  # only kernels: an operation's device time repeats that of its kernels, which are separate events
-        kernels = [e for e in found.key_averages() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
-        spent = {event.key: event.self_device_time_total for event in kernels}
-    else:
-        spent = {event.key: event.self_cpu_time_total for event in found.key_averages()}
+    averages = found.key_averages()
+    host = {event.key: event.self_cpu_time_total for event in averages}
+    if not on_gpu:
+        return shares(host)
+    # only kernels: an operation's device time repeats that of its kernels, which are separate events
+    kernels = [each for each in averages if each.device_type == DeviceType.CUDA and not each.is_user_annotation]
+    return shares({event.key: event.self_device_time_total for event in kernels}) | {"host": shares(host)}
+
+
+def shares(spent: dict[str, float]) -> dict[str, Any]:
+    """Return the seconds of all operations, from microseconds by name, and the shares of the longest."""
     total = sum(spent.values())
     longest = sorted(spent, key=lambda name: -spent[name])[:SHOWN]
     return {"seconds": total / 1e6, "operations": {name: round(spent[name] / total, 4) for name in longest}}

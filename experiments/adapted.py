@@ -30,6 +30,7 @@ from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
+ROW_TOKENS = (126, 60)  # general and task rows of 128 tokens at most, texts of two sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +43,8 @@ class Adapted(Table):
     """hub name or local folder of the encoder, with its tokenizer"""
     rate: float = RATE
     """peak learning rate of the adaptation"""
-    row_tokens: tuple[int, int] = (126, 60)
-    """mean tokens of general and task rows, for equal operations; the facts of blocks have them"""
+    row_tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """mean tokens of general and task rows by task, such as sciie 80 55, for equal operations; others: 126 60"""
     rows: list[str] = field(default_factory=list)
     """rows to train, such as fine-tuned "BM25 text" (default: all)"""
 
@@ -52,6 +53,10 @@ class Adapted(Table):
         settle(self, storage.absolute_if_there, "start")
         if self.budget.minutes is not None or self.budget.tokens is not None:
             raise ValueError("--minutes, --tokens: rows of equal operations set their own steps; give --steps")
+        for task, tokens in self.row_tokens.items():
+            if task not in self.data.tasks or min(tokens) < 1:
+                allowed = f"a task of {', '.join(self.data.tasks)} and two numbers of 1 or more"
+                raise ValueError(f"--row-tokens {task} {tokens[0]} {tokens[1]}: give {allowed}")
 
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, all but the first of equal cost."""
@@ -61,7 +66,8 @@ class Adapted(Table):
         plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
         ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
         equal = {LONGER: plain, TAPT: tapt}
-        equal = {row: of_equal_cost(one, ours, row_tokens=self.row_tokens) for row, one in equal.items()}
+        row_tokens = self.row_tokens.get(task, ROW_TOKENS)
+        equal = {row: of_equal_cost(one, ours, row_tokens=row_tokens) for row, one in equal.items()}
         return chosen({PLAIN: plain} | equal | self.vary(ours), self.rows)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:

@@ -47,8 +47,7 @@ from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.preflight import fitted
-from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
-from tlm_ray.runs.recipes.gururangan import tuned_passes
+from tlm_ray.runs.recipes.fine_tuning import fine_tuning_passes, with_fine_tuning
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.storage.digests import identity_of
 
@@ -78,7 +77,7 @@ class Rivals:
     seeds: int = 2
     """fine-tunings per task at the chosen rate, with seeds 0, 1, ..."""
     passes: list[int] = field(default_factory=list)
-    """epochs of fine-tuning: one number, or one per task; default 10, or 3 with more than 5,000 training rows"""
+    """epochs of fine-tuning: one number, or one per task; default 10, or 3 with over 5,000 rows; 1,000 steps or more"""
     rates: list[float] = field(default_factory=lambda: [5e-5, 1e-4, 3e-4])
     """learning rates to choose from"""
     task_tokens: int | None = None
@@ -112,7 +111,7 @@ class Rivals:
         """Return the epochs of fine-tuning on a task."""
         if self.passes:
             return (self.passes * len(self.data.tasks))[self.data.tasks.index(task)]
-        return tuned_passes(flow.train_rows(task))
+        return fine_tuning_passes(flow.train_rows(task))
 
     def recipe(self, task: str, flow: Flow, *, passes: int, rate: float) -> Recipe:
         """Return the recipe that fine-tunes the encoder on a task."""

@@ -24,7 +24,7 @@ from tlm_ray.plain import FrozenEncoder
 from tlm_ray.runs.cli.options import Data
 from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, TrainingOptions
 from tlm_ray.runs.flow.plain import plain_stages
-from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
+from tlm_ray.runs.recipes.fine_tuning import fine_tuning_passes, with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 from tlm_ray.runs.stages.registry import noted
 from tlm_ray.training.loop.schedules import Schedule
@@ -56,12 +56,25 @@ def test_a_pretrained_encoder_is_fine_tuned_as_its_users_would():
     assert rates == [0, 1e-4, 0]
 
 
-def test_passes_and_rate_may_be_told_and_many_rows_get_three():
+@pytest.mark.parametrize(
+    ("rows", "passes", "steps", "evaluate_every"),
+    [
+        (24_748, 3, 3 * 774, 774),  # many rows: three passes
+        (5_001, 7, 7 * 157, 157),  # three passes would be 471 steps
+        (1_688, 19, 19 * 53, 101),  # ten passes would be 530 steps; scored ten times
+        (64, 500, 500 * 2, 100),
+    ],
+)
+def test_many_rows_get_three_passes_and_few_rows_a_thousand_steps(rows, passes, steps, evaluate_every):
+    made = baseline(recipe_for("x", "mini", train_rows=rows), PLM, train_rows=rows).stage_two
+    assert (fine_tuning_passes(rows), made.steps, made.evaluate_every) == (passes, steps, evaluate_every)
+
+
+def test_passes_and_rate_may_be_given():
     made = baseline(recipe_for("x", "mini", train_rows=5_001), PLM, train_rows=5_001)
-    assert made.stage_two.steps == 3 * 157 == 3 * made.stage_two.evaluate_every
     own = with_fine_tuning(made, train_rows=64, passes=5, learning_rate=3e-4)
     assert (own.stage_two.steps, own.stage_two.learning_rate) == (10, 3e-4)
-    with pytest.raises(ValueError, match="passes -1: must be 1 or more, or 0 for 10, 3 over many rows"):
+    with pytest.raises(ValueError, match="passes -1: must be 1 or more, or 0 for as many"):
         with_fine_tuning(made, train_rows=64, passes=-1)
 
 
@@ -102,11 +115,11 @@ def test_an_experiment_takes_the_rows_from_the_task_and_heeds_steps_and_tokens(d
     asked = (PLM, "plain", "topics", small_flow(data, tmp_path), Mixture())
     options = {"data": Data(tasks=["topics"], task_root=str(data / "tasks"))}
     plain = TrainingOptions(**options).fine_tuned(*asked)
-    assert plain.stage_two.steps == 10 * 2, "60 rows, 32 a step"
+    assert plain.stage_two.steps == 1_000, "60 rows, 32 a step"
     told = TrainingOptions(**options, changes=Changes(steps_two=4)).fine_tuned(*asked)
     assert (told.stage_two.steps, told.stage_two.learning_rate) == (4, 1e-4)
-    cut = TrainingOptions(**options, budget=Budget(tokens=20 * 16 * 128))
-    assert cut.fine_tuned(*asked).stage_two.batch_rows == 16
+    cut = TrainingOptions(**options, budget=Budget(tokens=1_000 * 16 * 128))
+    assert cut.fine_tuned(*asked).stage_two.steps == 500
     theirs = with_gururangans_settings(plain, train_rows=60)
     assert theirs.stage_two.learning_rate == 2e-5, "who asks for theirs gets theirs"
 

@@ -1,12 +1,16 @@
 """Count the operations of a stage's steps before any data is there, to plan recipes of equal cost."""
 
+from functools import cache
+
 import numpy as np
 import transformers
 
-from tlm_ray.training.encoders.starts import Pretrained, Scratch, scratch_config
+from tlm_ray.training.encoders.adapters import Lora
+from tlm_ray.training.encoders.starts import Pretrained, Scratch, Start, scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.model.joint import JointModel
+from tlm_ray.training.objectives import Objective
 from tlm_ray.training.sampler.batches import Batches
 from tlm_ray.training.sampler.streams import Stream
 from tlm_ray.training.settings import NUMBERS, TASK, StageSettings
@@ -30,11 +34,7 @@ def step_flops(
     for tokens, most in zip(row_tokens, longest, strict=True):
         if tokens > most:
             raise ValueError(f"row_tokens {tokens}: rows have at most {most} tokens; give their mean")
-    transformers.utils.logging.set_verbosity_error()  # heads are new here, of which it would warn
-    model = _model(settings, vocabulary)
-    if settings.adapters:
-        settings.adapters.add_to(model.encoder)
-    vocabulary = model.config.vocab_size
+    flops, vocabulary = _counter(settings.start, settings.heads, settings.adapters, vocabulary)
     facts = Vocabulary(
         size=vocabulary,
         pad_id=0,
@@ -57,7 +57,7 @@ def step_flops(
         )
         for name, loss in settings.losses.items()
     )
-    batches, flops = Batches(streams=streams, mixer=settings.mixer, vocabulary=facts, seed=0), Flops(model)
+    batches = Batches(streams=streams, mixer=settings.mixer, vocabulary=facts, seed=0)
     rho1 = getattr(settings, "rho1", 0) or 0
     steps = CYCLES * (rho1 + 1)
     counted = sum(flops.computed(batches.batch(step)) for step in range(steps)) / steps
@@ -67,15 +67,23 @@ def step_flops(
     return counted
 
 
-def _model(settings: StageSettings, vocabulary: int) -> JointModel:
-    """Return the model of a stage, for two classes."""
-    start, labels = settings.start, ("a", "b")
+@cache  # of one model, whose operations are counted once for rows of any length
+def _counter(
+    start: Start, heads: tuple[Objective, ...], adapters: Lora | None, vocabulary: int
+) -> tuple[Flops, int]:
+    """Return the counter of a stage's model, for two classes, and the size of its vocabulary."""
+    transformers.utils.logging.set_verbosity_error()  # heads are new here, of which it would warn
+    labels = ("a", "b")
     if isinstance(start, Pretrained):
-        return JointModel.of(start, settings.heads, tokenizer=None, labels=labels, seed=0)
-    if type(start) is not Scratch:
+        model = JointModel.of(start, heads, tokenizer=None, labels=labels, seed=0)
+    elif type(start) is Scratch:
+        config = scratch_config(start.geometry, vocabulary=vocabulary, pad_id=0, labels=labels)
+        model = JointModel(RandomWeights(config, seed=0), heads, family=start.family)
+    else:
         raise ValueError(f"start {type(start).__name__}: operations are planned for Scratch(geometry) or Pretrained")
-    config = scratch_config(start.geometry, vocabulary=vocabulary, pad_id=0, labels=labels)
-    return JointModel(RandomWeights(config, seed=0), settings.heads, family=start.family)
+    if adapters:
+        adapters.add_to(model.encoder)
+    return Flops(model), model.config.vocab_size
 
 
 def _random_rows(vocabulary: int, row_tokens: int, *, longest: int, labels: bool) -> Blocks:
