@@ -68,9 +68,7 @@ def step_flops(
 
 
 @cache  # of one model, whose operations are counted once for rows of any length
-def _counter(
-    start: Start, heads: tuple[Objective, ...], adapters: Lora | None, vocabulary: int
-) -> tuple[Flops, int]:
+def _counter(start: Start, heads: tuple[Objective, ...], adapters: Lora | None, vocabulary: int) -> tuple[Flops, int]:
     """Return the counter of a stage's model, for two classes, and the size of its vocabulary."""
     transformers.utils.logging.set_verbosity_error()  # heads are new here, of which it would warn
     labels = ("a", "b")
