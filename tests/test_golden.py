@@ -21,6 +21,7 @@ from tlm_ray.retrieval import Analyzer
 from tlm_ray.retrieval.methods import Bm25, Dense, Random
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.cpu import SMALLEST
+from tlm_ray.runs.recipes.fine_tuning import with_fine_tuning
 from tlm_ray.runs.recipes.paper import BASELINES, TABLE_B1, baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
@@ -88,6 +89,12 @@ def _then(task: str, scale: str, **options: Any) -> Recipe:
     return replace(recipe, stage_one=one, stage_two=two, start=start, **THEN)
 
 
+def _fine_tuned(encoder: str, kind: str) -> Recipe:
+    """Return the recipe of a pretrained encoder with the ten passes that it had then."""
+    made = baseline(MINE, encoder, kind, train_rows=8)
+    return replace(made, stage_two=with_fine_tuning(made, train_rows=8, passes=10).stage_two)
+
+
 MINE = _then("topics", "mini", train_rows=8)
 CASES = {
     "analyzer": _topics(**selected("bm25", analyzer=Analyzer(stopwords="english", stemmer="english"))),
@@ -107,10 +114,8 @@ CASES = {
 }
 CASES |= {f"method {method}": _topics(**selected(method)) for method in ("rake", "dense", "dsir", "random")}
 for kind in BASELINES:
-    CASES[f"baseline hub {kind}"] = Case(
-        recipe=partial(lambda encoder, kind: baseline(MINE, HUB, kind, train_rows=8), kind=kind)
-    )
-    CASES[f"baseline local {kind}"] = Case(recipe=partial(baseline, MINE, kind=kind, train_rows=8))
+    CASES[f"baseline hub {kind}"] = Case(recipe=partial(lambda encoder, kind: _fine_tuned(HUB, kind), kind=kind))
+    CASES[f"baseline local {kind}"] = Case(recipe=partial(_fine_tuned, kind=kind))
 for scale in ("tiny", "mini"):
     CASES[f"embedded {scale}"] = _embedded(scale)
     CASES[f"embedded {scale} seed 1"] = _embedded(scale, seed=1)
