@@ -66,3 +66,18 @@ def test_the_same_recipe_keeps_its_steps():
         of_equal_cost(taught, first, row_tokens=(34, 31))
     with pytest.raises(ValueError, match=r"start Architecture: operations are planned for Scratch\(geometry\) or Pre"):
         of_equal_cost(unknown, first, row_tokens=(34, 31))
+
+
+def test_rows_of_any_length_are_planned_with_one_model(monkeypatch):
+    from tlm_ray.training import planned_flops
+
+    made, flops = [], planned_flops.Flops
+    monkeypatch.setattr(planned_flops, "Flops", lambda model: made.append(model) or flops(model))
+    settings, sizes = FIRST.settings_one(0), {"vocabulary": 200, "longest": (48, 48)}
+    planned_flops._counter.cache_clear()
+    one, other, again = (
+        planned_flops.step_flops(settings, row_tokens=tokens, **sizes) for tokens in ((20, 20), (40, 30), (20, 20))
+    )
+    assert one == again < other and len(made) == 1
+    planned_flops._counter.cache_clear()
+    assert planned_flops.step_flops(settings, row_tokens=(40, 30), **sizes) == other
