@@ -43,7 +43,7 @@ from tlm_ray.corpus.embedded.embedded_task import docstring_corpus_and_task
 from tlm_ray.corpus.embedded.packages import installed_packages, read_package
 from tlm_ray.corpus.general.splitting import split_document
 from tlm_ray.corpus.labelled.tasks import read_task
-from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy
+from tlm_ray.training.kernels.projected_losses import ProjectedCrossEntropy
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.tokens.blocks import write_general_blocks, write_task_blocks
 from tlm_ray.training.tokens.tokenizer import train_wordpiece

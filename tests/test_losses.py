@@ -6,7 +6,7 @@ import torch
 from small import laid_out, small_flow
 from trainings import make_trainer, stage_one, stage_two
 
-from tlm_ray.training.kernels.cross_entropy import ROWS_TO
+from tlm_ray.training.kernels.projected_losses import ROWS_TO
 from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.objectives import Labels, Mlm, step_loss, task_loss, text_loss
 from tlm_ray.training.sampler.batches import Batches

@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from tlm_ray.training.kernels.cross_entropy import ROWS_TO
+from tlm_ray.training.kernels.projected_losses import ROWS_TO
 from tlm_ray.training.objectives import Prediction, Targets
 from tlm_ray.training.sampler.batches import Batch
 

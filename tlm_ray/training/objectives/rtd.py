@@ -58,7 +58,7 @@ class Generator(Objective):
         import torch
         from torch.nn.functional import embedding
 
-        from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy, filled
+        from tlm_ray.training.kernels.projected_losses import ProjectedCrossEntropy, filled
 
         assert prediction.places is not None, "tokens are predicted, not rows"
         table = features.model.encoder.get_input_embeddings().weight

@@ -65,19 +65,23 @@ class SoftTokens(OfTeacher):
         return rows.with_targets(self.name, Targets(rows.tokens, masked.chosen, masked.total))
 
     def loss(self, head: Any, features: Any, prediction: Prediction) -> "torch.Tensor":
-        from torch.nn.functional import kl_div
-
-        own, known = (self._logits(each, prediction) for each in (features, features.teacher))
-        loss = kl_div(own.log_softmax(-1), known.log_softmax(-1), reduction="sum", log_target=True)
-        return loss * self.temperature**2
-
-    def _logits(self, features: Any, prediction: Prediction) -> "torch.Tensor":
-        """Return a model's softened logits of the predicted tokens, float32 (predictions, vocabulary)."""
+        import torch
         from torch.nn.functional import linear
 
+        from tlm_ray.training.kernels.projected_losses import ProjectedDivergence
+
+        with torch.no_grad():
+            known = linear(*self._softened(features.teacher, prediction))
+        return ProjectedDivergence.apply(*self._softened(features, prediction), known) * self.temperature**2
+
+    def _softened(self, features: Any, prediction: Prediction) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
+        """Return inputs, (predictions, width), weight and bias of a model's projection to softened logits.
+
+        Inputs and bias are divided by the temperature, instead of the logits, which are many more.
+        """
         head: Head = features.model.heads[Mlm.name]
         inputs = head(features.tokens.index_select(0, prediction.places)[None])[0]
-        return linear(inputs, head.last.weight, head.last.bias).float() / self.temperature
+        return inputs / self.temperature, head.last.weight, head.last.bias / self.temperature
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ class OfTokens(Objective):
         return weights.head(getattr(transformers, self.opens_as))
 
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
-        from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy, filled
+        from tlm_ray.training.kernels.projected_losses import ProjectedCrossEntropy, filled
 
         assert prediction.places is not None, "tokens are predicted, not rows"
         inputs = head(features.tokens.index_select(0, filled(prediction.places))[None])[0]

@@ -1,13 +1,13 @@
-"""The projected cross-entropy against torch's own: losses, gradients, precision, and what is held in memory."""
+"""Losses over the vocabulary against torch's own: values, gradients, precision, and what is held in memory."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, kl_div, linear
 
-from tlm_ray.training.kernels import cross_entropy as module
-from tlm_ray.training.kernels.cross_entropy import ProjectedCrossEntropy
+from tlm_ray.training.kernels import projected_losses as module
+from tlm_ray.training.kernels.projected_losses import ProjectedCrossEntropy, ProjectedDivergence
 
 VOCABULARY, WIDTH = 300, 16
 
@@ -27,6 +27,19 @@ def plain(hidden, weight, bias=None, *, targets):
     return cross_entropy(linear(hidden, weight, bias).float(), targets, reduction="sum")
 
 
+def divergence(hidden, weight, bias=None, *, targets):
+    return ProjectedDivergence.apply(hidden, weight, bias, targets)
+
+
+def plain_divergence(hidden, weight, bias=None, *, targets):
+    own, known = (logits.float().log_softmax(-1) for logits in (linear(hidden, weight, bias), targets))
+    return kl_div(own, known, reduction="sum", log_target=True)
+
+
+def known_logits(rows, seed=1):
+    return 3 * torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed))
+
+
 def saved_bytes(function, tensors, targets):
     """Return the bytes that the backward pass of a function waits for, the inputs not counted."""
     kept = {}
@@ -44,11 +57,13 @@ def saved_bytes(function, tensors, targets):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("cache_bytes", [1, 4 * VOCABULARY * 7, 1 << 21])
 @pytest.mark.parametrize("rows", [0, 1, 40])
-def test_losses_and_gradients_are_torchs(monkeypatch, rows, cache_bytes, bias):
+@pytest.mark.parametrize("pair", [(projected, plain), (divergence, plain_divergence)])
+def test_losses_and_gradients_are_torchs(monkeypatch, pair, rows, cache_bytes, bias):
     monkeypatch.setattr(module, "CACHE_BYTES", cache_bytes)
     results = []
-    for function in (projected, plain):
+    for function in pair:
         tensors, targets = inputs(rows, bias=bias)
+        targets = targets if function in (projected, plain) else known_logits(rows)
         loss = function(*tensors, targets=targets)
         (3.5 * loss).backward()
         results.append([loss.detach(), *(tensor.grad for tensor in tensors)])
@@ -99,6 +114,35 @@ def test_autocast_is_as_near_to_fp32_as_torchs_own():
         ]
     assert all(ours <= 1.1 * theirs + 1e-3 for ours, theirs in zip(apart[projected], apart[plain], strict=True))
     assert apart[projected][0] < 0.01
+
+
+def test_divergence_under_autocast_is_as_near_to_fp32_as_torchs_own():
+    exact_tensors, _ = inputs(40)
+    known = known_logits(40)
+    plain_divergence(*exact_tensors, targets=known).backward()
+    apart = []
+    for function in (divergence, plain_divergence):
+        tensors, _ = inputs(40)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = function(*tensors, targets=known.bfloat16())
+        loss.backward()
+        apart.append(
+            [float((a.grad - b.grad).norm() / b.grad.norm()) for a, b in zip(tensors, exact_tensors, strict=True)]
+        )
+    assert all(ours <= 1.1 * theirs + 1e-3 for ours, theirs in zip(*apart, strict=True))
+
+
+def test_divergence_holds_one_array_of_logits_and_leaves_the_teachers_alone():
+    tensors, _ = inputs(200)
+    known = known_logits(200)
+    before, one = known.clone(), 4 * 200 * VOCABULARY
+    assert (
+        saved_bytes(divergence, tensors, known)
+        <= 1.2 * one
+        < 1.9 * one
+        <= saved_bytes(plain_divergence, tensors, known)
+    )
+    assert torch.equal(known, before)
 
 
 def test_the_losss_memory_is_a_fifth_of_full_logits_at_most():
