@@ -212,7 +212,9 @@ def test_what_cannot_be_is_refused_by_name(teacher, tmp_path):
         ValueError, match="tokenizer 'trained': the student shares the teacher's tokens; give tokenizer='x'"
     ):
         replace(big, objectives=TRIPLE, teacher=Pretrained("x"))
-    with pytest.raises(ValueError, match=r"soft needs mlm before it; give \(Mlm\(times=2\), SoftTokens"):
+    with pytest.raises(
+        ValueError, match=r"objective soft: needs mlm before it; give objectives=\(Mlm\(times=2\), SoftTokens"
+    ):
         replace(big, objectives=(SoftTokens(), Mlm()), teacher=big)
     with pytest.raises(ValueError, match="soft temperature 0: must be above 0"):
         SoftTokens(temperature=0)

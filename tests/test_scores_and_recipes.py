@@ -16,7 +16,7 @@ from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.training.cost import stage_one_cost
 from tlm_ray.training.encoders.starts import Architecture, Pretrained
-from tlm_ray.training.objectives import Generator, Mlm, Rtd
+from tlm_ray.training.objectives import Generator, Mlm, Rtd, Sop
 from tlm_ray.training.tokens.masking import Masking
 
 TASKS = ("ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k")  # table B.1's columns
@@ -211,6 +211,8 @@ BAD = [
     ({"block_tokens": 2}, "block_tokens 2: must be a whole number of 4 or more"),
     ({"task_tokens": 64.0}, r"task_tokens 64\.0: must be a whole number of 4 or more"),
     ({"auxiliary": (Generator(), Rtd())}, "auxiliary generator, rtd: give objectives of tokens, each once"),
+    ({"objectives": (Rtd(), Generator())}, "objective rtd: needs a generator before it"),
+    ({"objectives": (Mlm(), Sop())}, "objective sop: lays out the rows, so it must be the first of the objectives"),
     ({"block_tokens": 129}, "block_tokens and task_tokens: 129 is more than the model's 128 positions"),
     ({"task_tokens": 512}, "block_tokens and task_tokens: 512 is more than the model's 128 positions"),
 ]

@@ -17,8 +17,7 @@ from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start
 from tlm_ray.training.loop.optimizers import AdamW, Optimizer
 from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.mixing import MixedOne
-from tlm_ray.training.objectives import WEIGHTINGS, Generator, Labels, Mlm, Objective, Rtd, SoftTokens
-from tlm_ray.training.objectives.pairs import Pairs
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
 from tlm_ray.training.objectives.written import Written
 from tlm_ray.training.sampler.mixers import Mixer, Rates
 from tlm_ray.training.settings import GENERAL, StageOne, StageTwo
@@ -133,6 +132,7 @@ class Recipe:
         self._check_teacher()
         self._check_tasks()
         self._check_writing()
+        self._check_objectives()
         if self.one_stage and self.adapters is not None:
             raise ValueError("adapters: are trained in stage two, which one_stage leaves out; give one of them")
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
@@ -145,7 +145,7 @@ class Recipe:
         if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
         beside = [one.name for one in self.auxiliary]
-        unfit = any(isinstance(one, Pairs | Generator | Rtd) for one in self.auxiliary)
+        unfit = not all(one.in_stage_two for one in self.auxiliary)
         if len(set(beside)) < len(beside) or Labels.name in beside or unfit:
             raise ValueError(
                 f"auxiliary {', '.join(beside)}: give objectives of tokens, each once, such as Clm(times=0.5)"
@@ -199,8 +199,13 @@ class Recipe:
         sentinels = max(one.sentinels for one in everything)
         if sentinels and self.tokenizer == "trained" and self.vocabulary < 2 * sentinels:
             raise ValueError(f"vocabulary {self.vocabulary}: {sentinels} are sentinels; give {2 * sentinels} or more")
-        for one in everything:
-            one.check(tokens=max(self.block_tokens, self.task_tokens))
+
+    def _check_objectives(self) -> None:
+        """Raise ValueError if an objective cannot prepare this recipe's rows after those before it."""
+        for group in (self.objectives, (self.labels,), self.auxiliary):
+            for number, one in enumerate(group):
+                before = [other.name for other in group[:number]]
+                one.check(tokens=max(self.block_tokens, self.task_tokens), before=before)
 
     def _check_teacher(self) -> None:
         """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
@@ -210,9 +215,6 @@ class Recipe:
             raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
         if self.teacher is not None and (not takers or self.stage_one is None):
             raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
-        names = [one.name for one in self.objectives]
-        if SoftTokens.name in names and Mlm.name not in names[: names.index(SoftTokens.name)]:
-            raise ValueError("objectives: soft needs mlm before it; give (Mlm(times=2), SoftTokens())")
         if isinstance(self.teacher, Pretrained) and self.tokenizer == "trained":
             raise ValueError(
                 f"tokenizer 'trained': the student shares the teacher's tokens; give tokenizer={self.teacher.source!r}"

@@ -1,7 +1,7 @@
 """The protocol of an objective, with its rows and targets; imports torch only when a model is trained."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -111,6 +111,8 @@ class Objective(ABC):
     """whether a token's hidden state may depend on no later token, which a decoder alone ensures"""
     needs_teacher: ClassVar[bool] = False
     """whether `loss` reads `features.teacher`, so that the recipe needs a teacher"""
+    in_stage_two: ClassVar[bool] = True
+    """whether stage two can learn it beside the labels"""
     reads_layers: ClassVar[bool] = False
     """whether `loss` reads `features.layers`, of all layers, which only then are kept"""
 
@@ -144,8 +146,11 @@ class Objective(ABC):
         `features.teacher` is a trained model's view of the same batch.
         """
 
-    def check(self, *, tokens: int) -> None:  # noqa: B027 - most objectives take any rows
-        """Raise ValueError if rows of so many tokens cannot be prepared; a recipe asks before anything is made."""
+    def check(self, *, tokens: int, before: Collection[str]) -> None:  # noqa: B027 - most objectives take any rows
+        """Raise ValueError if rows cannot be prepared; a recipe asks before anything is made.
+
+        tokens: the rows' longest. before: names of the objectives that prepare them earlier.
+        """
 
     def logged_as(self, stream: str) -> str:
         """Return the name of this objective's loss on a stream, for the history of a training."""

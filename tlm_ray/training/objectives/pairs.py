@@ -5,7 +5,7 @@ A recipe lists one of them before the masks, whose model stage two starts from: 
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +35,7 @@ class Pairs(Objective):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("cls_token", "sep_token")
+    in_stage_two: ClassVar[bool] = False
 
     least: int = 4
     """minimum tokens of a segment"""
@@ -50,10 +51,14 @@ class Pairs(Objective):
         width = weights.config.hidden_size
         return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
 
+    def check(self, *, tokens: int, before: Collection[str]) -> None:
+        """Raise ValueError if another objective comes before it."""
+        if before:
+            raise ValueError(f"objective {self.name}: lays out the rows, so it must be the first of the objectives")
+
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         """Lay out the rows of text as pairs; ValueError after an objective that has chosen tokens of the rows."""
-        if rows.targets:
-            raise ValueError(f"objective {self.name}: lays out the rows, so it must be the first of the objectives")
+        self.check(tokens=rows.tokens.shape[1], before=rows.targets)
         if rows.labels is not None:
             return rows
         draws = uniform(seed=keys.seed ^ DRAWS, step=keys.step, rows=keys.rows, columns=1, draws=3)[:, :, 0]

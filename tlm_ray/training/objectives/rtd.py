@@ -4,6 +4,7 @@ Source: Clark et al. 2020 (ELECTRA). A recipe lists both objectives, `(Generator
 """
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +34,7 @@ class Generator(Objective):
     """
 
     name: ClassVar[str] = "generator"
+    in_stage_two: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("mask_token",)
 
     share: float = 0.25
@@ -77,6 +79,7 @@ class Rtd(Objective):
     """Detection of replaced tokens among all; a drawn token that equals the original counts as real."""
 
     name: ClassVar[str] = "rtd"
+    in_stage_two: ClassVar[bool] = False
     opens_as: ClassVar[str] = "AutoModelForPreTraining"
 
     times: float = 50.0
@@ -89,10 +92,14 @@ class Rtd(Objective):
         _checked(weights.config)
         return weights.head(AutoModelForPreTraining)
 
+    def check(self, *, tokens: int, before: Collection[str]) -> None:
+        """Raise ValueError if no generator comes before it."""
+        if Generator.name not in before:
+            raise ValueError("objective rtd: needs a generator before it; give objectives=(Generator(), Rtd())")
+
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         """Return the rows with all tokens as targets; ValueError if no generator has prepared them."""
-        if Generator.name not in rows.targets:
-            raise ValueError("objective rtd: needs a generator before it; give objectives=(Generator(), Rtd())")
+        self.check(tokens=rows.tokens.shape[1], before=rows.targets)
         original = rows.targets[Generator.name].values[..., 0].astype(np.int64)
         return rows.with_targets(self.name, Targets(original, rows.attention == 1, int(rows.attention.sum())))
 

@@ -3,6 +3,7 @@
 A recipe lists `Mlm(times=2), SoftTokens(), Cosine()` and names its teacher.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -55,10 +56,14 @@ class SoftTokens(OfTeacher):
         if not self.temperature > 0:
             raise ValueError(f"soft temperature {self.temperature!r}: must be above 0, such as 2")
 
+    def check(self, *, tokens: int, before: Collection[str]) -> None:
+        """Raise ValueError if `Mlm` does not come before it."""
+        if Mlm.name not in before:
+            raise ValueError("objective soft: needs mlm before it; give objectives=(Mlm(times=2), SoftTokens())")
+
     def prepare(self, rows: Rows, vocabulary: Vocabulary, keys: Keys) -> Rows:
         """Return the rows with their targets; ValueError if `Mlm` has not prepared them."""
-        if Mlm.name not in rows.targets:
-            raise ValueError("objective soft: needs mlm before it; give objectives=(Mlm(times=2), SoftTokens())")
+        self.check(tokens=rows.tokens.shape[1], before=rows.targets)
         masked = rows.targets[Mlm.name]
         if not self.masked_only:
             return super().prepare(rows, vocabulary, keys)

@@ -3,6 +3,7 @@
 Source: Raffel et al. 2020 (T5), sections 3.1.4 and 3.3.4, with the random spans of the released code.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -75,7 +76,7 @@ class Spans(Written):
         dropped = min(max(round(self.share * tokens), 1), tokens - 1)
         return dropped, min(max(round(dropped / self.length), 1), tokens - dropped)
 
-    def check(self, *, tokens: int) -> None:
+    def check(self, *, tokens: int, before: Collection[str]) -> None:
         if tokens > 1 and (count := self.count(tokens)[1]) > self.sentinels:
             raise ValueError(
                 f"objectives spans: rows of {tokens} tokens have {count} spans, and there are {self.sentinels} "
