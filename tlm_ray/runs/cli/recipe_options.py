@@ -9,6 +9,7 @@ from tlm_ray import storage
 from tlm_ray.console import print_once
 from tlm_ray.corpus.cleaning import Cleaning
 from tlm_ray.corpus.labelled.hub import short_name
+from tlm_ray.corpus.labelled.marks import marks_of
 from tlm_ray.retrieval.methods import Dense, Given, Method, method_named
 from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
@@ -19,6 +20,7 @@ from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.training.encoders.starts import Architecture
+from tlm_ray.training.objectives import MarkedLabels
 
 Before = Literal["plain", "mlm", "tapt", "dapt", "dapt+tapt", "tlm", "adapted"]
 
@@ -49,6 +51,8 @@ class Changes(Scale):
     """hub name or local folder of an encoder whose architecture is trained from scratch; if unset: the recipe's"""
     clean: bool = False
     """first drop lines, pages and repeated spans of the corpus by C4's rules (docs/your_data.md)"""
+    marks: bool = False
+    """the classifier also reads the states at the two spans that the texts mark, such as [[ ... ]] and << ... >>"""
     steps: int | None = None
     """training steps of stage one; if unset: the recipe's"""
     steps_two: int | None = None
@@ -69,6 +73,15 @@ class Changes(Scale):
         for name, steps in (("stage_one", self.steps), ("stage_two", self.steps_two)):
             asked[name] = None if steps is None else getattr(recipe, name).of_steps(steps)
         return _changed(recipe, asked)
+
+    def marked(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
+        """Return a recipe whose classifier reads the marks, if asked; ValueError if the task's texts have none."""
+        if not self.marks:
+            return recipe
+        found = None if flow.is_embedded(task) else marks_of(flow.read(task).train_texts)
+        if found is None:
+            raise ValueError(f"--marks: the texts of {task} do not mark two spans each; leave it out")
+        return replace(recipe, labels=MarkedLabels(smoothing=recipe.labels.smoothing, marks=found.signs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +226,7 @@ class TrainingOptions:
         """Return a task's recipe with the command line's changes, within the budget."""
         changes = self.budget.at_best_scale(self.changes, task, flow)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
-        return self.budget.cut(recipe, flow)
+        return self.budget.cut(changes.marked(recipe, task, flow), flow)
 
     def fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
@@ -234,7 +247,7 @@ class TrainingOptions:
             made = baseline(recipe, start, kind, train_rows=rows)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
-        return made
+        return self.changes.marked(made, task, flow)
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:

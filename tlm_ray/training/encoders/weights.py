@@ -5,6 +5,7 @@ depend only on the configuration and the seed.
 """
 
 import copy
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from transformers import (
 from tlm_ray.storage.opening import open_pretrained, open_settings, open_trained, open_trained_classifier
 from tlm_ray.training.encoders.decoders import Decoder, with_label_tokens
 from tlm_ray.training.encoders.heads import Head
+from tlm_ray.training.encoders.marked_head import MarkedConfig, MarkedHead, with_marks
 
 
 class Weights(Protocol):
@@ -31,6 +33,10 @@ class Weights(Protocol):
 
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return the architecture's classifier; labels: classes to use instead of the task's."""
+        ...
+
+    def marked_head(self, marks: Sequence[str]) -> Head:
+        """Return the architecture's classifier, which also reads the states at two marked spans."""
         ...
 
     def head(self, model: Any) -> Head:
@@ -56,6 +62,11 @@ class RandomWeights:
     def classifier_head(self, labels: tuple[str, ...] | None = None) -> Head:
         """Return a fresh classifier."""
         return Head(AutoModelForSequenceClassification.from_config(_labelled(self.config, labels)))
+
+    def marked_head(self, marks: Sequence[str]) -> Head:
+        """Return a fresh classifier that reads marks."""
+        with_marks(self.config, self.tokenizer, marks)
+        return MarkedHead(AutoModelForSequenceClassification.from_config(self.config))
 
     def head(self, model: Any) -> Head:
         """Return a fresh head of one of transformers' classes."""
@@ -89,6 +100,13 @@ class TrainedWeights:
         torch.manual_seed(seed)
         self.source, self.seed, self.keep_head, self.name = str(source), seed, keep_head, name
         self.config = open_settings(AutoConfig, self.source, **label_names(labels))
+        if isinstance(self.config, MarkedConfig):
+            if not keep_head:
+                raise ValueError(
+                    f"start {name or source}: is a classifier of marked spans, which no training goes on with; give "
+                    "the encoder that it was trained from"
+                )
+            self.config = self.config.of_plain
         self.tokenizer = tokenizer
         self._pad(self.config)
 
@@ -104,6 +122,14 @@ class TrainedWeights:
         if self._came_with_a_head(head, loading):
             self._draw_again(head, config)
         return Head(classifier)
+
+    def marked_head(self, marks: Sequence[str]) -> Head:
+        """Return the source's classifier that reads marks, with a fresh head unless keep_head is set."""
+        if self.keep_head:
+            model = open_trained_classifier(self.source, name=self.name, dtype=torch.float32)
+            return MarkedHead(model.plain, model.marked)
+        with_marks(self.config, self.tokenizer, marks)
+        return MarkedHead(self.classifier_head().model)
 
     def head(self, model: Any) -> Head:
         """Return the source's head of one of transformers' classes, or a random one if it has none."""

@@ -69,6 +69,11 @@ class Features:
         """The hidden states as (rows, length, width) and the mask of real tokens, from either layout."""
         return packing.rectangle(self.hidden, self.inputs)
 
+    @property
+    def ids(self) -> torch.Tensor:
+        """The tokens that the encoder reads as (rows, length), from either layout."""
+        return packing.rectangle(self.inputs["input_ids"][..., None], self.inputs)[0][..., 0]
+
 
 class JointModel(nn.Module):
     """An encoder with the heads of its objectives.
@@ -180,7 +185,8 @@ class JointModel(nn.Module):
 
     def scores(self, inputs: dict[str, Any], objective: str = "labels") -> torch.Tensor:
         """Return a classifier's logits, float32 (rows, classes), or a regression's numbers, (rows, 1)."""
-        return self.heads[objective](*Features(self, inputs).rectangle).float()
+        labels: Any = self.objectives[objective]
+        return labels.logits(self.heads[objective], Features(self, inputs))
 
     def written(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the class whose name a decoder writes, float32 (rows, 1), or -1 where it writes anything else."""

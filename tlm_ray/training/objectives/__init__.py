@@ -1,6 +1,7 @@
 """Training objectives; each defines its targets, head, loss and export.
 
     Labels      the task's classes or numbers
+    MarkedLabels          the same, with the states at two marked spans
     Mlm         masked tokens (BERT)
     Clm         next tokens (GPT), for a decoder
     Nsp, Sop    pairs of segments: do they belong together (BERT), in this order (ALBERT)
@@ -17,6 +18,7 @@ from tlm_ray.training.objectives.clm import Clm
 from tlm_ray.training.objectives.labels import Labels, TaskLabels
 from tlm_ray.training.objectives.layers import LayersOfTeacher
 from tlm_ray.training.objectives.losses import WEIGHTINGS, Loss, step_loss, task_loss, text_loss
+from tlm_ray.training.objectives.marked_labels import MarkedLabels
 from tlm_ray.training.objectives.mlm import Mlm
 from tlm_ray.training.objectives.objective import Keys, Objective, Prediction, Rows, Targets
 from tlm_ray.training.objectives.pairs import Nsp, Sop
@@ -34,6 +36,7 @@ __all__ = [
     "Labels",
     "LayersOfTeacher",
     "Loss",
+    "MarkedLabels",
     "Mlm",
     "Nsp",
     "Objective",

@@ -48,10 +48,14 @@ class Labels(Objective):
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
         from torch.nn.functional import cross_entropy, mse_loss
 
-        logits = head(*features.rectangle).float()
+        logits = self.logits(head, features)
         if head.is_regression:
             return mse_loss(logits.squeeze(-1), prediction.values.float(), reduction="sum")
         return cross_entropy(logits, prediction.values, reduction="sum", label_smoothing=self.smoothing)
+
+    def logits(self, head: Any, features: Any) -> "torch.Tensor":
+        """Return logits, float32 (rows, classes), or a regression's numbers, (rows, 1)."""
+        return head(*features.rectangle).float()
 
     def logged_as(self, stream: str) -> str:
         """Return the task's own name."""

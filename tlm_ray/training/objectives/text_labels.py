@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tlm_ray.training.objectives.labels import Labels
+from tlm_ray.training.objectives.marked_labels import MarkedLabels
 from tlm_ray.training.objectives.objective import Prediction
 from tlm_ray.training.objectives.written import Written
 
@@ -49,4 +50,6 @@ class TextLabels(Written, Labels):
 
 def classifier_of(config: "PretrainedConfig") -> Labels:
     """Return the task objective whose head a trained model has, by what its training wrote into the configuration."""
+    if hasattr(config, "marks"):
+        return MarkedLabels()
     return TextLabels() if hasattr(config, "label_tokens") else Labels()

@@ -1,0 +1,148 @@
+"""A classifier that reads the states at two marked spans: its formula, every layout, and from a file to predictions."""
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from trainings import (
+    GEOMETRY,
+    make_model,
+    one_thread,  # noqa: F401 - a fixture
+    stage_one,
+    stage_two,
+)
+from transformers import AutoModelForSequenceClassification, BertTokenizerFast
+from ways import assert_one_gradient, batch_of
+
+from tlm_ray.training.encoders.marked import MarkedStates
+from tlm_ray.training.encoders.marked_head import MarkedHead, with_marks
+from tlm_ray.training.model.flops import Flops
+from tlm_ray.training.objectives import MarkedLabels
+
+WIDTH, MARKS = 8, ([5, 5], [6, 6], [7], [8, 9])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known(MarkedLabels):
+    """Marks of small numbers, which random rows often have."""
+
+    @property
+    def in_stage_one(self):
+        return self
+
+    def head(self, weights):
+        weights.config.marks = [[token] for token in range(20, 24)]
+        return MarkedHead(AutoModelForSequenceClassification.from_config(weights.config))
+
+
+def states_of(hidden, tokens):
+    """The states that a row's logits come from, by a loop over its tokens."""
+
+    def find(mark):
+        return next((i for i in range(len(tokens)) if tokens[i : i + len(mark)] == mark), len(tokens))
+
+    def mean(start, end):
+        return hidden[start:end].mean(0) if start < min(end, len(tokens)) else torch.zeros(hidden.shape[1])
+
+    one, one_end, two, two_end = map(find, MARKS)
+    one_in, two_in = (one + 2, one_end), (two + 1, two_end)
+    between = (one_end + 2, two) if one < two else (two_end + 2, one)
+    return torch.cat([mean(one, one + 1), mean(two, two + 1), mean(*one_in), mean(*two_in), mean(*between)])
+
+
+ROWS = [
+    [1, 5, 5, 30, 31, 6, 6, 40, 41, 7, 32, 8, 9, 3],
+    [1, 7, 33, 8, 9, 5, 5, 34, 6, 6, 3],  # the other order, nothing between
+    [1, 5, 30, 5, 5, 31, 6, 32, 6, 6, 40, 8, 9, 3],  # one sign alone is no mark, and the second span has no start
+    [1, 50, 51, 3],
+]
+
+
+def test_logits_come_from_marks_insides_and_what_is_between():
+    torch.manual_seed(0)
+    states = MarkedStates(WIDTH, 3, MARKS)
+    length = max(map(len, ROWS)) + 2
+    ids = torch.tensor([row + [0] * (length - len(row)) for row in ROWS])
+    attention = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ROWS])
+    hidden = torch.randn(len(ROWS), length, WIDTH)
+    found = states(hidden, attention, ids)
+    inputs = torch.stack([states_of(hidden[number], row) for number, row in enumerate(ROWS)])
+    expected = states.out(torch.nn.functional.gelu(states.dense(inputs)))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert (inputs[0] != 0).all() and not inputs[3].any()
+
+
+@pytest.mark.parametrize("family", ["modernbert", "bert"])
+def test_layouts_and_workers_have_one_gradient(family):
+    own = stage_one(geometry=replace(GEOMETRY, family=family, init_std=0.3), labels=Known())
+    assert_one_gradient(own, "task")
+
+
+def test_every_part_learns_and_operations_are_counted():
+    own = stage_two(labels=Known())
+    model, batch = make_model(own).on("cpu"), batch_of(own, "task")
+    assert any((batch.tokens == token).any() for token in range(20, 24))
+    flops, plain = Flops(model), Flops(make_model(stage_two()).on("cpu"))
+    assert flops.computed(batch) > plain.computed(batch) > 0 and not flops.unknown
+
+
+def test_signs_that_are_no_marks_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"labels: marks \('<', '>'\): give four different signs"):
+        MarkedLabels(marks=("<", ">"))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[\n]\n<\n")
+    tokenizer = BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    config = type("Config", (), {})()
+    with_marks(config, tokenizer, ("[[", "]]", "<", "["))
+    assert config.marks == [[5, 5], [6, 6], [7], [5]]
+    with pytest.raises(ValueError, match="marks '>>': the tokenizer does not know it; mark the spans by other signs"):
+        with_marks(config, tokenizer, ("[[", "]]", "<<", ">>"))
+
+
+ALONE = """
+import json, sys
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+folder, texts = sys.argv[1], json.load(sys.stdin)
+try:
+    AutoModelForSequenceClassification.from_pretrained(folder)  # asks on standard output, and gets no answer
+except ValueError as error:
+    print(error, file=sys.stderr)
+model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True).eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+found = [model(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1).tolist() for text in texts]
+assert "tlm_ray" not in sys.modules
+print()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_from_a_file_with_marks_to_predictions_and_to_transformers_alone(tmp_path, data, called, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    texts = [text for part in (data / "corpus").glob("*.parquet") for text in pq.read_table(part)["text"].to_pylist()]
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "all.txt").write_text("\n\n".join(texts))
+    words = [text.split() for text in texts[:60]]
+    rows = [[f"[[ {w[0]} ]] {w[1]} << {w[2]} >> {w[3]}", "ab"[number % 2]] for number, w in enumerate(words)]
+    with (tmp_path / "pairs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+    small = ["--steps", "4", "--steps-two", "2", "--k", "5", "--seeds", "1", "--precision", "fp32"]
+    small += ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db", "--root", f"{tmp_path}/tlm"]
+    places = ["--tasks", f"{tmp_path}/pairs.csv", "--corpus", f"{tmp_path}/texts", "--model", f"{tmp_path}/model"]
+    called("experiments/train.py", *places, *small, "--marks")
+    options = ["--model", f"{tmp_path}/model", "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/out"]
+    assert "60 rows in" in called("experiments/predict.py", *options, "--column", "text")
+    (part,) = (tmp_path / "out").glob("*.parquet")
+    found = np.array(pq.read_table(part)["probabilities"].to_pylist())
+    (folder,) = {path.parent for path in (tmp_path / "model").rglob("marked.py")}
+    command = [sys.executable, "-c", ALONE, str(folder)]
+    given = json.dumps([text for text, _ in rows])
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    np.testing.assert_allclose(found, json.loads(done.stdout.splitlines()[-1]), rtol=1e-4, atol=1e-5)
+    assert "trust_remote_code=True" in done.stderr, "without its code the model is not opened"
+    assert str(tmp_path) not in (folder / "config.json").read_text()
