@@ -145,4 +145,5 @@ def test_from_a_file_with_marks_to_predictions_and_to_transformers_alone(tmp_pat
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
     np.testing.assert_allclose(found, json.loads(done.stdout.splitlines()[-1]), rtol=1e-4, atol=1e-5)
     assert "trust_remote_code=True" in done.stderr, "without its code the model is not opened"
+    assert "trust_remote_code=True" in (folder / "README.md").read_text(), "its card says so"
     assert str(tmp_path) not in (folder / "config.json").read_text()

@@ -12,13 +12,14 @@ from tlm_ray.report.statistics.jackknife import interval_over_rows
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages
+from tlm_ray.training.objectives import MarkedLabels
 
 CARD, MARK = "README.md", "tlm_ray"
 KIND = "text-classification"  # the hub's name of the task
 USE = """```python
 from transformers import pipeline
 
-classify = pipeline("text-classification", model="FOLDER")
+classify = pipeline("text-classification", model="FOLDER"{})
 print(classify({}))
 ```"""
 
@@ -109,7 +110,10 @@ def _about(stages: Stages, records: Records, task: str) -> Iterator[str]:
         f"{kind} with {records.facts(stages.last)['parameters']:,} weights, trained by task-driven language modeling "
         "(Yao et al., ICML 2022)."
     )
-    yield USE.format('"A text."')
+    reads_marks = isinstance(stages.last.parameters.get("labels"), MarkedLabels)
+    yield USE.format(", trust_remote_code=True" if reads_marks else "", '"A text."')
+    if reads_marks:
+        yield "The model's code is `marked.py` in this folder, which runs by `trust_remote_code`: read it before."
     yield 'For a model of pairs of texts, give `{"text": "One.", "text_pair": "Other."}`.'
 
 

@@ -13,7 +13,15 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, Pretrai
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 # of a configuration, what users of the whole model ask for
-SHARED = ("id2label", "label2id", "problem_type", "pad_token_id", "max_position_embeddings", "trained_precision")
+SHARED = (
+    "id2label",
+    "label2id",
+    "problem_type",
+    "pad_token_id",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "trained_precision",
+)
 STATES = 5  # the opening mark and the inside of each span, and what is between them
 
 
@@ -89,6 +97,7 @@ class MarkedForSequenceClassification(PreTrainedModel):
 
     config_class = MarkedConfig
     base_model_prefix = "plain"
+    _supports_sdpa = True  # its encoder uses what it supports
 
     def __init__(self, config: MarkedConfig):
         super().__init__(config)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
+import tlm_ray.training.encoders.marked_head  # noqa: F401 - transformers knows this model by it
 from tlm_ray import storage
 from tlm_ray.plain.linear_model import is_linear
 from tlm_ray.storage.opening import open_settings, open_trained_classifier
