@@ -52,6 +52,8 @@ class AttentionHeads(PretrainedTable):
         super().__post_init__()
         if self.rows < 1:
             raise ValueError(f"--rows {self.rows}: must be 1 or more (number of dev texts)")
+        if self.changes.marks:
+            raise ValueError("--marks: adds no attention head, and its model opens as a classifier alone; leave it out")
 
 
 def watched(flow: Flow, rows: int, stages: Stages | PlainStages) -> Stage:

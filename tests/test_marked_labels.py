@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from small import small_flow, small_recipe
 from trainings import (
     GEOMETRY,
+    LABELS,
     make_model,
     one_thread,  # noqa: F401 - a fixture
     stage_one,
@@ -20,8 +22,10 @@ from trainings import (
 from transformers import AutoModelForSequenceClassification, BertTokenizerFast
 from ways import assert_one_gradient, batch_of
 
+from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.training.encoders.marked import MarkedStates
 from tlm_ray.training.encoders.marked_head import MarkedHead, with_marks
+from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.objectives import MarkedLabels
 
@@ -102,6 +106,15 @@ def test_signs_that_are_no_marks_are_refused(tmp_path):
     assert config.marks == [[5, 5], [6, 6], [7], [5]]
     with pytest.raises(ValueError, match="marks '>>': the tokenizer does not know it; mark the spans by other signs"):
         with_marks(config, tokenizer, ("[[", "]]", "<<", ">>"))
+
+
+def test_texts_without_marks_and_a_start_from_a_marked_classifier_are_refused(data, tmp_path):
+    flow, options = small_flow(data, tmp_path), Changes(marks=True)
+    with pytest.raises(ValueError, match="--marks: the texts of topics do not mark two spans each; leave it out"):
+        options.marked(small_recipe(), "topics", flow)
+    make_model(stage_two(labels=Known())).export(Known(), tmp_path, precision="fp32")
+    with pytest.raises(ValueError, match="is a classifier of marked spans, which no training goes on with"):
+        TrainedWeights(tmp_path, labels=LABELS, seed=0)
 
 
 ALONE = """

@@ -158,6 +158,7 @@ REFUSED = [
     ("main_table", "--tokens 0", "--tokens 0: must be more than 0"),
     ("main_table", "--depth 0", "--depth 0: must be 1 or more"),
     ("attention_heads", "--rows 0", "--rows 0: must be 1 or more (number of dev texts)"),
+    ("attention_heads", "--marks", "--marks: adds no attention head"),
     ("flops", "--parts 0.5 2", "--parts 2: must be above 0 and at most 1, a share of a recipe's tokens"),
     (
         "flops",
