@@ -89,6 +89,18 @@ def test_soft_and_cosine_losses_are_those_of_distilbert(compared):
     torch.testing.assert_close(sums["cosine"] / count, cosine, rtol=1e-5, atol=0)
 
 
+def test_a_projection_without_a_bias_has_the_same_loss_as_one_with_zeros(teacher):
+    own, losses = settings(teacher), []
+    for kept in (True, False):
+        model = make_model(own).on("cpu").eval()
+        for one in (model, model.teacher):
+            last = one.heads[Mlm.name].last
+            last.bias = nn.Parameter(torch.zeros_like(last.bias)) if kept else None
+        inputs, predictions = to_device(batch_of(own, "general"), "cpu")
+        losses.append(float(model(inputs, {"soft": predictions["soft"]})["soft"].detach()))
+    assert losses[0] > 0 and losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
 def scores_of(model, inputs):
     """Return each layer's attention scores before the softmax, as BERT's code makes them."""
     states = model(**inputs, output_hidden_states=True).hidden_states

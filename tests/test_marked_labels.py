@@ -88,7 +88,7 @@ def test_layouts_and_workers_have_one_gradient(family):
     assert_one_gradient(own, "task")
 
 
-def test_every_part_learns_and_operations_are_counted():
+def test_operations_at_the_marks_are_counted():
     own = stage_two(labels=Known())
     model, batch = make_model(own).on("cpu"), batch_of(own, "task")
     assert any((batch.tokens == token).any() for token in range(20, 24))

@@ -79,14 +79,17 @@ class SoftTokens(OfTeacher):
             known = linear(*self._softened(features.teacher, prediction))
         return ProjectedDivergence.apply(*self._softened(features, prediction), known) * self.temperature**2
 
-    def _softened(self, features: Any, prediction: Prediction) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
-        """Return inputs, (predictions, width), weight and bias of a model's projection to softened logits.
+    def _softened(
+        self, features: Any, prediction: Prediction
+    ) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]":
+        """Return inputs, (predictions, width), weight and bias, if any, of a model's projection to softened logits.
 
         Inputs and bias are divided by the temperature, instead of the logits, which are many more.
         """
         head: Head = features.model.heads[Mlm.name]
         inputs = head(features.tokens.index_select(0, prediction.places)[None])[0]
-        return inputs / self.temperature, head.last.weight, head.last.bias / self.temperature
+        bias = None if head.last.bias is None else head.last.bias / self.temperature
+        return inputs / self.temperature, head.last.weight, bias
 
 
 @dataclass(frozen=True, kw_only=True)
