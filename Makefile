@@ -32,28 +32,31 @@ lint: $(VENV)/ready
 # the variable leaves out a notice that the theme, Material, is maintained until May 2027; search needs a server:
 # python -m http.server --directory build/docs
 docs: $(VENV)/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/pip install -qq --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # the bill of materials is of the wheel installed alone, without the tools that test or release it
 release: $(VENV)/ready
 	rm -rf dist build/lib build/bdist.* build/release
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[release]'
+	$(BIN)/pip install -qq --constraint constraints.txt --editable '.[release]'
 	$(BIN)/python -m build --wheel --outdir dist
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --constraint constraints.txt \
 		--output-file dist/requirements.txt pyproject.toml
 	$(PYTHON) -m venv --without-pip build/release
-	$(BIN)/pip --python build/release install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip --python build/release install --quiet --constraint constraints.txt dist/*.whl
+	$(BIN)/pip --python build/release install -qq --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip --python build/release install -qq --constraint constraints.txt dist/*.whl
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 		--output-file dist/tlm_ray.cdx.json build/release
 
-# torch first and alone: where pip finds a CPU build of this version, the rest is content with it
+# torch first and alone: where pip finds a CPU build of this version, the rest is content with it.
+# A new pip resolves the rest in 59 s of one core instead of 146; what is imported is compiled then, instead of all 28,640
+# files at once (158 s of one core).
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "installing into $(VENV): one to three minutes"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install -qq --constraint constraints.txt --upgrade pip
+	$(BIN)/pip install -qq --no-compile --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install -qq --no-compile --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
 clean:
