@@ -160,3 +160,5 @@ def test_from_a_file_with_marks_to_predictions_and_to_transformers_alone(tmp_pat
     assert "trust_remote_code=True" in done.stderr, "without its code the model is not opened"
     assert "trust_remote_code=True" in (folder / "README.md").read_text(), "its card says so"
     assert str(tmp_path) not in (folder / "config.json").read_text()
+    options = ["--model", str(folder), "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/onnx"]
+    assert "model.onnx of" in called("experiments/export.py", *options), "its logits are held against PyTorch's"
