@@ -16,7 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 table: $(VENV)/ready
 	$(BIN)/python experiments/main_table.py
 
-# two files of tests side by side, each process with a Ray of its own: most of their time is waiting for Ray to start
+# Two files of tests side by side, each process with a Ray of its own. Three took 1,472 s on two cores
+# and two 1,274 s (one run each, on different days): Ray's starts then take up to two minutes.
 test: $(VENV)/ready
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
