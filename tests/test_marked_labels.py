@@ -7,9 +7,11 @@ import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnxruntime
 import pyarrow.parquet as pq
 import pytest
 import torch
+from scipy.special import softmax
 from small import small_flow, small_recipe
 from trainings import (
     GEOMETRY,
@@ -19,7 +21,7 @@ from trainings import (
     stage_one,
     stage_two,
 )
-from transformers import AutoModelForSequenceClassification, BertTokenizerFast
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizerFast
 from ways import assert_one_gradient, batch_of
 
 from tlm_ray.runs.cli.recipe_options import Changes
@@ -161,4 +163,8 @@ def test_from_a_file_with_marks_to_predictions_and_to_transformers_alone(tmp_pat
     assert "trust_remote_code=True" in (folder / "README.md").read_text(), "its card says so"
     assert str(tmp_path) not in (folder / "config.json").read_text()
     options = ["--model", str(folder), "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/onnx"]
-    assert "model.onnx of" in called("experiments/export.py", *options), "its logits are held against PyTorch's"
+    called("experiments/export.py", *options)
+    session = onnxruntime.InferenceSession(f"{tmp_path}/onnx/model.onnx")
+    encoded = AutoTokenizer.from_pretrained(folder)([text for text, _ in rows], padding=True, return_tensors="np")
+    (logits,) = session.run(["logits"], {wanted.name: encoded[wanted.name] for wanted in session.get_inputs()})
+    np.testing.assert_allclose(softmax(logits, axis=1), found, rtol=1e-3, atol=1e-5)
