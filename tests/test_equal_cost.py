@@ -1,7 +1,10 @@
 """Recipes of equal cost: the counted operations of both stages are those of another recipe."""
 
+import shutil
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from alone import in_this_process
 from small import GEOMETRY, small_flow, small_recipe
@@ -9,7 +12,8 @@ from small import GEOMETRY, small_flow, small_recipe
 from tlm_ray import make
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.training.encoders.starts import Architecture, Pretrained, Scratch
-from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd, SoftTokens
+from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd, SoftTokens, Spans, TextLabels
+from tlm_ray.training.tokens.estimated import mean_tokens, name_tokens
 
 
 def of_family(family, **changes):
@@ -51,6 +55,29 @@ def of_first(data, root) -> int:
 )
 def test_counted_operations_are_within_two_per_cent(data, root, of_first, other):
     assert counted(of_equal_cost(other, FIRST, row_tokens=(34, 31)), data, root) == pytest.approx(of_first, rel=0.02)
+
+
+NAMES = {"sea": "of the wave and the fish", "sky": "cloud", "kitchen": "garlic"}
+
+
+def test_a_decoder_is_planned_with_the_names_that_it_writes(data, tmp_path):
+    task = shutil.copytree(data / "tasks" / "topics", tmp_path / "tasks" / "topics")
+    for file in task.iterdir():
+        table = pq.read_table(file)
+        names = pa.array([NAMES[label] for label in table["label"].to_pylist()])
+        pq.write_table(table.set_column(table.schema.get_field_index("label"), "label", names), file)
+    (tmp_path / "corpus").symlink_to(data / "corpus")
+    read = small_flow(tmp_path, tmp_path).read("topics")
+    sizes = {"row_tokens": (34, mean_tokens(read.train_texts, longest=48)), "labels": read.labels}
+    t5 = of_family("t5", objectives=(Spans(),), labels=TextLabels(), vocabulary=300)
+    first = replace(FIRST, vocabulary=300)  # tokenizers of other sizes make rows of other lengths
+    of_first = counted(first, tmp_path, tmp_path / "root")
+    assert counted(of_equal_cost(t5, first, **sizes), tmp_path, tmp_path / "root") == pytest.approx(of_first, rel=0.02)
+
+
+def test_tokens_are_estimated_from_words_and_signs():
+    assert mean_tokens(["Waves, and tides.", "a " * 100], longest=40) == 24  # (2 + 1.15 x 5 and 40) / 2
+    assert [name_tokens(name) for name in ("sea", "used-for", "")] == [2, 4, 0]
 
 
 def test_the_same_recipe_keeps_its_steps():

@@ -20,21 +20,27 @@ from tlm_ray.training.tokens.masking import Vocabulary
 ROWS = 2048  # per stream
 SENTENCE = 20  # tokens
 CYCLES = 4
+TWO_CLASSES = ("a", "b")
 
 
 def step_flops(
-    settings: StageSettings, *, vocabulary: int, row_tokens: tuple[int, int], longest: tuple[int, int]
+    settings: StageSettings,
+    *,
+    vocabulary: int,
+    row_tokens: tuple[int, int],
+    longest: tuple[int, int],
+    labels: tuple[str, ...] = (),
 ) -> float:
     """Return the mean operations of a step, forward and backward, on rows of random tokens.
 
     row_tokens: their mean number in general and task rows; half to one and a half times as many occur, but at most
-    `longest`. vocabulary: of random weights. ValueError unless the stage starts from those of a geometry or from a
-    pretrained encoder.
+    `longest`. vocabulary: of random weights. labels: the classes' names, which a decoder writes (none: two of a word
+    each). ValueError unless the stage starts from random weights of a geometry or from a pretrained encoder.
     """
     for tokens, most in zip(row_tokens, longest, strict=True):
         if tokens > most:
             raise ValueError(f"row_tokens {tokens}: rows have at most {most} tokens; give their mean")
-    flops, vocabulary = _counter(settings.start, settings.heads, settings.adapters, vocabulary)
+    flops, vocabulary = _counter(settings.start, settings.heads, settings.adapters, vocabulary, labels or TWO_CLASSES)
     facts = Vocabulary(
         size=vocabulary,
         pad_id=0,
@@ -68,10 +74,11 @@ def step_flops(
 
 
 @cache  # of one model, whose operations are counted once for rows of any length
-def _counter(start: Start, heads: tuple[Objective, ...], adapters: Lora | None, vocabulary: int) -> tuple[Flops, int]:
-    """Return the counter of a stage's model, for two classes, and the size of its vocabulary."""
+def _counter(
+    start: Start, heads: tuple[Objective, ...], adapters: Lora | None, vocabulary: int, labels: tuple[str, ...]
+) -> tuple[Flops, int]:
+    """Return the counter of a stage's model, and the size of its vocabulary."""
     transformers.utils.logging.set_verbosity_error()  # heads are new here, of which it would warn
-    labels = ("a", "b")
     if isinstance(start, Pretrained):
         model = JointModel.of(start, heads, tokenizer=None, labels=labels, seed=0)
     elif type(start) is Scratch:

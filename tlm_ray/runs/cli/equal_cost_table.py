@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tlm_ray.runs.cli.table import Table, chosen
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.tokens.estimated import mean_tokens
 
-EMBEDDED_TOKENS, FILE_TOKENS = (37, 45), (84, 59)  # as the facts of blocks say, the latter of chemprot at mini
+EMBEDDED_TOKENS, GENERAL_TOKENS = (37, 45), 84  # as the facts of blocks say, the latter of chemprot at mini
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +19,8 @@ class EqualCostTable(Table):
     """The command line of an experiment with rows of equal cost; derive yours from it."""
 
     row_tokens: tuple[int, int] = (0, 0)
-    """mean tokens of general and task rows, for equal operations (default: 37 45 for the embedded data, else 84 59)"""
+    """mean tokens of general and task rows, for equal operations (default: 37 45 for the embedded data, else 84 and
+    what the task's texts let expect)"""
     rows: list[str] = field(default_factory=list)
     """rows to train, each name in quotes (default: all)"""
 
@@ -30,13 +33,21 @@ class EqualCostTable(Table):
         rows, first = chosen(every, self.rows), next(iter(every.values()))
         if not all(isinstance(recipe.start, Scratch) for recipe in rows.values()):
             return rows
-        usual = EMBEDDED_TOKENS if flow.is_embedded(task) else FILE_TOKENS
-        tokens = self.row_tokens if all(self.row_tokens) else usual
+        sizes = self._sizes(task, flow, longest=first.task_tokens)
         return {
-            row: recipe if self.keeps_steps(row) else of_equal_cost(recipe, first, row_tokens=tokens)
+            row: recipe if self.keeps_steps(row) else of_equal_cost(recipe, first, **sizes)
             for row, recipe in rows.items()
         }
 
     def keeps_steps(self, row: str) -> bool:
         """Return whether a row keeps its steps, whatever they cost."""
         return False
+
+    def _sizes(self, task: str, flow: Flow, *, longest: int) -> dict[str, Any]:
+        """Return what the operations of a task's steps depend on; its files are read, and nothing is tokenised."""
+        given = self.row_tokens if all(self.row_tokens) else None
+        if flow.is_embedded(task):
+            return {"row_tokens": given or EMBEDDED_TOKENS}
+        own = flow.read(task)
+        estimated = GENERAL_TOKENS, mean_tokens(own.train_texts, longest=longest)
+        return {"row_tokens": given or estimated, "labels": own.labels}

@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tlm_ray.training.encoders.heads import GivenStates, Head, sample_rows
+from tlm_ray.training.tokens.estimated import name_tokens
 from tlm_ray.training.tokens.masking import NONE, end_of
 
 END = 1  # of T5's own vocabulary
@@ -19,15 +20,17 @@ class Decoder(Head):
     """An encoder-decoder of transformers without its encoder, once that is shared (`share`).
 
     `texts` has the tokens of each label's name, int64 (classes, length), and NONE after their ends. They come from the
-    configuration's label_tokens. Without any, as where operations are planned, each name is two tokens and an end.
+    configuration's label_tokens. Without any, as where operations are planned, their lengths are estimated.
     """
 
     texts: torch.Tensor
 
     def __init__(self, model: PreTrainedModel):
         super().__init__(model)
-        classes = model.config.num_labels or 0
-        names = getattr(model.config, "label_tokens", None) or [[label, label, END] for label in range(classes)]
+        labels: dict[Any, str] = dict(model.config.id2label or {})
+        names = getattr(model.config, "label_tokens", None) or [
+            [number] * name_tokens(name) + [END] for number, name in labels.items()
+        ]
         texts = pad_sequence([torch.tensor(name) for name in names], batch_first=True, padding_value=NONE)
         self.register_buffer("texts", texts)
 
