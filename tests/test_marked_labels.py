@@ -136,27 +136,44 @@ print(json.dumps(found))
 """
 
 
+def write_pairs(data, folder):
+    """Write pairs.csv, 60 texts that mark two spans, and a corpus; return them and the options of a small training."""
+    texts = [text for part in (data / "corpus").glob("*.parquet") for text in pq.read_table(part)["text"].to_pylist()]
+    (folder / "texts").mkdir()
+    (folder / "texts" / "all.txt").write_text("\n\n".join(texts))
+    words = [text.split() for text in texts[:60]]
+    rows = [[f"[[ {w[0]} ]] {w[1]} << {w[2]} >> {w[3]}", "ab"[number % 2]] for number, w in enumerate(words)]
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+    small = ["--steps", "4", "--steps-two", "2", "--k", "5", "--precision", "fp32"]
+    small += ["--tracking-uri", f"sqlite:///{folder}/mlflow.db", "--root", f"{folder}/tlm"]
+    places = ["--tasks", f"{folder}/pairs.csv", "--corpus", f"{folder}/texts", "--model", f"{folder}/model"]
+    return [text for text, _ in rows], [*places, *small, "--marks"]
+
+
+@pytest.mark.slow
+def test_a_student_of_teachers_that_read_marks_reads_them_too(tmp_path, data, called):
+    _, options = write_pairs(data, tmp_path)
+    called("experiments/train.py", *options, "--seeds", "2", "--student")
+    (folder,) = {path.parent for path in (tmp_path / "model").rglob("marked.py")}
+    options = ["--model", f"{tmp_path}/model", "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/out"]
+    assert "60 rows in" in called("experiments/predict.py", *options, "--column", "text")
+    taught = [path for path in (tmp_path / "tlm" / "stage_two").glob("*/record.json") if "taught" in path.read_text()]
+    assert len(taught) == 1 and len(json.loads((folder / "config.json").read_text())["plain"]["marks"]) == 4
+
+
 @pytest.mark.slow
 def test_from_a_file_with_marks_to_predictions_and_to_transformers_alone(tmp_path, data, called, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    texts = [text for part in (data / "corpus").glob("*.parquet") for text in pq.read_table(part)["text"].to_pylist()]
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "all.txt").write_text("\n\n".join(texts))
-    words = [text.split() for text in texts[:60]]
-    rows = [[f"[[ {w[0]} ]] {w[1]} << {w[2]} >> {w[3]}", "ab"[number % 2]] for number, w in enumerate(words)]
-    with (tmp_path / "pairs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["text", "label"], *rows])
-    small = ["--steps", "4", "--steps-two", "2", "--k", "5", "--seeds", "1", "--precision", "fp32"]
-    small += ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db", "--root", f"{tmp_path}/tlm"]
-    places = ["--tasks", f"{tmp_path}/pairs.csv", "--corpus", f"{tmp_path}/texts", "--model", f"{tmp_path}/model"]
-    called("experiments/train.py", *places, *small, "--marks")
+    texts, options = write_pairs(data, tmp_path)
+    called("experiments/train.py", *options, "--seeds", "1")
     options = ["--model", f"{tmp_path}/model", "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/out"]
     assert "60 rows in" in called("experiments/predict.py", *options, "--column", "text")
     (part,) = (tmp_path / "out").glob("*.parquet")
     found = np.array(pq.read_table(part)["probabilities"].to_pylist())
     (folder,) = {path.parent for path in (tmp_path / "model").rglob("marked.py")}
     command = [sys.executable, "-c", ALONE, str(folder)]
-    given = json.dumps([text for text, _ in rows])
+    given = json.dumps(texts)
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
     np.testing.assert_allclose(found, json.loads(done.stdout.splitlines()[-1]), rtol=1e-4, atol=1e-5)
     assert "trust_remote_code=True" in done.stderr, "without its code the model is not opened"
@@ -165,6 +182,6 @@ def test_from_a_file_with_marks_to_predictions_and_to_transformers_alone(tmp_pat
     options = ["--model", str(folder), "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/onnx"]
     called("experiments/export.py", *options)
     session = onnxruntime.InferenceSession(f"{tmp_path}/onnx/model.onnx")
-    encoded = AutoTokenizer.from_pretrained(folder)([text for text, _ in rows], padding=True, return_tensors="np")
+    encoded = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="np")
     (logits,) = session.run(["logits"], {wanted.name: encoded[wanted.name] for wanted in session.get_inputs()})
     np.testing.assert_allclose(softmax(logits, axis=1), found, rtol=1e-3, atol=1e-5)
