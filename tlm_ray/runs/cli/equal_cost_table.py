@@ -20,7 +20,7 @@ class EqualCostTable(Table):
 
     row_tokens: tuple[int, int] = (0, 0)
     """mean tokens of general and task rows, for equal operations (default: 37 45 for the embedded data, else 84 and
-    what the task's texts let expect)"""
+    an estimate from the task's texts)"""
     rows: list[str] = field(default_factory=list)
     """rows to train, each name in quotes (default: all)"""
 
