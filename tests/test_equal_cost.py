@@ -1,7 +1,9 @@
 """Recipes of equal cost: the counted operations of both stages are those of another recipe."""
 
+import runpy
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +12,8 @@ from alone import in_this_process
 from small import GEOMETRY, small_flow, small_recipe
 
 from tlm_ray import make
+from tlm_ray.runs.cli.options import Data, Place
+from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 from tlm_ray.training.encoders.starts import Architecture, Pretrained, Scratch
 from tlm_ray.training.objectives import Clm, Generator, Mlm, Rtd, SoftTokens, Spans, TextLabels
@@ -57,22 +61,48 @@ def test_counted_operations_are_within_two_per_cent(data, root, of_first, other)
     assert counted(of_equal_cost(other, FIRST, row_tokens=(34, 31)), data, root) == pytest.approx(of_first, rel=0.02)
 
 
+OBJECTIVES = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "objectives.py"))["Objectives"]
 NAMES = {"sea": "of the wave and the fish", "sky": "cloud", "kitchen": "garlic"}
 
 
-def test_a_decoder_is_planned_with_the_names_that_it_writes(data, tmp_path):
+@pytest.fixture
+def named(data, tmp_path):
+    """The small data with a long name of a label."""
     task = shutil.copytree(data / "tasks" / "topics", tmp_path / "tasks" / "topics")
     for file in task.iterdir():
         table = pq.read_table(file)
         names = pa.array([NAMES[label] for label in table["label"].to_pylist()])
         pq.write_table(table.set_column(table.schema.get_field_index("label"), "label", names), file)
     (tmp_path / "corpus").symlink_to(data / "corpus")
-    read = small_flow(tmp_path, tmp_path).read("topics")
+    return tmp_path
+
+
+def test_a_decoder_is_planned_with_the_names_that_it_writes(named, tmp_path):
+    read = small_flow(named, tmp_path).read("topics")
     sizes = {"row_tokens": (34, mean_tokens(read.train_texts, longest=48)), "labels": read.labels}
     t5 = of_family("t5", objectives=(Spans(),), labels=TextLabels(), vocabulary=300)
     first = replace(FIRST, vocabulary=300)  # tokenizers of other sizes make rows of other lengths
-    of_first = counted(first, tmp_path, tmp_path / "root")
-    assert counted(of_equal_cost(t5, first, **sizes), tmp_path, tmp_path / "root") == pytest.approx(of_first, rel=0.02)
+    of_first = counted(first, named, tmp_path / "root")
+    assert counted(of_equal_cost(t5, first, **sizes), named, tmp_path / "root") == pytest.approx(of_first, rel=0.02)
+
+
+def test_a_table_takes_lengths_and_names_from_the_tasks_files(data, named, tmp_path):
+    def steps(folder, **given):
+        table = OBJECTIVES(
+            data=Data(tasks=["topics"], task_root=str(folder / "tasks")),
+            changes=Changes(scale="tiny"),
+            place=Place(root=str(tmp_path)),
+            rows=["T5, spans"],
+            **given,
+        )
+        (recipe,) = table.recipes("topics", small_flow(folder, tmp_path)).values()
+        return recipe.stage_two.steps
+
+    texts = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()
+    words = sum(len(text.replace(".", " .").split()) for text in texts) / len(texts)
+    assert steps(named) < steps(data), "a longer name costs the decoder more"
+    assert steps(named) == steps(named, row_tokens=(84, round(2 + 1.15 * words)))
+    assert steps(named) < steps(named, row_tokens=(84, 100))
 
 
 def test_tokens_are_estimated_from_words_and_signs():
