@@ -29,6 +29,9 @@ def test_data_stages_go_one_by_one_and_trainings_side_by_side_after_their_inputs
     both = [each for one in both for each in (one, stage("stage_two", one, lane="train"))]
     planned = lines(*((each, 5.0) for each in both))
     assert wall_seconds(planned, at_once=2, overlap=True) == 10, "a stage two does not keep its stage one's place busy"
+    plain = [stage("metrics", lane="plain", number=number) for number in range(2)]
+    planned = lines((plain[0], 3.0), (plain[1], 4.0), (data[0], 1.0), (trainings[0], 8.0))
+    assert wall_seconds(planned, at_once=1, overlap=False) == 9, "plain rows keep nothing waiting"
 
 
 @pytest.fixture

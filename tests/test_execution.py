@@ -154,6 +154,16 @@ def test_without_overlap_data_stages_go_first_and_a_failed_one_stops_only_its_ow
     assert {"task", "passages", "neighbours", "blocks", "corpus"} == set(kitchen.made[:first_training])
 
 
+def test_plain_rows_keep_neither_data_stages_nor_trainings_waiting(kitchen, flow):
+    trained = threading.Event()
+    waits = {"make": lambda *_: {"trained": trained.wait(timeout=20)}, "lane": "plain"}
+    rows = [Stage(name=name, version=1, parameters={}, **waits) for name in ("linear", "neighbours")]
+    started = {"make": lambda *_: {"told": trained.set()}, "lane": "train"}
+    training = Stage(name="one", version=1, parameters={}, inputs={"blocks": flow["blocks"]}, **started)
+    records = make([*rows, training], kitchen.root, overlap=False)
+    assert [records[row.fingerprint]["facts"]["trained"] for row in rows] == [True, True]
+
+
 def test_a_failure_lets_the_others_finish_and_raises_the_first_error(kitchen, flow):
     kitchen.faults["one-0"] = RuntimeError("no memory left")
     with pytest.raises(RuntimeError, match="no memory left"):

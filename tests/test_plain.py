@@ -82,6 +82,7 @@ def test_a_plain_classifier_is_a_row_without_training(data, tmp_path):
         assert cell.flops == cell.flops_counted == 0 and not cell.pretrained and cell.data_bytes > 0
         assert cell.mean > 80, "words of topics give the class away"
     first = stages[trainings[0]].metrics
+    assert first.lane == "plain", "they keep no other stage waiting"
     kept = storage.read_table(storage.join(first.folder(flow.execution.root), "test_predictions.arrow"))
     assert score("accuracy", kept["gold"].to_numpy(), kept["predicted"].to_numpy()) == outcome.cells()[0].mean
     linear = LinearModel.open(outcome.model(trainings[0]))

@@ -93,7 +93,9 @@ def test_a_training_whose_encoder_was_not_opened_has_no_estimate_and_spoils_none
     record(opened, root, 3.0)
     last = stage("stage_two", known, lane="train", cost={"tokens": 2}, other=1)
     show([Wanted(row="r", task="t", seed=0, stage=last)], Execution(root=root))
-    assert said(capsys).endswith("not included: 1 stages of unknown duration")
+    told = said(capsys)
+    assert told.endswith("not included: 1 stages of unknown duration")
+    assert "0.00E0 FLOPs (6 x tokens x parameters), without those of encoders not opened yet" in told
 
 
 def estimate(stage, root, compute=None):

@@ -110,8 +110,8 @@ def _set_again() -> None:
                 metric.again()
 
 
-# Stages, reported by the driver, or by the trial of a sweep. stage: the kind of stage; lane: data, train or sweep;
-# process: driver or trial
+# Stages, reported by the driver, or by the trial of a sweep. stage: the kind of stage; lane: data, train, plain or
+# sweep; process: driver or trial
 STAGES = Counter("stages", "Stages that ended: found (reused), made or failed.", "stage", "outcome")
 STAGE_SECONDS = Histogram(
     "stage_seconds",

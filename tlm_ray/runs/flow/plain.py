@@ -30,6 +30,7 @@ def plain_stages(flow: Flow, classifier: PlainClassifier, task_name: str) -> Pla
         make=lambda folder, inputs: parallel.on_worker(
             write_scores, folder, inputs["task"], classifier, metric=flow.metric
         ),
+        lane="plain",
         cost={"seconds": 10.0},
     )
     return PlainStages(task=task, metrics=metrics)

@@ -15,9 +15,8 @@ from tlm_ray.report import human
 from tlm_ray.runs.planning.estimates import stage_seconds
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import Stage, unique
+from tlm_ray.runs.stages.stage import Stage, rooms, unique
 
-LANES = ("data", "train")
 MOST_NAMES = 2  # maximum number of names in a line of a plan
 CPU_SHARE = "/sys/fs/cgroup/cpu.max"  # "max 100000", or microseconds of each period of as many
 
@@ -117,7 +116,7 @@ def machine_cpus() -> int:
 
 
 def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float:
-    """Return the wall time of the stages to run: data stages one by one, trainings in parallel, each after its inputs.
+    """Return the wall time of the stages to run: each after its inputs, and `rooms` of each lane at a time.
 
     overlap: whether trainings may run beside data stages. Ready stages start in the order of the lines, as in `make`.
     """
@@ -127,15 +126,16 @@ def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float
     for place, inputs in enumerate(missing):
         for name in inputs:
             users.setdefault(name, []).append(place)
-    ready: dict[str, list[int]] = {lane: [] for lane in LANES}
+    room = rooms(at_once)
+    ready: dict[str, list[int]] = {lane: [] for lane in room}
     for place, inputs in enumerate(missing):
         if not inputs:
             heapq.heappush(ready[lines[place].stage.lane], place)
-    room, data, clock = {"data": 1, "train": at_once}, sum(line.stage.lane == "data" for line in lines), 0.0
+    data, clock = sum(line.stage.lane == "data" for line in lines), 0.0
     running: list[tuple[float, int]] = []
     while running or any(ready.values()):
-        for lane in LANES:
-            while ready[lane] and room[lane] and (lane == "data" or overlap or not data):
+        for lane in room:
+            while ready[lane] and room[lane] and (lane != "train" or overlap or not data):
                 place = heapq.heappop(ready[lane])
                 heapq.heappush(running, (clock + (lines[place].seconds or 0.0), place))
                 room[lane] -= 1
@@ -171,9 +171,10 @@ def _totals(lines: Sequence[Line], execution: Execution, price: float | None) ->
     """Return lines with the total cost of the stages to run, and what these sums omit."""
     todo = [line for line in lines if not line.found]
     tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
+    opened = any("tokens" in line.stage.cost and "flops" not in line.stage.cost for line in todo)
     words = [
         f"{len(lines) - len(todo)} of {len(lines)} stages cached, {len(todo)} to run: {tokens:.2e} tokens, "
-        f"{human(flops)} FLOPs (6 x tokens x parameters)"
+        f"{human(flops)} FLOPs (6 x tokens x parameters){', without those of encoders not opened yet' * opened}"
     ]
     if any(line.seconds is None and "flops" in line.stage.cost for line in todo):
         return [*words, "time: unknown until one training on these resources is recorded under the root"]
@@ -185,13 +186,15 @@ def _totals(lines: Sequence[Line], execution: Execution, price: float | None) ->
 def _time(lines: Sequence[Line], execution: Execution, price: float | None) -> str:
     """Return a line with the time of the stages to run, and its price."""
     compute, at_once = execution.compute, side_by_side(execution)
-    data, trainings = (sum(line.seconds or 0.0 for line in lines if line.stage.lane == lane) for lane in LANES)
+    trainings, others = (
+        sum(line.seconds or 0.0 for line in lines if (line.stage.lane == "train") == wanted) for wanted in (True, False)
+    )
     hours, kind = worker_hours(trainings, compute), "GPU" if compute.gpu else "CPU"
     return (
         f"about {_clock(wall_seconds(lines, at_once=at_once, overlap=compute.apart))} with {at_once} "
         f"training{'s' * (at_once > 1)} at a time"
-        f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(data)} of data stages and "
-        f"{hours:.2f} {kind} hours of training{'' if price is None else f', cost {hours * price:.2f}'}"
+        f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(others)} of data stages "
+        f"and {hours:.2f} {kind} hours of training{'' if price is None else f', cost {hours * price:.2f}'}"
     )
 
 

@@ -15,7 +15,7 @@ from tlm_ray.compute import Compute
 from tlm_ray.console import console
 from tlm_ray.runs.stages.locks import locked
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage
+from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, rooms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,7 @@ def make(
     then the first error is raised.
 
     overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
+    Plain rows need one CPU, and run beside both.
     watch: called with each stage and its record. expected: estimated seconds by fingerprint, stored in the records
     beside the measured seconds. wait_for_locks: wait for a stage that another job is making, and reuse its result.
     known: the records under the root, if some have been read.
@@ -102,7 +103,7 @@ class _Making:
         self.waiting = needed(stages, self.found)
         self.records: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, BaseException] = {}
-        self.room = {"data": 1, "train": side_by_side}
+        self.room = rooms(side_by_side)
         self.running: dict[Future, Stage] = {}
         # Delete records whose inputs are missing first, so that an interrupted run leaves no stale record. If all
         # inputs exist, the stage had no record when `found` looked; another job may have written one, or both, since.

@@ -21,16 +21,22 @@ RECORD = "record.json"
 DIGITS = 20  # of a fingerprint in a folder's name
 
 
+def rooms(side_by_side: int) -> dict[str, int]:
+    """Return how many stages of each lane run at a time; side_by_side: trainings."""
+    return {"data": 1, "train": side_by_side, "plain": 1}
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
     """One step of the flow, with everything that identifies its result.
 
     name: kind of stage. version: raised when the code changes the result. parameters: every setting that affects the
     result, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
-    folders; writes files and returns facts for the record; not part of the identity. cost: shown by `--dry-run`. lane:
-    "data" stages use the whole cluster, one at a time; "train" stages run in parallel. label: its name in logs, such as
-    a task. scratch: a subfolder needed only while it is made. parts: for each parameter that is a hash, the digests by
-    name that it summarises, such as a corpus' files.
+    folders; writes files and returns facts for the record; not part of the identity. cost: shown by `--dry-run`.
+    lane: "data" stages use the whole cluster, one at a time; "train" stages run in parallel; "plain" ones need one
+    CPU each and run beside all others, one at a time. label: its name in logs, such as a task. scratch: a subfolder
+    needed only while it is made. parts: for each parameter that is a hash, the digests by name that it summarises,
+    such as a corpus' files.
     """
 
     name: str
