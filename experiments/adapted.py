@@ -4,7 +4,7 @@
     python experiments/adapted.py --start FOLDER --rows "fine-tuned" "BM25 text" --seeds 5 ...
     python experiments/adapted.py --start FOLDER --dry-run
 
-All rows but the first take about as many counted operations, planned from mean lengths of rows (`--row-tokens`).
+All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
 All share the encoder's own tokenizer. The last one also has rows for the ensemble of its seeds and the linear model.
 
     fine-tuned           the encoder on the task's labels alone
@@ -24,13 +24,13 @@ import ray
 
 from tlm_ray import Flow, Recipe, Table, main, storage
 from tlm_ray.retrieval.methods import Random
+from tlm_ray.runs.cli.equal_cost_table import planned_sizes
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
-ROW_TOKENS = (126, 60)  # general and task rows of 128 tokens at most, texts of two sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,6 @@ class Adapted(Table):
     """hub name or local folder of the encoder, with its tokenizer"""
     rate: float = RATE
     """peak learning rate of the adaptation"""
-    row_tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """mean tokens of general and task rows by task, such as sciie 80 55, for equal operations; others: 126 60"""
     rows: list[str] = field(default_factory=list)
     """rows to train, such as fine-tuned "BM25 text" (default: all)"""
 
@@ -53,10 +51,6 @@ class Adapted(Table):
         settle(self, storage.absolute_if_there, "start")
         if self.budget.minutes is not None or self.budget.tokens is not None:
             raise ValueError("--minutes, --tokens: rows of equal operations set their own steps; give --steps")
-        for task, tokens in self.row_tokens.items():
-            if task not in self.data.tasks or min(tokens) < 1:
-                allowed = f"a task of {', '.join(self.data.tasks)} and two numbers of 1 or more"
-                raise ValueError(f"--row-tokens {task} {tokens[0]} {tokens[1]}: give {allowed}")
 
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, all but the first of equal cost."""
@@ -65,9 +59,8 @@ class Adapted(Table):
         ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
         plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
         ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
-        equal = {LONGER: plain, TAPT: tapt}
-        row_tokens = self.row_tokens.get(task, ROW_TOKENS)
-        equal = {row: of_equal_cost(one, ours, row_tokens=row_tokens) for row, one in equal.items()}
+        sizes = planned_sizes(task, flow, longest=ours.task_tokens)
+        equal = {row: of_equal_cost(one, ours, **sizes) for row, one in {LONGER: plain, TAPT: tapt}.items()}
         return chosen({PLAIN: plain} | equal | self.vary(ours), self.rows)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:

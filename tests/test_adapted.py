@@ -1,10 +1,8 @@
 """A pretrained encoder is adapted by text before its fine-tuning: its steps, its head, and rows of equal operations."""
 
-import importlib
 import logging
 import runpy
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from tlm_ray import make, recipe_for
 from tlm_ray.compute import Compute
 from tlm_ray.console import print_once
 from tlm_ray.retrieval.methods import Random
-from tlm_ray.runs.cli.options import Data, OneTask, Place, parse
+from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, Passages, TrainingOptions
 from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S, training_seconds
 from tlm_ray.runs.planning.minutes import tokens_in
@@ -236,7 +234,6 @@ def test_the_tables_rows_differ_in_what_they_should(data, tmp_path, headless):
         data=Data(tasks=["topics"], task_root=str(data / "tasks")),
         changes=Changes(scale="tiny"),
         passages=Passages(k=5),
-        row_tokens={"topics": (33, 31)},
         place=Place(root=str(tmp_path)),
     )
     rows = table.recipes("topics", small_flow(data, tmp_path))
@@ -248,18 +245,3 @@ def test_the_tables_rows_differ_in_what_they_should(data, tmp_path, headless):
     plain, longer = rows["fine-tuned"], rows["fine-tuned, longer"]
     assert replace(longer, stage_two=plain.stage_two) == plain and longer.stage_two.steps > plain.stage_two.steps
     assert table.expected(["BM25 text", "TAPT"]) == [("BM25 text", "TAPT")] and table.expected(["TAPT"]) == []
-
-
-@pytest.mark.parametrize("given", [{"topic": (33, 31)}, {"topics": (33, 0)}])
-def test_row_tokens_of_another_task_or_of_none_are_refused(data, headless, given):
-    options = {"start": headless, "data": Data(tasks=["topics"], task_root=str(data / "tasks"))}
-    with pytest.raises(ValueError, match=r"--row-tokens topics? 33 \d+: give a task of topics and two numbers of 1"):
-        ADAPTED(**options, row_tokens=given)
-
-
-def test_the_command_takes_row_tokens_task_by_task(data, headless, monkeypatch):
-    command = ["adapted.py", "--start", headless, "--tasks", "topics", "--task-root", str(data / "tasks")]
-    monkeypatch.setattr(sys, "argv", [*command, "--row-tokens", "topics", "33", "31"])
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "experiments"))
-    table = parse(importlib.import_module("adapted").Adapted, "")
-    assert table.row_tokens == {"topics": (33, 31)}

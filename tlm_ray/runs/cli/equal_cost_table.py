@@ -33,7 +33,8 @@ class EqualCostTable(Table):
         rows, first = chosen(every, self.rows), next(iter(every.values()))
         if not all(isinstance(recipe.start, Scratch) for recipe in rows.values()):
             return rows
-        sizes = self._sizes(task, flow, longest=first.task_tokens)
+        sizes = planned_sizes(task, flow, longest=first.task_tokens)
+        sizes |= {"row_tokens": self.row_tokens} if all(self.row_tokens) else {}
         return {
             row: recipe if self.keeps_steps(row) else of_equal_cost(recipe, first, **sizes)
             for row, recipe in rows.items()
@@ -43,11 +44,13 @@ class EqualCostTable(Table):
         """Return whether a row keeps its steps, whatever they cost."""
         return False
 
-    def _sizes(self, task: str, flow: Flow, *, longest: int) -> dict[str, Any]:
-        """Return what the operations of a task's steps depend on; its files are read, and nothing is tokenised."""
-        given = self.row_tokens if all(self.row_tokens) else None
-        if flow.is_embedded(task):
-            return {"row_tokens": given or EMBEDDED_TOKENS}
-        own = flow.read(task)
-        estimated = GENERAL_TOKENS, mean_tokens(own.train_texts, longest=longest)
-        return {"row_tokens": given or estimated, "labels": own.labels}
+
+def planned_sizes(task: str, flow: Flow, *, longest: int) -> dict[str, Any]:
+    """Return what `of_equal_cost` must know of a task, whose rows have at most `longest` tokens.
+
+    Its files are read, and nothing is tokenised.
+    """
+    if flow.is_embedded(task):
+        return {"row_tokens": EMBEDDED_TOKENS}
+    own = flow.read(task)
+    return {"row_tokens": (GENERAL_TOKENS, mean_tokens(own.train_texts, longest=longest)), "labels": own.labels}
