@@ -45,13 +45,13 @@ TRAIN = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "train.py
 ROWS_OF = {"general": "blocks", "train": "rows"}
 
 
-def saved(folder: Path, kind, words: list[str]) -> str:
+def saved(folder: Path, kind, words: list[str], *, positions: int = 64) -> str:
     """Save a small BERT of random weights, with or without a head, and a tokenizer of some words."""
     tokenizer = train_wordpiece(words, vocabulary=150)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.1, **size)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=positions, initializer_range=0.1, **size)
     model = kind(config)
     if kind is BertForMaskedLM:
         torch.nn.init.uniform_(model.cls.predictions.bias)

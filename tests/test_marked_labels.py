@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from small import small_flow, small_recipe
+from test_adapted import saved
 from trainings import (
     GEOMETRY,
     LABELS,
@@ -21,7 +22,7 @@ from trainings import (
     stage_one,
     stage_two,
 )
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizerFast
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel, BertTokenizerFast
 from ways import assert_one_gradient, batch_of
 
 from tlm_ray.runs.cli.recipe_options import Changes
@@ -160,6 +161,21 @@ def test_a_student_of_teachers_that_read_marks_reads_them_too(tmp_path, data, ca
     assert "60 rows in" in called("experiments/predict.py", *options, "--column", "text")
     taught = [path for path in (tmp_path / "tlm" / "stage_two").glob("*/record.json") if "taught" in path.read_text()]
     assert len(taught) == 1 and len(json.loads((folder / "config.json").read_text())["plain"]["marks"]) == 4
+
+
+@pytest.mark.slow
+def test_a_pretrained_encoder_is_adapted_and_then_reads_marks(tmp_path, data, called):
+    texts, options = write_pairs(data, tmp_path)
+    start = saved(tmp_path / "encoder", BertModel, texts, positions=128)
+    called("experiments/train.py", *options, "--seeds", "1", "--start", start)
+    options = ["--model", f"{tmp_path}/model", "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/out"]
+    assert "60 rows in" in called("experiments/predict.py", *options, "--column", "text")
+    (folder,) = {path.parent for path in (tmp_path / "model").rglob("marked.py")}
+    config, tokenizer = json.loads((folder / "config.json").read_text()), AutoTokenizer.from_pretrained(start)
+    ids = [tokenizer.convert_tokens_to_ids(list(sign)) for sign in ("[[", "]]", "<<", ">>")]
+    assert sorted(config["plain"]["marks"]) == sorted(ids) and config["plain"]["model_type"] == "bert"
+    (one,) = (tmp_path / "tlm" / "stage_one").glob("*/record.json")
+    assert "MarkedLabels" in one.read_text(), "its stage one reads them too"
 
 
 @pytest.mark.slow

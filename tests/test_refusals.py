@@ -70,6 +70,21 @@ def test_the_others_are_taken(tmp_path, kind):
     check_starts([small_recipe(start=Architecture(source)), started], Execution(root="r"))
 
 
+@pytest.mark.parametrize(("kind", "positions"), [("bert", 48), ("distilbert", 48), ("roberta", 50)])
+def test_rows_longer_than_the_table_of_positions_are_refused_as_early(tmp_path, kind, positions):
+    """RoBERTa's first two positions are those of padding."""
+
+    def check(known):
+        source = written(tmp_path / str(known), kind, SIZE | {"max_position_embeddings": known})
+        started = baseline(small_recipe(), source, train_rows=60)
+        assert started.task_tokens == 48 and started.stage_one is None
+        check_starts([started], Execution(root="r"))
+
+    check(positions)
+    with pytest.raises(ValueError, match=rf"{kind}': has 47 positions, and the recipe's rows have up to 48 tokens"):
+        check(positions - 1)
+
+
 def test_rows_that_would_see_each_other_are_refused_as_early(tmp_path):
     recipes = [small_recipe(start=Architecture(written(tmp_path, "mpnet", SIZE)))]
     with pytest.raises(ValueError, match="architecture 'mpnet': with --packed its result for a row depends on"):

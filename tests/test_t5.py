@@ -263,9 +263,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(tmp_path):
         Spans(length=1.0).prepare(rows, VOCABULARY, keys(rows))
     config = make_model(stage_one(geometry=T5, **OBJECTIVES)).config
     config.save_pretrained(tmp_path)
-    try_architecture(str(tmp_path), (Spans(), TextLabels()), packed=False)
+    try_architecture(str(tmp_path), (Spans(), TextLabels()), packed=False, longest=128)
     with pytest.raises(ValueError, match="architecture 't5': it is an encoder-decoder, and the objective 'mlm' cannot"):
-        try_architecture(str(tmp_path), (Mlm(),), packed=False)
+        try_architecture(str(tmp_path), (Mlm(),), packed=False, longest=128)
 
 
 def test_labels_that_a_tokenizer_cannot_tell_apart_are_refused():

@@ -50,19 +50,20 @@ def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
 
 def check_starts(recipes: Iterable[Recipe | PlainClassifier], execution: Execution) -> None:
     """Raise ValueError, of one line, if a recipe's encoder cannot be trained; each is tried once on a worker."""
-    for source, heads in dict.fromkeys(tried for recipe in recipes for tried in encoders_of(recipe)):
-        parallel.on_worker(try_architecture, source, heads, packed=execution.compute.packed)
+    for source, heads, longest in dict.fromkeys(tried for recipe in recipes for tried in encoders_of(recipe)):
+        parallel.on_worker(try_architecture, source, heads, packed=execution.compute.packed, longest=longest)
 
 
-def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tuple[Objective, ...]]]:
-    """Return the external encoders that a recipe uses, each with the objectives that it learns."""
+def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tuple[Objective, ...], int]]:
+    """Return the external encoders that a recipe uses, each with the objectives that it learns and its longest row."""
     if not isinstance(recipe, Recipe):
         return []
     earlier, start = encoders_of(recipe.after), recipe.start
     if not isinstance(start, Architecture | Pretrained):
         return earlier
     settings = recipe.settings_one(0) if recipe.stage_one else recipe.settings_two(0, start)
-    return [*earlier, (start.source, settings.heads)]
+    longest = max(recipe.block_tokens if recipe.stage_one else 0, recipe.task_tokens)
+    return [*earlier, (start.source, settings.heads, longest)]
 
 
 def _alive() -> list[dict[str, Any]]:

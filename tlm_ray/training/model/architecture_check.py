@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tlm_ray import storage
 from tlm_ray.training.model.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
 
@@ -10,10 +11,10 @@ from tlm_ray.training.objectives import Objective
 LARGEST_TRIED = 100e6
 
 
-def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool) -> None:
+def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool, longest: int) -> None:
     """Create a randomly initialised model and check its outputs; ValueError if it cannot be trained.
 
-    source: hub name, folder or URI. Models above LARGEST_TRIED are checked by type only.
+    source: hub name, folder or URI. longest: tokens of a row. Models above LARGEST_TRIED are checked by type only.
     """
     from transformers import AutoConfig
 
@@ -30,7 +31,25 @@ def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bo
             number = getattr(config, name, None)
             if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
                 setattr(config, name, 0)
-        JointModel(RandomWeights(config, seed=0), objectives).on("cpu", packed=packed)
+        model = JointModel(RandomWeights(config, seed=0), objectives)
+        positions = _positions(model.encoder)
+        if positions is not None and longest > positions:
+            raise ValueError(
+                f"encoder {storage.shown(source)!r}: has {positions} positions, and the recipe's rows have up to "
+                f"{longest} tokens; take a scale of shorter rows, or another encoder"
+            )
+        model.on("cpu", packed=packed)
+
+
+def _positions(encoder: Any) -> int | None:
+    """Return the most tokens that a row may have; None for an encoder without a table of positions."""
+    from torch import nn
+
+    from tlm_ray.training.model.packing import first_position
+
+    tables = [module for name, module in encoder.named_modules() if name.split(".")[-1] == "position_embeddings"]
+    sizes = [table.num_embeddings for table in tables if isinstance(table, nn.Embedding)]
+    return min(sizes) - first_position(encoder) if sizes else None
 
 
 def _size(config: Any) -> float:
