@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_data import write_small
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -20,6 +19,9 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # they have a process of their own,
 os.environ.pop("RAY_ADDRESS", None)
 # a worker process for each CPU, which Ray starts before there is work: 1.4 s of each start on two cores
 os.environ |= {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
+# one thread per process, as a training has: with two, those of small models mostly wait for each other, which took
+# three test files 175 s of CPU instead of 122 (two cores, torch 2.13)
+os.environ["OMP_NUM_THREADS"] = "1"
 # Ray's workers import what a test module defines; a script's own classes travel to them by value
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
@@ -40,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with corpus/*.parquet (400 documents) and tasks/topics/{train,dev,test}.parquet (60, 24, 24 rows)."""
+    from small_data import write_small  # numpy reads the number of threads when it is imported
+
     folder = tmp_path_factory.mktemp("data")
     write_small(folder)
     return folder

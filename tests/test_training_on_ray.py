@@ -228,6 +228,7 @@ def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):
     tokenizer.save_pretrained(tmp_path / "encoder")
     monkeypatch.chdir(tmp_path)
     recipe = baseline(small_recipe(), "encoder", train_rows=60)
+    recipe = replace(recipe, stage_two=recipe.stage_two.of_steps(60))
     facts = train(data, tmp_path / "root", recipe, last="stage_two")
     assert facts["steps"] == recipe.stage_two.steps
     made = sorted({p.name for p in (tmp_path / "root").iterdir()} - {LOCKS})
