@@ -19,8 +19,8 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # they have a process of their own,
 os.environ.pop("RAY_ADDRESS", None)
 # a worker process for each CPU, which Ray starts before there is work: 1.4 s of each start on two cores
 os.environ |= {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
-# one thread per process, as a training has: with two, those of small models mostly wait for each other, which took
-# three test files 175 s of CPU instead of 122 (two cores, torch 2.13)
+# one thread per process, as a training has: two of them mostly wait for each other where models are small. They took
+# three test files 175 s of CPU instead of 122 (two cores, torch 2.13).
 os.environ["OMP_NUM_THREADS"] = "1"
 # Ray's workers import what a test module defines; a script's own classes travel to them by value
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])

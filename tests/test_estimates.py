@@ -32,6 +32,8 @@ def test_data_stages_go_one_by_one_and_trainings_side_by_side_after_their_inputs
     plain = [stage("metrics", lane="plain", number=number) for number in range(2)]
     planned = lines((plain[0], 3.0), (plain[1], 4.0), (data[0], 1.0), (trainings[0], 8.0))
     assert wall_seconds(planned, at_once=1, overlap=False) == 9, "plain rows keep nothing waiting"
+    planned = lines((plain[0], 6.0), (plain[1], 7.0), (data[0], 1.0), (trainings[0], 8.0))
+    assert wall_seconds(planned, at_once=1, overlap=False) == 13, "one plain row at a time"
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_the_first_run_of_a_recipe_tells_the_next_ones_time(flow, capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert (
         "about 1.5 min with" in told
-        and "of data stages and 0.03 CPU hours of training" in told
+        and "of other stages and 0.03 CPU hours of training" in told
         and "unknown" not in told
     )
 

@@ -390,8 +390,9 @@ def test_predictions_go_on_with_other_credentials_and_no_file_holds_any(model, t
 
 FORKED = """
 import multiprocessing, sys
-import numpy as np, pyarrow as pa
+import numpy as np, pyarrow as pa, torch
 from tlm_ray import Predictor
+torch.set_num_threads(2)
 rows, predict = pa.table({"text": [f"text {i}" for i in range(70)]}), Predictor(sys.argv[1])
 expected = predict(rows)["probabilities"].to_pylist()  # torch has started its threads, which a fork does not have
 with multiprocessing.get_context("fork").Pool(1) as pool:

@@ -15,6 +15,7 @@ from waiting import wait_for
 from watched import scraped
 
 from tlm_ray import metrics
+from tlm_ray.runs.stages.stage import rooms
 
 ROOT = Path(__file__).parents[1]
 SERIES = {"Counter": ["_total"], "Gauge": [""], "Histogram": ["_bucket", "_count", "_sum"]}
@@ -118,8 +119,8 @@ def test_a_node_exports_what_waits_for_as_long_as_it_waits_and_what_began_anew(w
     assert queue["ray_tlm_items_waiting work=wait"] == 2 and queue["ray_tlm_items_running work=wait"] == 1
     assert done["ray_tlm_items_waiting work=wait"] == done["ray_tlm_items_running work=wait"] == 0
     assert done["ray_tlm_items_lost_total work=wait"] == 1 and done["ray_tlm_items_total work=wait"] == 3
-    lanes = [f"ray_tlm_stages_{state} lane={lane}" for state in ("waiting", "running") for lane in ("data", "train")]
-    assert [done[series] for series in lanes] == [0] * 4
+    lanes = [f"ray_tlm_stages_{state} lane={lane}" for state in ("waiting", "running") for lane in rooms(1)]
+    assert [done[series] for series in lanes] == [0] * 6
 
 
 @pytest.mark.slow

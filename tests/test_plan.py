@@ -71,7 +71,7 @@ def test_the_time_of_trainings_is_unknown_until_one_is_recorded(tmp_path, capsys
     print_once.cache_clear()
     show(wanted(), Execution(root=str(tmp_path), side_by_side=1), price=3600)
     told = said(capsys)
-    assert "assuming 3e+11 FLOPs per second" in told and "7 s of data stages and 0.00 CPU hours" in told
+    assert "assuming 3e+11 FLOPs per second" in told and "7 s of other stages and 0.00 CPU hours" in told
     assert "cost 1.60 not included: 4 stages of unknown duration" in told, "the blocks"
     for each in wanted()[0].stage.upstream():
         record(each, str(tmp_path), 3.0 if each.lane == "train" else 1.0)
@@ -79,7 +79,7 @@ def test_the_time_of_trainings_is_unknown_until_one_is_recorded(tmp_path, capsys
     told = said(capsys)
     assert "3 of 15 stages cached, 12 to run" in told and "[red]ag[/]" in told
     # 7 further trainings of 3 s; passages 5 s, another task 1 s and 3 blocks 1 s, as the recorded ones of their kind
-    assert "about 30 s with 1 training at a time (a cluster may have room for more): 9 s of data stages" in told
+    assert "about 30 s with 1 training at a time (a cluster may have room for more): 9 s of other stages" in told
     assert "0.01 CPU hours of training, cost 21.00" in told and "unknown" not in told
     show(wanted(), Execution(root=str(tmp_path), side_by_side=4))
     assert "about 15 s with 4 trainings at a time: 9 s" in said(capsys)

@@ -1,5 +1,6 @@
 """Encoders that cannot be trained are refused before the first stage, in one line that says what is true of them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,18 @@ def test_the_others_are_taken(tmp_path, kind):
     check_starts([small_recipe(start=Architecture(source)), started], Execution(root="r"))
 
 
-@pytest.mark.parametrize(("kind", "positions"), [("bert", 48), ("distilbert", 48), ("roberta", 50)])
-def test_rows_longer_than_the_table_of_positions_are_refused_as_early(tmp_path, kind, positions):
-    """RoBERTa's first two positions are those of padding."""
+@pytest.mark.parametrize(("kind", "positions"), [("bert", 48), ("distilbert", 48), ("roberta", 50), ("mpnet", 50)])
+@pytest.mark.parametrize("before", ["plain", "tapt"])
+def test_rows_longer_than_an_encoder_reads_are_refused_as_early(tmp_path, kind, positions, before):
+    """The first two positions of RoBERTa and MPNet are those of padding. Neither recipe has general rows."""
 
     def check(known):
         source = written(tmp_path / str(known), kind, SIZE | {"max_position_embeddings": known})
-        started = baseline(small_recipe(), source, train_rows=60)
-        assert started.task_tokens == 48 and started.stage_one is None
-        check_starts([started], Execution(root="r"))
+        recipe = replace(baseline(small_recipe(), source, before, train_rows=60), block_tokens=128)
+        check_starts([replace(recipe, task_tokens=20), recipe], Execution(root="r"))
 
     check(positions)
-    with pytest.raises(ValueError, match=rf"{kind}': has 47 positions, and the recipe's rows have up to 48 tokens"):
+    with pytest.raises(ValueError, match=f"^architecture '{kind}': does not read a row of 48 tokens, as long as"):
         check(positions - 1)
 
 

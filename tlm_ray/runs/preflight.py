@@ -50,7 +50,10 @@ def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
 
 def check_starts(recipes: Iterable[Recipe | PlainClassifier], execution: Execution) -> None:
     """Raise ValueError, of one line, if a recipe's encoder cannot be trained; each is tried once on a worker."""
-    for source, heads, longest in dict.fromkeys(tried for recipe in recipes for tried in encoders_of(recipe)):
+    longest_rows: dict[tuple[str, tuple[Objective, ...]], int] = {}
+    for source, heads, longest in (used for recipe in recipes for used in encoders_of(recipe)):
+        longest_rows[source, heads] = max(longest, longest_rows.get((source, heads), 0))
+    for (source, heads), longest in longest_rows.items():
         parallel.on_worker(try_architecture, source, heads, packed=execution.compute.packed, longest=longest)
 
 
@@ -62,7 +65,7 @@ def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tupl
     if not isinstance(start, Architecture | Pretrained):
         return earlier
     settings = recipe.settings_one(0) if recipe.stage_one else recipe.settings_two(0, start)
-    longest = max(recipe.block_tokens if recipe.stage_one else 0, recipe.task_tokens)
+    longest = max(recipe.block_tokens if recipe.uses_general else 0, recipe.task_tokens)
     return [*earlier, (start.source, settings.heads, longest)]
 
 

@@ -119,6 +119,7 @@ def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float
     """Return the wall time of the stages to run: each after its inputs, and `rooms` of each lane at a time.
 
     overlap: whether trainings may run beside data stages. Ready stages start in the order of the lines, as in `make`.
+    The CPU of a plain row is taken to be free.
     """
     places = {line.stage.fingerprint: place for place, line in enumerate(lines)}
     missing = [{s.fingerprint for s in line.stage.inputs.values()} & places.keys() for line in lines]
@@ -193,7 +194,7 @@ def _time(lines: Sequence[Line], execution: Execution, price: float | None) -> s
     return (
         f"about {_clock(wall_seconds(lines, at_once=at_once, overlap=compute.apart))} with {at_once} "
         f"training{'s' * (at_once > 1)} at a time"
-        f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(others)} of data stages "
+        f"{'' if execution.side_by_side else ' (a cluster may have room for more)'}: {_clock(others)} of other stages "
         f"and {hours:.2f} {kind} hours of training{'' if price is None else f', cost {hours * price:.2f}'}"
     )
 

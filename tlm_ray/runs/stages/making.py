@@ -76,7 +76,7 @@ def make(
     then the first error is raised.
 
     overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
-    Plain rows need one CPU, and run beside both.
+    A plain row needs one CPU, and runs beside both as soon as one is free.
     watch: called with each stage and its record. expected: estimated seconds by fingerprint, stored in the records
     beside the measured seconds. wait_for_locks: wait for a stage that another job is making, and reuse its result.
     known: the records under the root, if some have been read.

@@ -33,10 +33,10 @@ class Stage:
     name: kind of stage. version: raised when the code changes the result. parameters: every setting that affects the
     result, defaults included. inputs: the stages it reads. make: called with the stage's folder and its inputs'
     folders; writes files and returns facts for the record; not part of the identity. cost: shown by `--dry-run`.
-    lane: "data" stages use the whole cluster, one at a time; "train" stages run in parallel; "plain" ones need one
-    CPU each and run beside all others, one at a time. label: its name in logs, such as a task. scratch: a subfolder
-    needed only while it is made. parts: for each parameter that is a hash, the digests by name that it summarises,
-    such as a corpus' files.
+    lane: "data" stages use the whole cluster, one at a time. "train" stages run in parallel. "plain" ones need one
+    CPU, and run one at a time beside all others. label: its name in logs, such as a task. scratch: a subfolder needed
+    only while it is made. parts: for each parameter that is a hash, the digests by name that it summarises, such as a
+    corpus' files.
     """
 
     name: str

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tlm_ray import storage
 from tlm_ray.training.model.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
 
@@ -22,6 +21,7 @@ def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bo
     from tlm_ray.training.encoders.starts import SPECIAL_IDS, opened
     from tlm_ray.training.encoders.weights import RandomWeights, label_names
     from tlm_ray.training.model.joint import JointModel
+    from tlm_ray.training.model.layouts import check_length
 
     with opened(source) as folder:
         config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
@@ -32,24 +32,7 @@ def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bo
             if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
                 setattr(config, name, 0)
         model = JointModel(RandomWeights(config, seed=0), objectives)
-        positions = _positions(model.encoder)
-        if positions is not None and longest > positions:
-            raise ValueError(
-                f"encoder {storage.shown(source)!r}: has {positions} positions, and the recipe's rows have up to "
-                f"{longest} tokens; take a scale of shorter rows, or another encoder"
-            )
-        model.on("cpu", packed=packed)
-
-
-def _positions(encoder: Any) -> int | None:
-    """Return the most tokens that a row may have; None for an encoder without a table of positions."""
-    from torch import nn
-
-    from tlm_ray.training.model.packing import first_position
-
-    tables = [module for name, module in encoder.named_modules() if name.split(".")[-1] == "position_embeddings"]
-    sizes = [table.num_embeddings for table in tables if isinstance(table, nn.Embedding)]
-    return min(sizes) - first_position(encoder) if sizes else None
+        check_length(model.on("cpu", packed=packed), longest)
 
 
 def _size(config: Any) -> float:

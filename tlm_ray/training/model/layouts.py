@@ -51,6 +51,20 @@ def check_layouts(model: Any, device: str, *, packed: bool) -> None:
             )
 
 
+@torch.no_grad()
+def check_length(model: Any, longest: int) -> None:
+    """Run a row of `longest` tokens on a CPU; ValueError names the model type if it has too few positions."""
+    tokens = sample_rows(model.config)["input_ids"][:1, :1].repeat(1, longest)
+    try:
+        with _evaluated(model):
+            model.encode({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)})
+    except (IndexError, RuntimeError) as error:
+        raise ValueError(
+            f"architecture {model.config.model_type!r}: does not read a row of {longest} tokens, as long as the "
+            "recipe's may be; take an encoder of more positions, or a recipe with lower block_tokens and task_tokens"
+        ) from error
+
+
 def _check_causal(model: Any, batch: Batch, device: str) -> None:
     """Raise ValueError if a row's first state depends on its last token."""
     others = batch.tokens.copy()
