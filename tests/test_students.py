@@ -1,8 +1,10 @@
 """Students: soft labels against transformers alone, and a stage two that learns them."""
 
 import json
+import runpy
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +19,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import load_task
+from tlm_ray.runs.cli.options import Data, Place
+from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.stages.making import make
@@ -26,6 +30,8 @@ from tlm_ray.training.objectives.objective import Prediction
 from tlm_ray.training.students import teaching
 from tlm_ray.training.students.splicing import spliced
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks
+
+MAIN_TABLE = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "main_table.py"))["MainTable"]
 
 
 def taught(flow, task, **changes):
@@ -240,3 +246,18 @@ def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
         )
         found.append(read_blocks(f"{root}/soft/train.arrow").labels)
     np.testing.assert_array_equal(found[0], found[1][:, [1, 2, 0]])  # what was called kitchen is called sea
+
+
+@pytest.mark.parametrize(
+    ("rows", "against"), [([], "TLM, BM25 text"), (["TF-IDF + linear model"], "TLM, BM25 text, student of 2")]
+)
+def test_a_table_compares_its_students_only_without_other_trainings(data, tmp_path, rows, against):
+    table = MAIN_TABLE(
+        data=Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")]),
+        changes=Changes(scale="tiny"),
+        place=Place(root=str(tmp_path)),
+        seeds=2,
+        student=True,
+        rows=rows,
+    )
+    assert table.view(table.trainings(small_flow(data, tmp_path))).against == against
