@@ -12,6 +12,7 @@ from alone import in_this_process
 from small import GEOMETRY, small_flow, small_recipe
 
 from tlm_ray import make
+from tlm_ray.runs.cli import equal_cost_table
 from tlm_ray.runs.cli.options import Data, Place
 from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
@@ -86,8 +87,11 @@ def test_a_decoder_is_planned_with_the_names_that_it_writes(named, tmp_path):
     assert counted(of_equal_cost(t5, first, **sizes), named, tmp_path / "root") == pytest.approx(of_first, rel=0.02)
 
 
-def test_a_table_takes_lengths_and_names_from_the_tasks_files(data, named, tmp_path):
-    def steps(folder, **given):
+def test_a_table_takes_lengths_and_names_from_the_tasks_files(data, named, tmp_path, monkeypatch):
+    known = []
+    monkeypatch.setattr(equal_cost_table, "of_equal_cost", lambda recipe, _, **sizes: known.append(sizes) or recipe)
+
+    def sizes(folder, **given):
         table = OBJECTIVES(
             data=Data(tasks=["topics"], task_root=str(folder / "tasks")),
             changes=Changes(scale="tiny"),
@@ -95,14 +99,14 @@ def test_a_table_takes_lengths_and_names_from_the_tasks_files(data, named, tmp_p
             rows=["T5, spans"],
             **given,
         )
-        (recipe,) = table.recipes("topics", small_flow(folder, tmp_path)).values()
-        return recipe.stage_two.steps
+        assert len(table.recipes("topics", small_flow(folder, tmp_path))) == 1
+        return known.pop()
 
     texts = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()
     words = sum(len(text.replace(".", " .").split()) for text in texts) / len(texts)
-    assert steps(named) < steps(data), "a longer name costs the decoder more"
-    assert steps(named) == steps(named, row_tokens=(84, round(2 + 1.15 * words)))
-    assert steps(named) < steps(named, row_tokens=(84, 100))
+    assert sizes(data)["row_tokens"] == sizes(named)["row_tokens"] == (84, round(2 + 1.15 * words))
+    assert sizes(data, row_tokens=(80, 50))["row_tokens"] == (80, 50)
+    assert sizes(data)["labels"] != sizes(named)["labels"] == tuple(sorted(NAMES.values()))
 
 
 def test_tokens_are_estimated_from_words_and_signs():
