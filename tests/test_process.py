@@ -1,5 +1,6 @@
-"""Freed memory that is used again, seen by the pages that the system must bring."""
+"""What a process does with memory: pages that are used again, kernels that are kept, cycles that are not searched."""
 
+import gc
 import os
 import platform
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from tlm_ray.process import tune_torch
+from tlm_ray.process import tune_torch, without_cycle_search
 from tlm_ray.training.sampler.batches import WIDTH_TO
 
 FAULTS = """
@@ -44,3 +45,15 @@ def test_a_training_process_keeps_all_kernels_once_unless_it_is_told_otherwise(m
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     tune_torch()
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_search_for_cycles_pauses_and_is_as_it_was_afterwards(was_on):
+    (gc.enable if was_on else gc.disable)()
+    try:
+        with pytest.raises(ValueError, match="stopped"), without_cycle_search():
+            assert not gc.isenabled()
+            raise ValueError("stopped")
+        assert gc.isenabled() is was_on
+    finally:
+        gc.enable()

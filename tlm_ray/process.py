@@ -1,8 +1,10 @@
-"""Memory settings of a process that works on large arrays."""
+"""Settings of a process that works on large arrays or parses many files."""
 
 import contextlib
 import ctypes
+import gc
 import os
+from collections.abc import Iterator
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -23,6 +25,18 @@ def give_back_memory() -> None:
     """Return the memory that this process has freed to the system, with glibc."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextlib.contextmanager
+def without_cycle_search() -> Iterator[None]:
+    """Keep Python from searching for reference cycles, which costs a quarter of the time of parsing Python files."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def tune_torch() -> None:
