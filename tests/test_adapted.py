@@ -244,4 +244,8 @@ def test_the_tables_rows_differ_in_what_they_should(data, tmp_path, headless):
     assert {row.start for row in rows.values()} == {Pretrained(headless)}
     plain, longer = rows["fine-tuned"], rows["fine-tuned, longer"]
     assert replace(longer, stage_two=plain.stage_two) == plain and longer.stage_two.steps > plain.stage_two.steps
+    texts = pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()
+    words = sum(len(text.replace(".", " .").split()) for text in texts) / len(texts)
+    assert longer == of_equal_cost(plain, ours, row_tokens=(84, round(2 + 1.15 * words))), "of the task's own lengths"
+    assert longer != of_equal_cost(plain, ours, row_tokens=(84, 60))
     assert table.expected(["BM25 text", "TAPT"]) == [("BM25 text", "TAPT")] and table.expected(["TAPT"]) == []

@@ -1,7 +1,7 @@
 """Read the docstrings of installed packages, which are the embedded corpus.
 
 They are the project's own dependencies, so no download is needed. Files are parsed, never imported: 300 MB of source
-take 30 s on one core, half of it in `ast`.
+take 69 s on two cores of an AMD EPYC with AVX2 alone, half of it in `ast`.
 """
 
 import importlib.metadata

@@ -88,7 +88,8 @@ class Table(TrainingOptions, ABC):
     def view(self, trainings: Sequence[Training]) -> View:
         """Return the view of its scores, which compares students only if there is no other training."""
         trained = [one for one in trainings if isinstance(one.recipe, Recipe)]
-        rows = list(dict.fromkeys(one.row for one in [one for one in trained if not one.teaching] or trained))
+        compared = [one for one in trained if not one.teaching] or trained
+        rows = list(dict.fromkeys(one.row for one in compared))
         return View(
             against=self.against(rows),
             split=self.split,

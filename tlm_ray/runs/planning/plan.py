@@ -172,10 +172,10 @@ def _totals(lines: Sequence[Line], execution: Execution, price: float | None) ->
     """Return lines with the total cost of the stages to run, and what these sums omit."""
     todo = [line for line in lines if not line.found]
     tokens, flops = (sum(line.stage.cost.get(name, 0) for line in todo) for name in ("tokens", "flops"))
-    opened = any("tokens" in line.stage.cost and "flops" not in line.stage.cost for line in todo)
+    unopened = any("tokens" in line.stage.cost and "flops" not in line.stage.cost for line in todo)
     words = [
         f"{len(lines) - len(todo)} of {len(lines)} stages cached, {len(todo)} to run: {tokens:.2e} tokens, "
-        f"{human(flops)} FLOPs (6 x tokens x parameters){', without those of encoders not opened yet' * opened}"
+        f"{human(flops)} FLOPs (6 x tokens x parameters){', without those of encoders not opened yet' * unopened}"
     ]
     if any(line.seconds is None and "flops" in line.stage.cost for line in todo):
         return [*words, "time: unknown until one training on these resources is recorded under the root"]
@@ -187,9 +187,8 @@ def _totals(lines: Sequence[Line], execution: Execution, price: float | None) ->
 def _time(lines: Sequence[Line], execution: Execution, price: float | None) -> str:
     """Return a line with the time of the stages to run, and its price."""
     compute, at_once = execution.compute, side_by_side(execution)
-    trainings, others = (
-        sum(line.seconds or 0.0 for line in lines if (line.stage.lane == "train") == wanted) for wanted in (True, False)
-    )
+    trainings = sum(line.seconds or 0.0 for line in lines if line.stage.lane == "train")
+    others = sum(line.seconds or 0.0 for line in lines if line.stage.lane != "train")
     hours, kind = worker_hours(trainings, compute), "GPU" if compute.gpu else "CPU"
     return (
         f"about {_clock(wall_seconds(lines, at_once=at_once, overlap=compute.apart))} with {at_once} "
