@@ -59,9 +59,11 @@ class Adapted(Table):
         ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
         plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
         ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
+        rows = chosen({PLAIN: plain, LONGER: plain, TAPT: tapt} | self.vary(ours), self.rows)
         sizes = planned_sizes(task, flow, longest=ours.task_tokens)
-        equal = {row: of_equal_cost(one, ours, **sizes) for row, one in {LONGER: plain, TAPT: tapt}.items()}
-        return chosen({PLAIN: plain} | equal | self.vary(ours), self.rows)
+        return {  # of the chosen rows alone, because the operations of one take 8 s to count
+            row: of_equal_cost(one, ours, **sizes) if row in (LONGER, TAPT) else one for row, one in rows.items()
+        }
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return the rows that differ in their general text."""
