@@ -59,10 +59,10 @@ class Adapted(Table):
         ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
         plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
         ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
-        rows = chosen({PLAIN: plain, LONGER: plain, TAPT: tapt} | self.vary(ours), self.rows)
+        wanted = chosen({PLAIN: plain, LONGER: plain, TAPT: tapt} | self.vary(ours), self.rows)
         sizes = planned_sizes(task, flow, longest=ours.task_tokens)
         return {  # of the chosen rows alone, because the operations of one take 8 s to count
-            row: of_equal_cost(one, ours, **sizes) if row in (LONGER, TAPT) else one for row, one in rows.items()
+            row: of_equal_cost(one, ours, **sizes) if row in (LONGER, TAPT) else one for row, one in wanted.items()
         }
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:

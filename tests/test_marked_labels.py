@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from small import small_flow, small_recipe
-from test_adapted import saved
+from test_adapted import ADAPTED, saved
 from trainings import (
     GEOMETRY,
     LABELS,
@@ -25,6 +25,7 @@ from trainings import (
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel, BertTokenizerFast
 from ways import assert_one_gradient, batch_of
 
+from tlm_ray.runs.cli.options import Data, Place
 from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.training.encoders.marked import MarkedStates
 from tlm_ray.training.encoders.marked_head import MarkedHead, with_marks
@@ -176,6 +177,19 @@ def test_a_pretrained_encoder_is_adapted_and_then_reads_marks(tmp_path, data, ca
     assert sorted(config["plain"]["marks"]) == sorted(ids) and config["plain"]["model_type"] == "bert"
     (one,) = (tmp_path / "tlm" / "stage_one").glob("*/record.json")
     assert "MarkedLabels" in one.read_text(), "its stage one reads them too"
+
+
+def test_each_row_of_the_table_of_adaptations_reads_the_marks(tmp_path, data):
+    texts, _ = write_pairs(data, tmp_path)
+    table = ADAPTED(
+        start=saved(tmp_path / "encoder", BertModel, texts, positions=128),
+        data=Data(tasks=[f"{tmp_path}/pairs.csv"], corpus=[f"{tmp_path}/texts"]),
+        changes=Changes(scale="mini", marks=True),
+        place=Place(root=f"{tmp_path}/tlm"),
+    )
+    rows, signs = table.recipes(*table.data.tasks, table.flow()), ("<<", ">>", "[[", "]]")
+    assert list(rows) == ["fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"]
+    assert {recipe.labels for recipe in rows.values()} == {MarkedLabels(marks=signs)}
 
 
 @pytest.mark.slow
