@@ -2,6 +2,7 @@
 
     python experiments/rivals_pretrained.py --encoder FOLDER --tasks sciie chemprot --task-root data/tasks
     python experiments/rivals_pretrained.py --encoder FOLDER --called all-MiniLM-L6-v2 --passes 5 ...
+    python experiments/rivals_pretrained.py --encoder FOLDER --tasks sciie --task-root data/tasks --marks
     python experiments/rivals_pretrained.py --encoder FOLDER --dry-run
 
 Two rows: logistic regression on the frozen encoder's embeddings, and the encoder fine-tuned. The learning rate of each
@@ -44,9 +45,10 @@ from tlm_ray import (
 )  # fmt: skip
 from tlm_ray.plain import FrozenEncoder
 from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import plain_trainings
-from tlm_ray.runs.preflight import fitted
+from tlm_ray.runs.preflight import check_starts, fitted
 from tlm_ray.runs.recipes.fine_tuning import fine_tuning_passes, with_fine_tuning
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.storage.digests import identity_of
@@ -82,6 +84,8 @@ class Rivals:
     """learning rates to choose from"""
     task_tokens: int | None = None
     """tokens per row when fine-tuning, longer texts are cut; default 128, or what three in four texts need"""
+    marks: bool = False
+    """the fine-tuned classifier also reads the states at the two spans that the texts mark, such as [[ ... ]]"""
     dry_run: bool = False
     """list every stage, reused or to make, with its cost, and exit"""
     price: float | None = None
@@ -119,7 +123,8 @@ class Rivals:
         rows = flow.train_rows(task)
         made = baseline(recipe, self.encoder, train_rows=rows)
         made = with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
-        return made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)
+        made = made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)
+        return Changes(marks=self.marks).marked(made, task, flow)
 
     def without_training(self, flow: Flow) -> list[Training]:
         """Return the trainings of rows that train no encoder."""
@@ -196,6 +201,8 @@ def main() -> None:
         return
     print(described(options.encoder))
     ray.init(**ray_options())
+    new = [one.recipe for one in tried if trained(one, flow).record(flow.execution.root) is None]
+    check_starts(new, flow.execution)  # before the linear models, which take minutes
     uri = options.place.tracking_uri
     run(options.without_training(flow), flow, name=NAME, tracking_uri=uri)
     try_rates(tried, flow)

@@ -41,7 +41,7 @@ def encoder(tmp_path_factory) -> str:
     train_wordpiece(make_task().train_texts, vocabulary=150).save_pretrained(folder)
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=150, max_position_embeddings=64, initializer_range=0.3, **size)
+    config = BertConfig(vocab_size=150, max_position_embeddings=128, initializer_range=0.3, **size)
     BertForMaskedLM(config).save_pretrained(folder)
     return str(folder)
 
@@ -186,6 +186,17 @@ def rivals(data: Path, encoder: str, root: Path, *more: str) -> subprocess.Compl
     command += ["--root", str(root / "tlm"), "--out", str(root / "out"), "--tracking-uri", empty_store(root), *more]
     own = {k: v for k, v in environment().items() if k != "RAY_AUTH_MODE"} | {"PATH": f"{BIN}"}
     return subprocess.run(command, cwd=REPOSITORY, env=own, capture_output=True, text=True, timeout=1200)
+
+
+def test_the_table_of_rivals_refuses_an_encoder_before_anything_is_made(data, tmp_path, called, capsys):
+    config = BertConfig(vocab_size=150, max_position_embeddings=64, hidden_size=32, num_attention_heads=2)
+    BertModel(config).save_pretrained(tmp_path / "short")
+    train_wordpiece(make_task().train_texts, vocabulary=150).save_pretrained(tmp_path / "short")
+    options = ["--tasks", "topics", "--task-root", f"{data}/tasks", "--root", f"{tmp_path}/tlm"]
+    with pytest.raises(SystemExit):
+        called("experiments/rivals_pretrained.py", "--encoder", f"{tmp_path}/short", *options)
+    assert "does not read a row of 128 tokens" in " ".join(capsys.readouterr().out.split())
+    assert not list((tmp_path / "tlm").rglob("record.json"))
 
 
 @pytest.mark.long

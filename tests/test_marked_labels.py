@@ -2,9 +2,11 @@
 
 import csv
 import json
+import runpy
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -33,6 +35,7 @@ from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.objectives import MarkedLabels
 
+RIVALS = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "rivals_pretrained.py"))
 WIDTH, MARKS = 8, ([5, 5], [6, 6], [7], [8, 9])
 
 
@@ -179,17 +182,16 @@ def test_a_pretrained_encoder_is_adapted_and_then_reads_marks(tmp_path, data, ca
     assert "MarkedLabels" in one.read_text(), "its stage one reads them too"
 
 
-def test_each_row_of_the_table_of_adaptations_reads_the_marks(tmp_path, data):
+def test_each_row_of_a_pretrained_encoder_reads_the_marks(tmp_path, data):
     texts, _ = write_pairs(data, tmp_path)
-    table = ADAPTED(
-        start=saved(tmp_path / "encoder", BertModel, texts, positions=128),
-        data=Data(tasks=[f"{tmp_path}/pairs.csv"], corpus=[f"{tmp_path}/texts"]),
-        changes=Changes(scale="mini", marks=True),
-        place=Place(root=f"{tmp_path}/tlm"),
-    )
-    rows, signs = table.recipes(*table.data.tasks, table.flow()), ("<<", ">>", "[[", "]]")
+    start, task = saved(tmp_path / "encoder", BertModel, texts, positions=128), f"{tmp_path}/pairs.csv"
+    place, changes = Place(root=f"{tmp_path}/tlm"), Changes(scale="mini", marks=True)
+    table = ADAPTED(start=start, data=Data(tasks=[task], corpus=[f"{tmp_path}/texts"]), changes=changes, place=place)
+    rows, expected = table.recipes(task, table.flow()), MarkedLabels(marks=("<<", ">>", "[[", "]]"))
     assert list(rows) == ["fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"]
-    assert {recipe.labels for recipe in rows.values()} == {MarkedLabels(marks=signs)}
+    assert {recipe.labels for recipe in rows.values()} == {expected}
+    rival = RIVALS["Rivals"](encoder=start, data=RIVALS["Tasks"](tasks=[task]), place=place, marks=True)
+    assert rival.recipe(task, table.flow(), passes=1, rate=1e-4).labels == expected
 
 
 @pytest.mark.slow
