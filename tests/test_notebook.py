@@ -135,6 +135,15 @@ def test_an_encoder_is_adapted_first_where_the_minutes_are_enough(data, topics, 
     assert "too few to adapt the encoder, so it is fine-tuned alone" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.usefixtures("ray_cluster", "alone")
+def test_an_encoder_that_cannot_read_the_rows_is_refused_before_anything_is_made(topics, tmp_path):
+    folder = saved(tmp_path / "encoder", BertModel, topics["text"].tolist(), positions=47)
+    model = TLMClassifier(start=folder, recipe=small_recipe(), root=str(tmp_path / "tlm"), verbose=False)
+    with pytest.raises(ValueError, match="does not read a row of 48 tokens"):
+        model.fit(topics)
+    assert not list((tmp_path / "tlm").rglob("record.json"))
+
+
 def test_a_card_hides_credentials_however_long_the_call_is():
     corpus = [f"s3://KEY:WORD{number}@bucket/{'x' * 50}" for number in range(20)]
     said = TLMClassifier(corpus=corpus, seed=3)._called()

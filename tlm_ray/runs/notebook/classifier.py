@@ -24,7 +24,7 @@ from tlm_ray.runs.notebook.arguments import check_arguments, corpus_of
 from tlm_ray.runs.notebook.inputs import check_classes, splits_of, texts_of
 from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
 from tlm_ray.runs.planning.minutes import is_enough, within
-from tlm_ray.runs.preflight import check_cluster, fitted
+from tlm_ray.runs.preflight import check_cluster, check_starts, fitted
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -96,7 +96,10 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         with _told(self.verbose):
             flow = self._flow()
             task = write_rows(flow.execution.root, splits, {each: name for name, each in known.items()})
-            stages = flow.stages(self._recipe(flow, task), task, self.seed)
+            recipe = self._recipe(flow, task)
+            stages = flow.stages(recipe, task, self.seed)
+            if stages.last.record(flow.execution.root) is None:
+                check_starts([recipe], flow.execution)
             note(flow.execution.root, FOLDER, [stages.last])
             make([stages.last], flow.execution.root)
         read = flow.read(task)
