@@ -141,7 +141,7 @@ def main() -> None:
     flow = open_flow(options.data, options.place, options.cluster)
     is_own = not flow.is_embedded(options.data.task)
     if is_own:
-        show_task(flow.read(options.data.task))
+        show_task(flow.read(options.data.task), reads_marks=options.changes.marks)
     if options.dry_run or options.why:
         wanted = trainings(options, flow)
         show_plan(wanted, flow, price=options.price) if options.dry_run else show_reasons(wanted, flow)

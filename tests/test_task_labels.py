@@ -160,6 +160,14 @@ def test_the_preview_has_classes_rows_and_columns_that_no_one_reads(tmp_path, ca
     ]
 
 
+@pytest.mark.parametrize(("reads_marks", "how"), [(False, "also reads with --marks"), (True, "reads")])
+def test_the_preview_says_that_texts_mark_two_spans(tmp_path, capsys, reads_marks, how):
+    texts = [f"[[ one {i} ]] and << two >>" for i in range(60)]
+    show_task(read_task(saved(tmp_path, ["a", "b"] * 30, texts=texts)), reads_marks=reads_marks)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.endswith(f"the texts mark two spans by << >> and [[ ]], where the classifier {how}")
+
+
 def test_the_model_to_keep_is_the_encoder_unless_the_best_on_dev_is_asked_for(capsys):
     linear = Training(row=TfIdf.name, task="t", recipe=TfIdf())
     trained = Training(row="train", task="t", recipe=small_recipe())

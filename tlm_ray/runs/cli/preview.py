@@ -7,14 +7,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tlm_ray.console import console
+from tlm_ray.corpus.labelled.marks import marks_of
 from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.corpus.labelled.tasks import Task
 
 CLASSES, ROWS, LETTERS = 12, 3, 60  # at most so many are shown
 
 
-def show_task(task: Task) -> None:
-    """Print a task's rows per class and split, its first training rows, and the columns that are not read."""
+def show_task(task: Task, *, reads_marks: bool = False) -> None:
+    """Print a task's rows per class and split, its first training rows, its marks, and the columns that are not read.
+
+    reads_marks: whether the classifier will read the states at the marks.
+    """
     counts = {split: Counter(table["label"].to_pylist()) for split, table in task.splits.items()}
     table = Table("", box=None, header_style="dim")
     for split in SPLITS:
@@ -34,6 +38,9 @@ def show_task(task: Task) -> None:
     for row in task.splits["train"].slice(0, ROWS).to_pylist():
         label = task.labels[row["label"]] if task.labels else f"{row['label']:g}"
         console.print(f"  {label}: {_short(row['text'] + ' ' + row['text_pair'])}", markup=False)
+    if marks := marks_of(task.train_texts):
+        how = "where the classifier reads" if reads_marks else "where the classifier also reads with --marks"
+        console.print("the texts mark two spans by {} {} and {} {}, {}".format(*marks.signs, how), markup=False)
     if task.unused:
         console.print(f"columns that are not used: {', '.join(task.unused)}", markup=False)
 
