@@ -37,7 +37,7 @@ PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", 
 class Adapted(Table):
     """Options of the table of adaptations."""
 
-    name, split, ensembles, pooled = "adapted", "test", (OURS,), True
+    name, split, ensembles, pooled, needs_general = "adapted", "test", (OURS,), True, True
 
     start: str
     """hub name or local folder of the encoder, with its tokenizer"""
@@ -49,6 +49,8 @@ class Adapted(Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
+        if self.changes.architecture:
+            raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
         if self.budget.minutes is not None or self.budget.tokens is not None:
             raise ValueError("--minutes, --tokens: rows of equal operations set their own steps; give --steps")
 

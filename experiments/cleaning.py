@@ -30,7 +30,7 @@ PLAIN, RULES, SPANS, NEAR = "as it is", "C4's rules", "+ spans", "+ near-duplica
 class CleaningTable(Table):
     """Options of the table of cleaned corpora."""
 
-    name = "cleaning"
+    name, needs_general = "cleaning", True
 
     sentences: int = Cleaning.sentences
     """fewest sentences of a page; 1 suits a corpus of single lines"""

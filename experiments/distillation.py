@@ -43,6 +43,11 @@ class Distillation(Table):
     rows: list[str] = field(default_factory=list)
     """rows to train, teacher among them, such as teacher "no teacher" DistilBERT (default: all)"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.budget.minutes is not None:
+            raise ValueError(f"--minutes {self.budget.minutes:g}: the teacher takes longer; give --steps or --tokens")
+
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return the teacher, then the students; their sizes come from a geometry, which `--architecture` has not."""
         if not isinstance(recipe.start, Scratch):

@@ -24,7 +24,7 @@ NONE = "task data only"
 class K(Table):
     """Options of the table of K."""
 
-    name, varied, paper = "k", "k", TABLE_4
+    name, varied, paper, needs_general = "k", "k", TABLE_4, True
 
     ks: list[int] = field(default_factory=list)
     """values of K; default: 1 %, 10 % and 100 % of the recipe's K, such as the paper's 50, 500 and 5000"""

@@ -34,7 +34,7 @@ OURS = "TLM, BM25 text"  # the row that is compared with all others
 class MainTable(Table):
     """Options of the main table."""
 
-    name, split, ensembles, pooled = "main_table", "test", (OURS,), True
+    name, split, ensembles, pooled, needs_general = "main_table", "test", (OURS,), True, True
 
     rows: list[str] = field(default_factory=list)
     """rows to train, such as "TLM, BM25 text"; default all"""
@@ -48,12 +48,6 @@ class MainTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("k", self.passages.k), ("rho1", self.mixture.rho1)):
-            if value == 0:
-                raise ValueError(
-                    f"--{name} 0: without general text all rows would be one training, that of the row 'task data "
-                    f"only', which the table has already; give 1 or more"
-                )
         if self.before != ["plain"] and not self.baseline:
             raise ValueError(f"--before {' '.join(self.before)}: applies to pretrained encoders; give --baseline too")
         if self.student and self.seeds < 2:

@@ -27,7 +27,7 @@ ALL = "all blocks"
 class Repeats(Table):
     """Options of the table of repeated text."""
 
-    name = "repeats"
+    name, needs_general = "repeats", True
 
     shares: list[float] = field(default_factory=lambda: [0.25, 0.0625, 0.015625])
     """shares of the blocks to train on, a row each, beside all"""

@@ -21,7 +21,7 @@ from tlm_ray.retrieval.methods import Given
 class Retrieval(Table):
     """Options of the table of methods and corpora."""
 
-    name, paper = "retrieval", TABLE_3
+    name, paper, needs_general = "retrieval", TABLE_3, True
 
     methods: Methods = field(default_factory=lambda: Methods(methods=["random", "bm25"]))
     corpora: Corpora = field(default_factory=Corpora)

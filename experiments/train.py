@@ -16,7 +16,7 @@ also has baselines: linear models on words, and BM25 neighbours.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import ray
 from rich.console import Console
@@ -81,6 +81,8 @@ class Train(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.start and self.changes.architecture:
+            raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; give one of them")
         settle_results(self, model="model")
         object.__setattr__(self, "teachers", [storage.absolute_if_there(each) for each in self.teachers])
         if self.before and not self.start:
@@ -103,11 +105,25 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
     task = options.data.task
     if options.start:
         before = options.before or usual(options, flow)
+        refuse_unread(options, before)
         recipe = options.fine_tuned(options.start, before, task, flow, options.mixture)
     else:
         recipe = options.recipe(task, flow, options.mixture)
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
     return trained + taught(options, flow, recipe) + plain_trainings(flow, [task])
+
+
+def refuse_unread(options: Train, before: Before) -> None:
+    """Raise ValueError for an option that has no effect on an encoder which is trained like this first."""
+    changes, passages, mixture = options.changes, options.passages, options.mixture
+    given: dict[str, Any] = {"rho1": mixture.rho1, "external-only": mixture.external_only or None}
+    if before in ("plain", "mlm", "tapt"):
+        given |= {"k": passages.k, "depth": passages.depth, "clean": changes.clean or None}
+    if before == "plain":
+        given |= {"steps": changes.steps, "rho2": mixture.rho2}
+    unread = [name for name, value in given.items() if value is not None]
+    if before not in ("adapted", "tlm") and unread:
+        raise ValueError(f"--{unread[0]}: has no effect with --start and --before {before}; leave it out")
 
 
 def usual(options: Train, flow: Flow) -> Before:

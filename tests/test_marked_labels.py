@@ -27,7 +27,7 @@ from trainings import (
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel, BertTokenizerFast
 from ways import assert_one_gradient, batch_of
 
-from tlm_ray.runs.cli.options import Data, Place
+from tlm_ray.runs.cli.options import Data, Place, open_flow
 from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.training.encoders.marked import MarkedStates
 from tlm_ray.training.encoders.marked_head import MarkedHead, with_marks
@@ -35,7 +35,10 @@ from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.objectives import MarkedLabels
 
-RIVALS = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "rivals_pretrained.py"))
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+RIVALS = runpy.run_path(str(EXPERIMENTS / "rivals_pretrained.py"))
+SWEEP = runpy.run_path(str(EXPERIMENTS / "sweep.py"))["Sweep"]
+SIGNS = ("<<", ">>", "[[", "]]")
 WIDTH, MARKS = 8, ([5, 5], [6, 6], [7], [8, 9])
 
 
@@ -187,11 +190,26 @@ def test_each_row_of_a_pretrained_encoder_reads_the_marks(tmp_path, data):
     start, task = saved(tmp_path / "encoder", BertModel, texts, positions=128), f"{tmp_path}/pairs.csv"
     place, changes = Place(root=f"{tmp_path}/tlm"), Changes(scale="mini", marks=True)
     table = ADAPTED(start=start, data=Data(tasks=[task], corpus=[f"{tmp_path}/texts"]), changes=changes, place=place)
-    rows, expected = table.recipes(task, table.flow()), MarkedLabels(marks=("<<", ">>", "[[", "]]"))
+    rows, expected = table.recipes(task, table.flow()), MarkedLabels(marks=SIGNS)
     assert list(rows) == ["fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"]
     assert {recipe.labels for recipe in rows.values()} == {expected}
     rival = RIVALS["Rivals"](encoder=start, data=RIVALS["Tasks"](tasks=[task]), place=place, marks=True)
     assert rival.recipe(task, table.flow(), passes=1, rate=1e-4).labels == expected
+
+
+def test_each_trial_of_a_sweep_reads_the_marks(tmp_path, data):
+    write_pairs(data, tmp_path)
+    own = Data(tasks=[f"{tmp_path}/pairs.csv"], corpus=[f"{tmp_path}/texts"])
+    sweep = SWEEP(data=own, changes=Changes(scale="mini", marks=True), place=Place(root=f"{tmp_path}/tlm"))
+    trials = sweep.trials(open_flow(sweep.data, sweep.place, sweep.cluster))
+    assert [base.labels for base in trials.bases.values()] == [MarkedLabels(smoothing=0.1, marks=SIGNS)]
+
+
+def test_a_stage_one_of_several_tasks_is_the_same_with_marks():
+    plain = small_recipe(tasks=("one", "other"))
+    marked = replace(plain, labels=MarkedLabels())
+    assert marked.settings_one(0) == plain.settings_one(0)
+    assert marked.settings_two(0, marked.start) != plain.settings_two(0, plain.start)
 
 
 @pytest.mark.slow

@@ -24,6 +24,12 @@ class EqualCostTable(Table):
     rows: list[str] = field(default_factory=list)
     """rows to train, each name in quotes (default: all)"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(self.row_tokens) and min(self.row_tokens) < 1:
+            given = " ".join(map(str, self.row_tokens))
+            raise ValueError(f"--row-tokens {given}: give both means, of general and of task rows, from 1 on")
+
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, with the steps of equal cost in both stages.
 

@@ -142,7 +142,7 @@ def baseline(recipe: Recipe, start: str | Recipe, kind: str = "plain", *, train_
             recipe, start=start.start, tokenizer=start.tokenizer, after=start, counts=None, **BASELINES[last]
         )
     start = storage.absolute_if_there(start)  # because workers have another working folder
-    return replace(recipe, start=Pretrained(start), tokenizer=start, counts=None, **BASELINES[last])
+    return replace(recipe, start=Pretrained(start), tokenizer=start, after=None, counts=None, **BASELINES[last])
 
 
 def pretraining(recipe: Recipe) -> Recipe:

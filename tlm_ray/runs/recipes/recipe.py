@@ -256,7 +256,7 @@ class Recipe:
             start=self.start,
             schedule=self.stage_one,
             objectives=self.objectives,
-            labels=self.labels.in_stage_one,
+            labels=Labels() if self.tasks else self.labels.in_stage_one,  # several tasks have heads of their own
             own_mixer=self.mixer,
             exported=self.exported,
             optimizer=self.optimizer,
