@@ -56,10 +56,11 @@ class Mixing(Table):
         return {ALONE: recipe}
 
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
-        """Return the rows of a task; the shared stage one has the settings of the first task's recipe."""
+        """Return the rows of a task; the shared stage one has the first task's settings, and the longest one's rows."""
         own = self.recipe(task, flow, self.mixture)
         each = [self.recipe(name, flow, self.mixture) for name in self.data.tasks]
-        first = replace(each[0], task_tokens=max(one.task_tokens for one in each))
+        longest = max(each, key=lambda one: one.task_tokens)
+        first = replace(each[0], task_tokens=longest.task_tokens, start=longest.start)  # with positions for its rows
         steps = sum(one.stage_one.steps for one in each if one.stage_one)
 
         def shared(names: list[str], rates: Rates) -> Recipe:

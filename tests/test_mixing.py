@@ -2,6 +2,7 @@
 
 import runpy
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from small_data import TOPICS
 from test_pages import ROOT
 from transformers import AutoModelForMaskedLM
 
-from tlm_ray import Training, make
+from tlm_ray import Data, Training, make
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.training.encoders.starts import scratch_config
+from tlm_ray.training.encoders.starts import Scratch, scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Mlm, TaskLabels
@@ -128,8 +129,6 @@ def test_the_experiments_rows_share_what_they_can(two, tmp_path):
         def recipe(self, task, flow, mixture):
             return base
 
-    from tlm_ray import Data
-
     options = {"task_root": str(two / "tasks"), "corpus": [str(two / "corpus")]}
     table = Small(data=Data(tasks=["topics", "is.sea"], **options), share=0.5)
     rows = {task: table.recipes(task, flow) for task in ("topics", "is.sea")}
@@ -150,6 +149,19 @@ def test_the_experiments_rows_share_what_they_can(two, tmp_path):
         kind(data=Data(tasks=["topics"], **options))
     with pytest.raises(ValueError, match="--share 0: must be above 0 and at most 1"):
         kind(data=Data(tasks=["topics", "is.sea"], **options), share=0)
+
+
+@pytest.mark.parametrize("tasks", [["topics", "is.sea"], ["is.sea", "topics"]])
+def test_a_shared_stage_one_has_positions_for_the_longest_rows(two, tmp_path, tasks):
+    long = Scratch(replace(GEOMETRY, positions=96))
+
+    class Long(runpy.run_path(str(ROOT / "experiments" / "mixing.py"))["Mixing"]):
+        def recipe(self, task, flow, mixture):
+            return small_recipe(task_tokens=96, start=long) if task == "is.sea" else small_recipe()
+
+    table = Long(data=Data(tasks=tasks, task_root=str(two / "tasks"), corpus=[str(two / "corpus")]), rows=["mixed"])
+    mixed = table.recipes("topics", small_flow(two, tmp_path))["mixed"]
+    assert (mixed.start, mixed.task_tokens, mixed.tasks) == (long, 96, tuple(tasks))
 
 
 def test_what_cannot_be_is_refused_by_name():
