@@ -41,7 +41,7 @@ class Flops(Table):
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
         """Return a row per scale and share."""
         found: dict[str, Recipe] = {}
-        for scale in self.scales or [self.changes.scale]:
+        for scale in self.scales or [self.changes.at(task, flow)]:
             own = replace(self, changes=replace(self.changes, scale=scale))
             found |= own.vary(own.recipe(task, flow, self.mixture))
         return found | {start: own.fine_tuned(start, "plain", task, flow, self.mixture) for start in self.baseline}

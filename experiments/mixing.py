@@ -26,6 +26,7 @@ import ray
 
 from tlm_ray import Flow, Recipe, Table, main
 from tlm_ray.runs.cli.table import chosen
+from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.sampler.mixers import Rates
 
 ALONE, MIXED, WITHOUT = "each alone", "mixed", "without its own"
@@ -59,8 +60,11 @@ class Mixing(Table):
         """Return the rows of a task; the shared stage one has the first task's settings, and the longest one's rows."""
         own = self.recipe(task, flow, self.mixture)
         each = [self.recipe(name, flow, self.mixture) for name in self.data.tasks]
-        longest = max(each, key=lambda one: one.task_tokens)
-        first = replace(each[0], task_tokens=longest.task_tokens, start=longest.start)  # with positions for its rows
+        start = each[0].start
+        if isinstance(start, Scratch):  # with positions for the longest rows
+            positions = max(one.start.geometry.positions for one in each if isinstance(one.start, Scratch))
+            start = Scratch(replace(start.geometry, positions=positions))
+        first = replace(each[0], task_tokens=max(one.task_tokens for one in each), start=start)
         steps = sum(one.stage_one.steps for one in each if one.stage_one)
 
         def shared(names: list[str], rates: Rates) -> Recipe:

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from tlm_ray import (
-    Flow,
     Folders,
     Methods,
     OneTask,
     Passages,
-    Recipe,
     Scale,
     Stage,
     Workers,
@@ -49,11 +47,6 @@ class RetrievedCases:
     cases: int = 12
     """queries shown"""
 
-    def recipe(self, flow: Flow) -> Recipe:
-        """Return the recipe whose passages are shown; without --depth as many are retrieved as it uses."""
-        recipe = self.passages.change(self.scale.recipe(self.data.task, flow))
-        return replace(recipe, depth=self.passages.depth or max(1, recipe.k))
-
 
 def _left_out(stage: Stage, records: Records) -> int:
     """Return the number of passages excluded as contaminated; drawing methods exclude those of BM25."""
@@ -67,7 +60,7 @@ def main() -> None:
     check_cluster(flow.execution, [place for corpus in flow.all_corpora for place in corpus.locations])
     flow = replace(flow, execution=fitted(flow.execution))
     name, methods = options.data.task, options.methods.chosen()
-    recipe = options.recipe(flow)
+    recipe = options.passages.change(options.scale.recipe(name, flow))
     trainings = {method: flow.stages(replace(recipe, method=chosen), name, 0) for method, chosen in methods.items()}
     stages = {method: laid_out.neighbours for method, laid_out in trainings.items()}
     root = flow.execution.root

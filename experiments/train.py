@@ -105,7 +105,8 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
     task = options.data.task
     if options.start:
         before = options.before or usual(options, flow)
-        refuse_unread(options, before)
+        if options.before or not (options.data.corpus or flow.is_embedded(task)):
+            refuse_unread(options, before)
         recipe = options.fine_tuned(options.start, before, task, flow, options.mixture)
     else:
         recipe = options.recipe(task, flow, options.mixture)
@@ -119,11 +120,14 @@ def refuse_unread(options: Train, before: Before) -> None:
     given: dict[str, Any] = {"rho1": mixture.rho1, "external-only": mixture.external_only or None}
     if before in ("plain", "mlm", "tapt"):
         given |= {"k": passages.k, "depth": passages.depth, "clean": changes.clean or None}
+    if before != "mlm":
+        given |= {"rho2": mixture.rho2}
     if before == "plain":
-        given |= {"steps": changes.steps, "rho2": mixture.rho2}
+        given |= {"steps": changes.steps}
     unread = [name for name, value in given.items() if value is not None]
     if before not in ("adapted", "tlm") and unread:
-        raise ValueError(f"--{unread[0]}: has no effect with --start and --before {before}; leave it out")
+        why = f"--before {before}" if options.before else "no --corpus"
+        raise ValueError(f"--{unread[0]}: has no effect with --start and {why}; leave it out")
 
 
 def usual(options: Train, flow: Flow) -> Before:

@@ -118,6 +118,14 @@ def test_a_training_adapts_first_where_the_minutes_are_enough(data, tmp_path, wo
         kinds.append("plain" if first.recipe.stage_one is None else "adapted")
     assert kinds == ["adapted", "plain"]
     assert "minutes are too few to adapt the encoder first" in " ".join(capsys.readouterr().out.split())
+    few = replace(options, budget=Budget(minutes=0.5 * minutes), changes=Changes(steps=18))
+    (first, *_), unread = TRAIN["trainings"](few, flow), "^--steps: has no effect with --start and "
+    assert first.recipe.stage_one is None, "the option is for the adaptation that minutes may allow elsewhere"
+    with pytest.raises(ValueError, match=unread + "--before plain; leave it out"):
+        TRAIN["trainings"](replace(few, before="plain"), flow)
+    without = replace(few, budget=Budget(), data=OneTask(tasks=["topics"], task_root=str(data / "tasks")))
+    with pytest.raises(ValueError, match=unread + "no --corpus; leave it out"):
+        TRAIN["trainings"](without, flow)
 
 
 def test_a_recorded_training_of_an_encoder_sets_its_speed(data, tmp_path, words):

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from small import small_flow
 from tracked_trainings import stage
 
-from tlm_ray import OneTask, Passages, storage
+from tlm_ray import storage
 from tlm_ray.report.cases import Retrieved, cases_page
 from tlm_ray.report.marking import mark
 from tlm_ray.retrieval import Analyzer
@@ -109,16 +108,3 @@ def test_passages_left_out_are_counted_in_records_of_an_earlier_run(tmp_path, mo
     for each, facts in ((first, {"contaminated": 7}), (drawn, {})):
         storage.write_record(f"{each.folder(str(tmp_path))}/record.json", {"recipe": each.recipe, "facts": facts})
     assert left_out(drawn, Records(str(tmp_path))) == 7
-
-
-def test_as_many_passages_are_retrieved_as_are_used_unless_told(data, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "experiments")
-    script = importlib.import_module("retrieved_cases")
-
-    def depth(**passages):
-        options = script.RetrievedCases(
-            data=OneTask(tasks=["topics"], task_root=f"{data}/tasks"), passages=Passages(**passages)
-        )
-        return options.recipe(small_flow(data, tmp_path)).depth
-
-    assert (depth(), depth(k=5), depth(k=5, depth=9)) == (50, 5, 9)

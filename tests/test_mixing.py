@@ -153,7 +153,7 @@ def test_the_experiments_rows_share_what_they_can(two, tmp_path):
 
 @pytest.mark.parametrize("tasks", [["topics", "is.sea"], ["is.sea", "topics"]])
 def test_a_shared_stage_one_has_positions_for_the_longest_rows(two, tmp_path, tasks):
-    long = Scratch(replace(GEOMETRY, positions=96))
+    long = Scratch(replace(GEOMETRY, positions=96, intermediate=32))
 
     class Long(runpy.run_path(str(ROOT / "experiments" / "mixing.py"))["Mixing"]):
         def recipe(self, task, flow, mixture):
@@ -161,7 +161,8 @@ def test_a_shared_stage_one_has_positions_for_the_longest_rows(two, tmp_path, ta
 
     table = Long(data=Data(tasks=tasks, task_root=str(two / "tasks"), corpus=[str(two / "corpus")]), rows=["mixed"])
     mixed = table.recipes("topics", small_flow(two, tmp_path))["mixed"]
-    assert (mixed.start, mixed.task_tokens, mixed.tasks) == (long, 96, tuple(tasks))
+    first = long if tasks[0] == "is.sea" else Scratch(replace(GEOMETRY, positions=96))
+    assert (mixed.start, mixed.task_tokens, mixed.tasks) == (first, 96, tuple(tasks))
 
 
 def test_what_cannot_be_is_refused_by_name():

@@ -152,11 +152,11 @@ REFUSED = [
         "--rows 'best': allowed are 'TF-IDF + linear model', 'windows of the marks + linear model', 'BM25",
     ),
     ("main_table", "--metric macro_f1", "--metric macro_f1: is for --tasks of your own"),
-    ("main_table", "--k 0", "--k 0: without general text all rows would be one training"),
-    ("main_table", "--rho1 0", "--rho1 0: without general text all rows would be one training"),
-    *((script, "--rho1 0", "--rho1 0: without general text all rows would") for script in ("retrieval", "k")),
-    *((script, "--k 0", "--k 0: without general text all rows would be") for script in ("cleaning", "repeats")),
-    ("adapted", "--start x --k 0", "--k 0: without general text all rows would be one training"),
+    ("main_table", "--k 0", "--k 0: rows that differ in general text would be one training"),
+    ("main_table", "--rho1 0", "--rho1 0: rows that differ in general text would be one training"),
+    *((script, "--rho1 0", "--rho1 0: rows that differ in general text would") for script in ("retrieval", "k")),
+    *((script, "--k 0", "--k 0: rows that differ in general text would be") for script in ("cleaning", "repeats")),
+    ("adapted", "--start x --k 0", "--k 0: rows that differ in general text would be one training"),
     ("adapted", "--start x --architecture y", "y: --start is the encoder; leave it out"),
     ("train", "--start x --architecture y", "y: --start is the encoder; give one of them"),
     ("distillation", "--minutes 3", "--minutes 3: the teacher takes longer; give --steps or --tokens"),
@@ -179,7 +179,6 @@ REFUSED = [
     ("depth", "--layers 2 2", "--layers 2 2: give one or more from 1 on, smallest first"),
     ("depth", "--minutes 3", "--minutes 3: rows with all steps take longer; give --steps"),
     ("pretrained", "--start x --gururangan --tokens 9", "--gururangan: sets the steps itself; leave out --tokens"),
-    ("pretrained", "--start x --gururangan --steps 9", "leave out --tokens, --minutes, --steps and --steps-two"),
     ("frontier", "--larger midi --minutes 3", "--minutes 3: gives every row the same time; leave out --larger"),
     ("frontier", "--parts 0.5 1", "--parts 1: must be between 0 and 1, a share of the recipe's tokens"),
     ("k", "--k 7 --ks 5 50", "--k 7: is not among --ks 5 50; give --ks alone"),
@@ -206,15 +205,23 @@ def test_what_would_change_nothing_or_cannot_be_is_refused(refused, script, argu
     ("before", "words"),
     [
         *(("plain", words) for words in ("--steps 9", "--clean", "--rho2 3", "--k 3", "--rho1 2")),
-        *(("mlm", "--k 3"), ("tapt", "--depth 9"), ("dapt", "--rho1 2"), ("dapt+tapt", "--external-only")),
+        *(
+            ("mlm", "--k 3"),
+            ("tapt", "--depth 9"),
+            ("tapt", "--rho2 3"),
+            ("dapt", "--rho1 2"),
+            ("dapt+tapt", "--external-only"),
+        ),
     ],
 )
 def test_what_a_pretrained_encoder_does_not_read_is_refused_if_it_is_trained_like_this_first(parsed, before, words):
     refuse = importlib.import_module("train").refuse_unread
-    options = parsed("train", "--start", "x", *words.split())
+    options = parsed("train", "--start", "x", "--before", before, *words.split())
     option = words.split()[0]
     with pytest.raises(ValueError, match=f"^{option}: has no effect with --start and --before {re.escape(before)}; "):
         refuse(options, before)
+    with pytest.raises(ValueError, match=f"^{option}: has no effect with --start and no --corpus; leave it out"):
+        refuse(parsed("train", "--start", "x", *words.split()), before)
     refuse(options, "adapted")
     refuse(parsed("train", "--start", "x", "--steps-two", "9"), before)
 

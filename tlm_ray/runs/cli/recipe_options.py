@@ -156,8 +156,8 @@ class Budget:
     """The budget per training; the recipe is shortened to fit."""
 
     tokens: int | None = None
-    """maximum tokens per training, over both stages; reduces steps, then rows per step. Rows that change the recipe
-    afterwards, such as rho1 = 1, may take more"""
+    """maximum tokens per training, over both stages; reduces steps, then rows per step. Rows of a table that change
+    the recipe afterwards, such as rho1 = 1, may take more"""
     minutes: float | None = None
     """maximum minutes per training, by the speed of recorded ones; reduces steps, and chooses an unset --scale"""
 

@@ -35,7 +35,7 @@ class Table(TrainingOptions, ABC):
     ensembles: ClassVar[Sequence[str]] = ()
     """rows whose ensembles of seeds the table has too"""
     needs_general: ClassVar[bool] = False
-    """whether its rows differ in their general text alone, so that without any they are one training"""
+    """whether some rows differ in their general text alone, so that without any they are one training"""
     pooled: ClassVar[bool] = False
     """whether such ensembles include the linear model that is best on dev"""
 
@@ -47,7 +47,7 @@ class Table(TrainingOptions, ABC):
         super().__post_init__()
         for name, value in (("k", self.passages.k), ("rho1", self.mixture.rho1)):
             if self.needs_general and value == 0:
-                raise ValueError(f"--{name} 0: without general text all rows would be one training; give 1 or more")
+                raise ValueError(f"--{name} 0: rows that differ in general text would be one training; give 1 or more")
         if self.varied and getattr(self.mixture, self.varied, None) is not None:
             raise ValueError(f"--{self.varied}: is what this experiment varies; give --{self.varied}s")
         if self.varied in ("rho1", "rho2") and self.mixture.external_only:

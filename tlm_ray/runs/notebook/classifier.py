@@ -46,7 +46,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
     corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
     start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. scale, recipe: the
-    recipe by name, or one of your own; `start` has its own stage two, and a third of stage one's steps. minutes: a
+    recipe by name, or one of your own; with `start` those for CPUs fine-tune, after a third of stage one. minutes: a
     budget for the training. metric: chooses the model on dev. text, label: columns of a table in `fit`. column: that of
     the corpus. root: folder of all results. execution: workers and GPUs, which change no result, such as
     `Execution(root="", compute=Compute(...))`. verbose: print the progress. A tenth of the texts is the dev set, unless

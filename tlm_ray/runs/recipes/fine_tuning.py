@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tlm_ray.runs.recipes.gururangan import TUNED_PASSES, linear_schedule, tuned_passes
 from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.training.objectives import Labels, TextLabels
 
 RATE = 1e-4  # between BERT's rates of 2e-5 to 5e-5 (Devlin et al. 2019) and the higher ones of small encoders
 BATCH_ROWS, WARMUP, DECAY = 32, 0.1, 0.01
@@ -13,9 +14,10 @@ LEAST_STEPS = 1_000  # on few rows an encoder of this kind needs more passes (Mo
 def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learning_rate: float = RATE) -> Recipe:
     """Return the recipe of a pretrained encoder (`recipes.baseline`) with common settings of fine-tuning.
 
-    Stage two is plain cross-entropy in steps of 32 rows. Its learning rate rises over a tenth of the steps, then falls
-    linearly to 0. Dev is scored after each pass, at most ten times, and the best weights are kept. If stage one has a
-    higher rate, it gets this one, because the 1e-3 of small encoders trained from scratch would undo the pretraining.
+    Stage two is plain cross-entropy in steps of 32 rows, at the marks if the recipe reads them. Its learning rate rises
+    over a tenth of the steps, then falls linearly to 0. Dev is scored after each pass, at most ten times, and the best
+    weights are kept. If stage one has a higher rate, it gets this one, because the 1e-3 of small encoders trained from
+    scratch would undo the pretraining.
 
     passes: passes over the training rows; 0 for those of `fine_tuning_passes`. ValueError for negative ones or no rows.
     """
@@ -31,7 +33,8 @@ def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learni
     two = linear_schedule(
         steps, rows=BATCH_ROWS, rate=learning_rate, decay=DECAY, warmup=WARMUP, evaluations=evaluations
     )
-    return replace(recipe, stage_one=one, stage_two=two, labels=replace(recipe.labels, smoothing=0.0))
+    labels = Labels() if isinstance(recipe.labels, TextLabels) else replace(recipe.labels, smoothing=0.0)
+    return replace(recipe, stage_one=one, stage_two=two, labels=labels)
 
 
 def fine_tuning_passes(train_rows: int) -> int:
