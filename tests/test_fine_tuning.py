@@ -27,8 +27,9 @@ from tlm_ray.runs.flow.plain import plain_stages
 from tlm_ray.runs.recipes.fine_tuning import fine_tuning_passes, with_fine_tuning
 from tlm_ray.runs.recipes.gururangan import with_gururangans_settings
 from tlm_ray.runs.stages.registry import noted
+from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.loop.schedules import Schedule
-from tlm_ray.training.objectives import Labels
+from tlm_ray.training.objectives import Labels, Spans, TextLabels
 from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 PLM = "google-bert/bert-base-uncased"
@@ -54,6 +55,20 @@ def test_a_pretrained_encoder_is_fine_tuned_as_its_users_would():
     assert made.labels == Labels() != recipe_for("x", "mini", train_rows=9).labels, "no smoothing"
     rates = [made.stage_two.rate(step) for step in (0, 101, 1_010)]
     assert rates == [0, 1e-4, 0]
+
+
+def test_an_encoder_replaces_an_earlier_stage_one():
+    recipe = recipe_for("x", "mini", train_rows=60, row_words=30)
+    after = baseline(recipe, pretraining(recipe))
+    assert after.after is not None
+    assert baseline(after, PLM, train_rows=60) == baseline(recipe, PLM, train_rows=60)
+
+
+def test_a_pretrained_t5_writes_its_labels():
+    recipe = recipe_for("x", "mini", train_rows=60, row_words=30)
+    t5 = Scratch(replace(recipe.start.geometry, family="t5"))
+    written = replace(recipe, start=t5, objectives=(Spans(),), labels=TextLabels(), counts=None)
+    assert baseline(written, "google-t5/t5-small", train_rows=60).labels == TextLabels()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from tlm_ray.runs.recipes.gururangan import TUNED_PASSES, linear_schedule, tuned_passes
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.objectives import Labels, TextLabels
 
 RATE = 1e-4  # between BERT's rates of 2e-5 to 5e-5 (Devlin et al. 2019) and the higher ones of small encoders
 BATCH_ROWS, WARMUP, DECAY = 32, 0.1, 0.01
@@ -33,8 +32,7 @@ def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learni
     two = linear_schedule(
         steps, rows=BATCH_ROWS, rate=learning_rate, decay=DECAY, warmup=WARMUP, evaluations=evaluations
     )
-    labels = Labels() if isinstance(recipe.labels, TextLabels) else replace(recipe.labels, smoothing=0.0)
-    return replace(recipe, stage_one=one, stage_two=two, labels=labels)
+    return replace(recipe, stage_one=one, stage_two=two, labels=replace(recipe.labels, smoothing=0.0))
 
 
 def fine_tuning_passes(train_rows: int) -> int:
