@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from small import small_flow, small_recipe
-from test_adapted import ADAPTED, saved
+from test_adapted import ADAPTED, TRAIN, saved
 from trainings import (
     GEOMETRY,
     LABELS,
@@ -27,8 +27,9 @@ from trainings import (
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel, BertTokenizerFast
 from ways import assert_one_gradient, batch_of
 
-from tlm_ray.runs.cli.options import Data, Place, open_flow
-from tlm_ray.runs.cli.recipe_options import Changes
+from tlm_ray.console import print_once
+from tlm_ray.runs.cli.options import Data, OneTask, Place, open_flow
+from tlm_ray.runs.cli.recipe_options import Changes, Passages
 from tlm_ray.training.encoders.marked import MarkedStates
 from tlm_ray.training.encoders.marked_head import MarkedHead, with_marks
 from tlm_ray.training.encoders.weights import TrainedWeights
@@ -178,7 +179,7 @@ def test_a_student_of_teachers_that_read_marks_reads_them_too(tmp_path, data, ca
 def test_a_pretrained_encoder_is_adapted_and_then_reads_marks(tmp_path, data, called):
     texts, options = write_pairs(data, tmp_path)
     start = saved(tmp_path / "encoder", BertModel, texts, positions=128)
-    called("experiments/train.py", *options, "--seeds", "1", "--start", start)
+    called("experiments/train.py", *options, "--seeds", "1", "--start", start, "--before", "adapted")
     options = ["--model", f"{tmp_path}/model", "--texts", f"{tmp_path}/pairs.csv", "--out", f"{tmp_path}/out"]
     assert "60 rows in" in called("experiments/predict.py", *options, "--column", "text")
     (folder,) = {path.parent for path in (tmp_path / "model").rglob("marked.py")}
@@ -204,6 +205,24 @@ def test_a_small_student_learns_from_a_pretrained_encoder_that_was_adapted(tmp_p
     taught = [one for one in trained if one not in own]
     assert [one["facts"]["steps"] for one in taught] == [4 * one["facts"]["steps"] for one in own]
     assert {one["facts"]["parameters"] for one in taught}.isdisjoint(one["facts"]["parameters"] for one in own)
+
+
+def test_a_pretrained_encoder_that_reads_marks_is_fine_tuned_alone_unless_asked(tmp_path, data, capsys):
+    print_once.cache_clear()
+    texts, _ = write_pairs(data, tmp_path)
+    start, task = saved(tmp_path / "encoder", BertModel, texts, positions=128), f"{tmp_path}/pairs.csv"
+    own = OneTask(tasks=[task], corpus=[f"{tmp_path}/texts"])
+    options = TRAIN["Train"](data=own, start=start, changes=Changes(marks=True), place=Place(root=f"{tmp_path}/tlm"))
+    flow = open_flow(options.data, options.place, options.cluster)
+    (alone, *_), (adapted, *_) = (TRAIN["trainings"](replace(options, before=each), flow) for each in (None, "adapted"))
+    assert alone.recipe.stage_one is None and adapted.recipe.stage_one is not None
+    assert alone.recipe.labels == adapted.recipe.labels == MarkedLabels(marks=SIGNS)
+    assert "--before plain: no gain of adapting an encoder that reads --marks" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    unread = "--k: has no effect with --start and --marks; leave it out, or add --before adapted"
+    with pytest.raises(ValueError, match=unread):
+        TRAIN["trainings"](replace(options, passages=Passages(k=5)), flow)
 
 
 def test_each_row_of_a_pretrained_encoder_reads_the_marks(tmp_path, data):
