@@ -5,7 +5,8 @@
     python experiments/adapted.py --start FOLDER --dry-run
 
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
-All share the encoder's own tokenizer. The last one also has rows for the ensemble of its seeds and the linear model.
+All share the encoder's own tokenizer. The first and the last one also have rows for ensembles of their seeds and the
+linear model.
 With `--student` small models of random weights learn TLM's way, then from that ensemble's predictions.
 
     fine-tuned           the encoder on the task's labels alone
@@ -39,7 +40,7 @@ PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", 
 class Adapted(Table):
     """Options of the table of adaptations."""
 
-    name, split, ensembles, pooled, needs_general = "adapted", "test", (OURS,), True, True
+    name, split, ensembles, pooled, needs_general = "adapted", "test", (PLAIN, OURS), True, True
 
     start: str
     """hub name or local folder of the encoder, with its tokenizer"""
