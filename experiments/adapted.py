@@ -7,7 +7,7 @@
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
 All share the encoder's own tokenizer. The first and the last one also have rows for ensembles of their seeds and the
 linear model.
-With `--student` small models of random weights learn TLM's way, then from that ensemble's predictions.
+With `--student` small models of random weights learn TLM's way, then from the predictions of the last one's seeds.
 
     fine-tuned           the encoder on the task's labels alone
     fine-tuned, longer   the same with more passes
@@ -49,11 +49,14 @@ class Adapted(Table):
     rows: list[str] = field(default_factory=list)
     """rows to train, such as fine-tuned "BM25 text" (default: all)"""
     student: bool = False
-    """add a row of students of the scale's size, distilled from the ensemble of all seeds of "BM25 text\""""
+    """add a row of students of the scale's size, which all seeds of "BM25 text" teach; --steps and --steps-two are
+    theirs, too"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
+        if self.student and self.seeds < 2:
+            raise ValueError(f"--student --seeds {self.seeds}: --student needs at least two seeds to distil from")
         if self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
         if self.budget.minutes is not None or self.budget.tokens is not None:

@@ -24,17 +24,25 @@ from trainings import (
     stage_one,
     stage_two,
 )
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel, BertTokenizerFast
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertModel,
+    BertTokenizerFast,
+    PreTrainedTokenizerBase,
+)
 from ways import assert_one_gradient, batch_of
 
 from tlm_ray.console import print_once
 from tlm_ray.runs.cli.options import Data, OneTask, Place, open_flow
 from tlm_ray.runs.cli.recipe_options import Changes, Passages
 from tlm_ray.training.encoders.marked import MarkedStates
-from tlm_ray.training.encoders.marked_head import MarkedHead, with_marks
+from tlm_ray.training.encoders.marked_head import MarkedHead, ids_of, with_marks
 from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.objectives import MarkedLabels
+from tlm_ray.training.students import teaching
+from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 RIVALS = runpy.run_path(str(EXPERIMENTS / "rivals_pretrained.py"))
@@ -160,6 +168,13 @@ def write_pairs(data, folder):
     return [text for text, _ in rows], [*places, *small, "--marks"]
 
 
+def own_tokenizer(root: Path, soft_labels: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the blocks that soft labels were made of."""
+    wanted = json.loads((soft_labels / "record.json").read_text())["recipe"]["inputs"]["blocks"]
+    (folder,) = (path for path in (root / "tlm" / "blocks").glob("*/") if wanted.startswith(path.name))
+    return AutoTokenizer.from_pretrained(folder / "tokenizer")
+
+
 def records(folder: Path) -> list[dict]:
     return [json.loads(path.read_text()) for path in folder.glob("*/record.json")]
 
@@ -190,6 +205,16 @@ def test_a_pretrained_encoder_is_adapted_and_then_reads_marks(tmp_path, data, ca
     assert "MarkedLabels" in one.read_text(), "its stage one reads them too"
 
 
+def test_a_teacher_of_another_tokenizer_reads_marks_in_one_piece(tmp_path, data):
+    texts, _ = write_pairs(data, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(saved(tmp_path / "encoder", BertModel, texts, positions=128))
+    ids = [tokenizer(text)["input_ids"] for text in texts[:2]]
+    part = Blocks(np.concatenate(ids).astype(np.int32), np.cumsum([0, *map(len, ids)]))
+    read, _ = teaching._texts([part], tokenizer, SIGNS)
+    (apart, _), lower = teaching._texts([part], tokenizer, ()), [text.lower() for text in texts[:2]]
+    assert read == lower and all(" ".join(sign) in text for sign in SIGNS for text in apart)
+
+
 @pytest.mark.slow
 def test_a_small_student_learns_from_a_pretrained_encoder_that_was_adapted(tmp_path, data, called):
     texts, options = write_pairs(data, tmp_path)
@@ -201,6 +226,13 @@ def test_a_small_student_learns_from_a_pretrained_encoder_that_was_adapted(tmp_p
     soft, trained = (records(tmp_path / "tlm" / name) for name in ("soft_labels", "stage_two"))
     assert [one["facts"]["teachers"] for one in soft] == [2, 2], "a stage one of its own replaces each student's words"
     assert {one["recipe"]["parameters"]["replacements"] for one in soft} == {3}
+    for folder in (tmp_path / "tlm" / "soft_labels").glob("*/"):
+        rows, signs = read_blocks(f"{folder}/train.arrow"), ids_of(own_tokenizer(tmp_path, folder), "[[ ]] << >>")
+        count = len(rows) // 7  # own ones, three times as many spliced, and as many with replaced words
+        own, made = rows.tokens[: rows.offsets[count]], rows.tokens[rows.offsets[4 * count] :]
+        is_sign = np.isin(own, signs)
+        assert is_sign.sum() == 8 * count and (made != np.tile(own, 3)).any()
+        np.testing.assert_array_equal(np.isin(made, signs), np.tile(is_sign, 3), err_msg="marks stay where they are")
     own = [one for one in trained if "taught" not in one["recipe"]["inputs"]]
     taught = [one for one in trained if one not in own]
     assert [one["facts"]["steps"] for one in taught] == [4 * one["facts"]["steps"] for one in own]

@@ -140,10 +140,9 @@ REFUSED = [
     ("train", "--seeds 1 --ensemble", "--ensemble --seeds 1: one model is not an ensemble; give --seeds 2 or more"),
     ("train", "--seeds 1 --student", "--student --seeds 1: one model is not an ensemble; give --seeds 2 or more"),
     ("train", "--ensemble --student", "--ensemble and --student: give one of them; --student keeps one model"),
-    (
-        "main_table",
-        "--seeds 1 --student",
-        "--student --seeds 1: --student needs at least two seeds to distil from",
+    *(
+        (script, f"{more}--seeds 1 --student", "--student --seeds 1: --student needs at least two seeds to distil from")
+        for script, more in (("main_table", ""), ("adapted", "--start x "))
     ),
     ("main_table", "--before mlm tapt", "--before mlm tapt: applies to pretrained encoders; give --baseline too"),
     (

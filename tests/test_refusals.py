@@ -11,6 +11,7 @@ from transformers import AutoConfig
 
 from tlm_ray import Training, baseline, run
 from tlm_ray.compute import Compute
+from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.preflight import check_starts
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.training.encoders.starts import Architecture
@@ -58,6 +59,11 @@ def test_the_true_reason_is_said_in_one_line_before_anything_is_made(data, tmp_p
     training = Training(row="other", task="topics", recipe=recipe)
     with pytest.raises(ValueError, match=rf"^architecture '{kind}': {why}[^\n]*; take an encoder, such as [^\n]+$"):
         run([training], flow, name="refused", tracking_uri=empty_store(tmp_path))
+    if as_start:
+        teaching = Teaching(recipe=recipe, seeds=(0,))
+        with pytest.raises(ValueError, match=f"^architecture '{kind}': "):
+            taught = Training(row="student", task="topics", recipe=small_recipe(), teaching=teaching)
+            run([taught], flow, name="refused", tracking_uri=empty_store(tmp_path))
     if why == A_DECODER:
         with pytest.raises(ValueError, match="; a pretrained decoder is fine-tuned on labels alone by --before plain"):
             run([training], flow, name="refused", tracking_uri=empty_store(tmp_path))

@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import load_task
-from tlm_ray.runs.cli.options import Data, Place
+from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.cli.recipe_options import Changes
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
@@ -190,6 +190,31 @@ def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
                     AutoModelForSequenceClassification.from_pretrained(folder).eval()(**read).logits[0].softmax(-1)
                 )
         np.testing.assert_allclose(rows.labels[row], np.mean(said, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, Teaching.by_others(models=("models",))),
+        ({"student": True}, Teaching(models=("models",), seeds=(0, 1))),
+        ({"start": "encoder"}, Teaching(models=("models",))),
+    ],
+)
+def test_a_student_of_other_models_from_scratch_learns_from_replaced_words(data, tmp_path, monkeypatch, more, expected):
+    monkeypatch.setattr(teaching, "check_teachers", lambda *_: None)
+    train = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "train.py"))
+    task = OneTask(tasks=["topics"], task_root=str(data / "tasks"))
+    (student,) = train["taught"](
+        train["Train"](data=task, teachers=["models"], **more), small_flow(data, tmp_path), small_recipe()
+    )
+    assert student.teaching == expected and (expected.replacements, expected.longer) in ((3, 4), (0, 2))
+
+
+def test_the_encoder_of_a_teachers_recipe_is_tried_first_too():
+    teacher = small_recipe(vocabulary=120)
+    assert Training(row="x", task="t", recipe=small_recipe()).recipes == [small_recipe()]
+    taught = Training(row="x", task="t", recipe=small_recipe(), teaching=Teaching(recipe=teacher, seeds=(0,)))
+    assert taught.recipes == [small_recipe(), teacher]
 
 
 def test_what_cannot_teach_is_refused(data, tmp_path):

@@ -93,7 +93,7 @@ def run(
         tracker.label(own.metrics, recipe_words(training.recipe), **words)
     lasts, records = [own.metrics for own in stages.values()], tracker.records
     note(execution.root, name, lasts)
-    named = [(one.recipe, own) for one, own in stages.items() if encoders_of(one.recipe)]
+    named = [(recipe, own) for one, own in stages.items() for recipe in one.recipes if encoders_of(recipe)]
     try:
         check_starts([recipe for recipe, own in named if records.of(own.metrics) is None], execution)
         make(

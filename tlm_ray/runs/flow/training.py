@@ -26,6 +26,12 @@ class Training:
     teaching: Teaching | None = None
     """teachers, whose soft labels stage two learns instead of the labels"""
 
+    @property
+    def recipes(self) -> list[Recipe | PlainClassifier]:
+        """The recipe, and that of its teachers if it is another."""
+        taught_by = self.teaching.recipe if self.teaching else None
+        return [self.recipe, *([taught_by] if taught_by else [])]
+
     def stages(self, flow: Flow) -> Stages | PlainStages:
         """Lay out the stages of the training."""
         if isinstance(self.recipe, PlainClassifier):

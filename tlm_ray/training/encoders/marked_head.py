@@ -40,11 +40,11 @@ class MarkedHead(Head):
 
 def with_marks(config: PretrainedConfig, tokenizer: Tokenizer | None, marks: Sequence[str]) -> None:
     """Write the token ids of the marks into a configuration, without a tokenizer 0; ValueError for unknown signs."""
-    config.marks = [[0]] * len(marks) if tokenizer is None else [_ids(tokenizer, mark) for mark in marks]
+    config.marks = [[0]] * len(marks) if tokenizer is None else [ids_of(tokenizer, mark) for mark in marks]
 
 
-def _ids(tokenizer: Tokenizer, mark: str) -> list[int]:
-    """Return the token ids of a mark that follows a space."""
+def ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
+    """Return the token ids of a mark that follows a space; ValueError for an unknown sign."""
     ids: list[int] = tokenizer(f" {mark}", add_special_tokens=False)["input_ids"]
     if not ids or tokenizer.unk_token_id in ids:
         raise ValueError(

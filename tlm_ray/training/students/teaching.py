@@ -17,6 +17,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.evaluation.predictions import shares
 from tlm_ray.plain.linear_model import is_linear
+from tlm_ray.training.encoders.marked_head import ids_of
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
@@ -44,6 +45,7 @@ def write_soft_labels(
     passages: int = 0,
     replacements: int = 0,
     mlm: str = "",
+    marks: Sequence[str] = (),
     precision: str,
     device: str,
     threads: int,
@@ -53,7 +55,8 @@ def write_soft_labels(
     teachers: folders of trained encoders, or of linear models. task: folder of a task stage, whose texts teachers of
     another tokenizer read. splices, passages, replacements: spliced rows, blocks of passages and rows with replaced
     words per training row. The passages are those of the lowest ranks; mlm: folder of the masked language model that
-    replaces words. Returns the number of teachers, and their accuracy on the training rows.
+    replaces words. marks: signs that are never replaced, and that texts have in one piece. Returns the number of
+    teachers, and their accuracy on the training rows.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -66,9 +69,9 @@ def write_soft_labels(
     if passages:
         parts.append(_passages(blocks, rows, passages))
     if replacements:
-        parts.append(_replaced(rows, replacements, mlm, tokenizer, device))
+        parts.append(_replaced(rows, replacements, mlm, tokenizer, marks, device))
     reads_tokens = [_reads_tokens(each, tokenizer) for each in teachers]
-    texts = [] if all(reads_tokens) else _all_texts(task, parts, tokenizer)
+    texts = [] if all(reads_tokens) else _all_texts(task, parts, tokenizer, marks)
     worker, said = Worker(device=device, precision=precision), []
     for teacher, reads in zip(teachers, reads_tokens, strict=True):
         names = names_of(teacher)
@@ -92,11 +95,16 @@ def _passages(blocks: str, rows: Blocks, times: int) -> Blocks:
     return first if rows.types is None else replace(first, types=_types(first))
 
 
-def _replaced(rows: Blocks, times: int, mlm: str, tokenizer: PreTrainedTokenizerBase, device: str) -> Blocks:
-    """Return `times` as many rows as there are training rows, with words replaced by the model at `mlm`."""
+def _replaced(
+    rows: Blocks, times: int, mlm: str, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str], device: str
+) -> Blocks:
+    """Return `times` as many rows as there are training rows; the model at `mlm` replaces words, and no marks."""
     how: dict[str, Any] = {"tokenizer": tokenizer, "labels": (), "seed": 0}
     model = JointModel.of(Pretrained(mlm), (Mlm(),), **how).on(device)
-    return replaced(rows, times, model, Vocabulary.of(tokenizer), device=device)
+    vocabulary = Vocabulary.of(tokenizer)
+    kept = {token for mark in marks for token in ids_of(tokenizer, mark)}
+    vocabulary = replace(vocabulary, special_ids=(*vocabulary.special_ids, *sorted(kept)))
+    return replaced(rows, times, model, vocabulary, device=device)
 
 
 def first_rows(rows: Blocks, count: int) -> Blocks:
@@ -128,7 +136,9 @@ def _check_length(teacher: str, classifier: JointModel, longest: int) -> None:
         )
 
 
-def _all_texts(task: str, parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase) -> list[list[str]]:
+def _all_texts(
+    task: str, parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]
+) -> list[list[str]]:
     """Return the columns of texts of all rows: the task's own for its training rows, decoded ones for others.
 
     ValueError for made rows of pairs whose tokens do not tell the texts apart.
@@ -139,12 +149,16 @@ def _all_texts(task: str, parts: Sequence[Blocks], tokenizer: PreTrainedTokenize
             "teachers: the student's tokenizer has no token types, so made rows cannot be cut into pairs for one of "
             "another tokenizer; give Teaching(splices=0), or teachers of the student's tokenizer"
         )
-    texts = [[*some, *more] for some, more in zip(known, _texts(parts[1:], tokenizer), strict=True)]
+    texts = [[*some, *more] for some, more in zip(known, _texts(parts[1:], tokenizer, marks), strict=True)]
     return texts if any(known[1]) else texts[:1]
 
 
-def _texts(parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase) -> Iterator[list[str]]:
-    """Yield the first texts of all rows, then the second ones, "" for rows of one text."""
+def _texts(parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the first texts of all rows, then the second ones, "" for rows of one text.
+
+    Marks are written as in the task's texts, because a teacher of bytes reads "[ [" as other tokens than "[[".
+    """
+    apart = {mark: tokenizer.batch_decode([ids_of(tokenizer, mark)])[0].strip() for mark in marks}
     for kind in (0, 1):
         rows = [
             tokens[types == kind].tolist()
@@ -153,7 +167,10 @@ def _texts(parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase) -> Itera
                 *(_rows(array, part.offsets) for array in (part.tokens, _types(part))), strict=True
             )
         ]
-        yield tokenizer.batch_decode(rows, skip_special_tokens=True)
+        texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+        for mark, pieces in apart.items():
+            texts = [text.replace(pieces, mark) for text in texts]
+        yield texts
 
 
 def _types(rows: Blocks) -> np.ndarray:
