@@ -87,9 +87,10 @@ class Adapted(Table):
                 task=task,
                 recipe=self.recipe(task, flow, self.mixture),
                 seed=seed,
-                teaching=Teaching.by_others(seeds=seeds, recipe=self.adapted("tlm", task, flow)),
+                teaching=teaching,
             )
             for task in (self.data.tasks if self.student else [])
+            for teaching in [Teaching.by_others(seeds=seeds, recipe=self.adapted("tlm", task, flow))]
             for seed in seeds
         ]
         return super().trainings(flow) + taught
