@@ -126,7 +126,9 @@ def called(
 ) -> Callable[..., str]:
     """Run a script as a reader would in a folder of his own, but in this process, and return what it printed."""
     import ray
+    from tracked import empty_store
 
+    empty_store(tmp_path)
     monkeypatch.setattr(ray, "init", lambda **options: None)
     monkeypatch.chdir(tmp_path)
 

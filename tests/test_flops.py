@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from tlm_ray.training.encoders.families import Geometry
 from tlm_ray.training.encoders.starts import scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
-from tlm_ray.training.model.flops import Flops, matmul_rate
+from tlm_ray.training.model.flops import RESULTS, Flops, matmul_rate
 from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
@@ -100,6 +100,40 @@ def test_a_step_of_any_encoder_counts_what_torchs_counter_counts(kind):
         assert flops.computed(batch) == counted_by_torch(model, batch) > 0
 
 
+def test_sizes_that_another_model_met_change_no_count():
+    """Results are looked up by operation and sizes: those of other models, of another precision among them."""
+    models = [stage_one_model(), stage_one_model(layers=3), stage_one_model().to(torch.bfloat16)]
+    models += [stage_two_model(kind, **(SMALL | ENCODERS[kind])) for kind in ENCODERS]
+    labels = make_batch([9, 4, 30], masked=None, labelled=True)
+
+    def counts(*, forget):
+        for model in models:
+            if forget:
+                RESULTS.clear()
+            yield Flops(model).computed(labels)
+
+    alone = list(counts(forget=True))
+    assert alone == list(counts(forget=False)) == list(counts(forget=False)) and min(alone) > 0
+
+
+class Pair(torch.nn.Module):
+    """Twice the same operation on equal sizes, once in another type, and once in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, inputs, *_):
+        one = inputs["input_ids"][..., None] * self.layer.weight[0]
+        both = torch.stack([one, one.relu(), one.double().relu().float(), one.clone().relu_()])
+        return {"labels": self.layer(both).sum()}
+
+
+def test_a_result_is_looked_up_for_its_own_type_and_never_where_it_is_written_in_place():
+    flops, batch = Flops(Pair()), make_batch([9, 4], masked=None, labelled=True)
+    assert flops.computed(batch) == flops.computed(batch) == 3 * 2 * 4 * 2 * 9 * WIDTH * WIDTH
+
+
 class Folding(torch.nn.Module):
     """Its products grow with half the width of a batch, rounded up."""
 
@@ -167,3 +201,4 @@ def test_counting_changes_nothing_of_the_model():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_rate_of_products_is_a_devices(precision):
     assert 1e8 < matmul_rate("cpu", precision) < 1e14
+    assert matmul_rate("cpu", precision) == matmul_rate("cpu", precision), "it is measured once"

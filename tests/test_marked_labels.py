@@ -16,6 +16,7 @@ import torch
 from scipy.special import softmax
 from small import small_flow, small_recipe
 from test_adapted import ADAPTED, TRAIN, saved
+from tracked import empty_store
 from trainings import (
     GEOMETRY,
     LABELS,
@@ -163,7 +164,7 @@ def write_pairs(data, folder):
     with (folder / "pairs.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["text", "label"], *rows])
     small = ["--steps", "4", "--steps-two", "2", "--k", "5", "--precision", "fp32"]
-    small += ["--tracking-uri", f"sqlite:///{folder}/mlflow.db", "--root", f"{folder}/tlm"]
+    small += ["--tracking-uri", empty_store(folder), "--root", f"{folder}/tlm"]
     places = ["--tasks", f"{folder}/pairs.csv", "--corpus", f"{folder}/texts", "--model", f"{folder}/model"]
     return [text for text, _ in rows], [*places, *small, "--marks"]
 

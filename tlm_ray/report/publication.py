@@ -24,6 +24,7 @@ def publish(name: str, results: ResultsData, out: str, story: Story | None = Non
     from tlm_ray.report.figures.scores import score_figure
     from tlm_ray.report.page import experiment_page
 
+    check_name(name)
     texts = {"md": table_markdown(results), "csv": table_csv(results), "json": table_json(results, story)}
     texts |= {"tex": table_latex(results), "html": experiment_page(name, results, story)}
     return _publish(name, out, texts, to_png(score_figure(results)), key)
@@ -48,6 +49,7 @@ def publish_sweep(
     from tlm_ray.report.figures.sweep_figures import slice_figure, study_of
     from tlm_ray.report.page import sweep_page
 
+    check_name(name)
     ordered = sort_trials(trials, parameters)
     texts = {"md": sweep_markdown(ordered), "csv": sweep_csv(ordered), "json": sweep_json(ordered)}
     texts |= {"html": sweep_page(name, ordered, parameters, story, ranges or {})}
