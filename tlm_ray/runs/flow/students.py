@@ -33,7 +33,8 @@ class Teaching:
     passages: int = 0
     """blocks of retrieved passages per training row"""
     replacements: int = 0
-    """rows with replaced words per training row, as in TinyBERT; stage one's model replaces them"""
+    """rows with replaced words per training row, as in TinyBERT; stage one's model of seed 0 replaces them, for
+    students of all seeds, so that teachers read them once"""
     longer: int = 2
     """steps of stage two, as a multiple of the recipe's"""
 
@@ -72,7 +73,7 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachin
         raise ValueError("teaching: passages need general text of one task; give k above 0, or passages=0")
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
     trained = [flow.stages(teaching.recipe or recipe, task_name, teacher).last for teacher in teaching.seeds]
-    taught = soft_labels(flow, recipe, own, trained, teaching)
+    taught = soft_labels(flow, recipe, flow.stages(recipe, task_name, 0), trained, teaching)
     schedule = recipe.stage_two
     longer = {name: teaching.longer * getattr(schedule, name) for name in ("steps", "warmup_steps", "evaluate_every")}
     learner = replace(
@@ -90,13 +91,16 @@ def _exported(recipe: Recipe) -> Objective | None:
     return _exported(recipe.after) if recipe.after else None
 
 
-def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stage], teaching: Teaching) -> Stage:
-    """Return the stage of soft labels: teachers' predictions for training texts, spliced rows and passages."""
+def soft_labels(flow: Flow, recipe: Recipe, first: Stages, teachers: Sequence[Stage], teaching: Teaching) -> Stage:
+    """Return the stage of soft labels: teachers' predictions for training texts and rows made from them.
+
+    It is the same for students of all seeds: `first` is the one of seed 0, whose stage one replaces words.
+    """
     compute = flow.execution.compute
     identities = list(map(identity_of, teaching.models))
     reads_texts = bool(teaching.models or teaching.recipe)
     further = {name: asked for name in ("passages", "replacements") if (asked := getattr(teaching, name))}
-    written_by = own.stages_one[-1] if teaching.replacements else None
+    written_by = first.stages_one[-1] if teaching.replacements else None
     marks = getattr(recipe.labels, "marks", ()) if teaching.replacements or reads_texts else ()
     names = [f"teacher_{number}" for number in range(len(teachers))]
 
@@ -128,8 +132,8 @@ def soft_labels(flow: Flow, recipe: Recipe, own: Stages, teachers: Sequence[Stag
         | further
         | ({"marks": marks} if marks else {})
         | ({"models": identities} if identities else {}),
-        inputs={"blocks": own.blocks}
-        | ({"task": own.task} if reads_texts else {})
+        inputs={"blocks": first.blocks}
+        | ({"task": first.task} if reads_texts else {})
         | ({"mlm": written_by} if written_by else {})
         | dict(zip(names, teachers, strict=True)),
         make=make,
