@@ -34,6 +34,8 @@ class Flops(Table):
         if self.budget.minutes is not None and self.scales:
             minutes = f"{self.budget.minutes:g}"
             raise ValueError(f"--minutes {minutes}: gives every scale the same time; give --tokens instead")
+        if self.changes.scale and self.scales:
+            raise ValueError(f"--scale {self.changes.scale}: has no effect with --scales; leave it out")
         for part in self.parts:
             if not 0 < part <= 1:
                 raise ValueError(f"--parts {part:g}: must be above 0 and at most 1, a share of a recipe's tokens")

@@ -37,6 +37,11 @@ class StageOne(Table):
     rows: list[str] = field(default_factory=list)
     """rows to train, such as recipe "rate x 4" (default: all)"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mixture.external_only:
+            raise ValueError("--external-only: leaves out the task batches whose rho2 this experiment varies")
+
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return a recipe per change of the schedule, and one without MLM in task batches."""
         one = recipe.stage_one

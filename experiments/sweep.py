@@ -45,6 +45,7 @@ from tlm_ray import (
 from tlm_ray.runs.cli.commands import predict_command
 
 OWN_FLAGS = {"k": "ks", "rho1": "rho1s", "rho2": "rho2s", "method": "methods"}
+FIXED = {"precision": "precision", "stage_one.steps": "steps", "stage_two.steps": "steps_two"}  # flags of one value
 UNLESS_TOLD: dict[str, Any] = {"k": [5, 20], "rho1": [3, 7], "method": ["bm25", "random"]}
 
 
@@ -96,6 +97,9 @@ class Sweep:
                 raise ValueError(f"--vary {pair!r}: give FIELD=VALUES, such as vocabulary=4000,8000")
             if name in OWN_FLAGS:
                 raise ValueError(f"--vary {pair}: has its own flag; give --{OWN_FLAGS[name]}")
+            flag = FIXED.get(name, "")
+            if flag and getattr(self.changes, flag) not in (None, ""):
+                raise ValueError(f"--{flag.replace('_', '-')}: has no effect with --vary {pair}; leave it out")
 
     def space(self) -> Space:
         """Return the space: the fields with values or, if there are none, some of the paper's."""
