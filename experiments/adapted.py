@@ -59,6 +59,8 @@ class Adapted(Table):
             raise ValueError(f"--student --seeds {self.seeds}: --student needs at least two seeds to distil from")
         if self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
+        if self.changes.batch_rows is not None:
+            raise ValueError("--batch-rows: is for trainings from random weights; leave it out")
         if self.budget.minutes is not None or self.budget.tokens is not None:
             raise ValueError("--minutes, --tokens: rows of equal operations set their own steps; give --steps")
 

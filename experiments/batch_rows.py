@@ -2,7 +2,7 @@
 
     python experiments/batch_rows.py                                                     # embedded data
     python experiments/batch_rows.py --scale mini --tasks sciie --task-root data/tasks --corpus data/corpus
-    python experiments/batch_rows.py --batch-rows 16 8 --dry-run
+    python experiments/batch_rows.py --sizes 16 8 --dry-run
 
 All rows of the table train on as many rows of text, in both stages: half the rows per step mean twice the steps.
 They share one retrieval and one tokenizer, and have the recipe's learning rates.
@@ -11,12 +11,12 @@ Expected before running: fewer rows per step, and so more steps, above the recip
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import ray
 
 from tlm_ray import Recipe, Table, main
-from tlm_ray.training.loop.schedules import Schedule
+from tlm_ray.runs.cli.recipe_options import of_rows
 
 PLAIN = "recipe"
 
@@ -27,22 +27,20 @@ class BatchRows(Table):
 
     name = "batch_rows"
 
-    batch_rows: list[int] = field(default_factory=lambda: [16, 8])
+    sizes: list[int] = field(default_factory=lambda: [16, 8])
     """rows per step of both stages, a row of the table each, beside the recipe's"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.batch_rows or min(self.batch_rows) < 1 or len(set(self.batch_rows)) < len(self.batch_rows):
-            given = " ".join(map(str, self.batch_rows))
-            raise ValueError(f"--batch-rows {given}: give one or more whole numbers from 1 on, each once")
+        if self.changes.batch_rows is not None:
+            raise ValueError("--batch-rows: is what this experiment varies; give --sizes")
+        if not self.sizes or min(self.sizes) < 1 or len(set(self.sizes)) < len(self.sizes):
+            given = " ".join(map(str, self.sizes))
+            raise ValueError(f"--sizes {given}: give one or more whole numbers from 1 on, each once")
 
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return the recipe, then one per number of rows."""
-        one, two = recipe.stage_one, recipe.stage_two
-        return {PLAIN: recipe} | {
-            f"{rows} rows per step": replace(recipe, stage_one=one and _of(one, rows), stage_two=_of(two, rows))
-            for rows in self.batch_rows
-        }
+        return {PLAIN: recipe} | {f"{rows} rows per step": of_rows(recipe, rows) for rows in self.sizes}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect fewer rows per step above the recipe."""
@@ -51,10 +49,6 @@ class BatchRows(Table):
     def against(self, rows: list[str]) -> str:
         """Return the recipe as it is."""
         return PLAIN
-
-
-def _of(schedule: Schedule, rows: int) -> Schedule:
-    return replace(schedule.cut_to(schedule.batch_rows / rows), batch_rows=rows)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,8 @@ class Train(TrainingOptions):
         super().__post_init__()
         if self.start and self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; give one of them")
+        if self.start and self.changes.batch_rows is not None:
+            raise ValueError("--batch-rows: is for trainings from random weights; leave it out, or leave out --start")
         settle_results(self, model="model")
         object.__setattr__(self, "teachers", [storage.absolute_if_there(each) for each in self.teachers])
         if self.before and not self.start:

@@ -53,6 +53,8 @@ class Changes(Scale):
     """first drop lines, pages and repeated spans of the corpus by C4's rules (docs/your_data.md)"""
     marks: bool = False
     """the classifier also reads the states at the two spans that the texts mark, such as [[ ... ]] and << ... >>"""
+    batch_rows: int | None = None
+    """rows per step of trainings from random weights: half of them mean twice the steps; if unset: the recipe's"""
     steps: int | None = None
     """training steps of stage one; if unset: the recipe's"""
     steps_two: int | None = None
@@ -60,10 +62,14 @@ class Changes(Scale):
 
     def __post_init__(self) -> None:
         settle(self, storage.absolute_if_there, "architecture")
+        if self.batch_rows is not None and self.batch_rows < 1:
+            raise ValueError(f"--batch-rows {self.batch_rows}: must be 1 or more (rows per step)")
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
         """Return a task's recipe at the scale, with these changes."""
         recipe = super().recipe(task, flow)
+        if self.batch_rows is not None:
+            recipe = of_rows(recipe, self.batch_rows)
         start = Architecture(self.architecture) if self.architecture else None
         if start is not None and recipe.counts is not None:  # the width is unknown before the encoder is opened
             print_once(f"--architecture {self.architecture}: embeddings start random instead of from token counts")
@@ -241,7 +247,8 @@ class TrainingOptions:
 
     def whole_fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return the recipe of a pretrained encoder before the budget cuts it."""
-        recipe, rows = mixture.change(self.passages.change(self.changes.recipe(task, flow))), flow.train_rows(task)
+        changes, rows = replace(self.changes, batch_rows=None), flow.train_rows(task)
+        recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
         if kind == "adapted":
             made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
         else:
@@ -249,6 +256,12 @@ class TrainingOptions:
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow)
+
+
+def of_rows(recipe: Recipe, batch_rows: int) -> Recipe:
+    """Return a recipe of other rows per step in both stages, which takes about as many rows in all."""
+    one = recipe.stage_one
+    return replace(recipe, stage_one=one and one.of_rows(batch_rows), stage_two=recipe.stage_two.of_rows(batch_rows))
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:

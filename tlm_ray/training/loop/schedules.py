@@ -50,6 +50,10 @@ class Schedule:
         steps = max(1, round(share * self.steps))
         return replace(self.of_steps(steps), evaluate_every=max(1, self.evaluate_every * steps // self.steps))
 
+    def of_rows(self, batch_rows: int) -> Self:
+        """Return a schedule of other rows per step, which takes about as many rows in all."""
+        return replace(self.cut_to(self.batch_rows / batch_rows), batch_rows=batch_rows)
+
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
         if step < self.warmup_steps:
