@@ -27,20 +27,26 @@ class BatchRows(Table):
 
     name = "batch_rows"
 
-    sizes: list[int] = field(default_factory=lambda: [16, 8])
-    """rows per step of both stages, a row of the table each, beside the recipe's"""
+    sizes: list[int] = field(default_factory=list)
+    """rows per step of both stages, a row of the table each; default: a half and a quarter of the recipe's"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.changes.batch_rows is not None:
             raise ValueError("--batch-rows: is what this experiment varies; give --sizes")
-        if not self.sizes or min(self.sizes) < 1 or len(set(self.sizes)) < len(self.sizes):
+        if self.budget.tokens is not None:
+            raise ValueError(f"--tokens {self.budget.tokens}: may change the rows per step; give --steps or --minutes")
+        if min(self.sizes, default=1) < 1 or len(set(self.sizes)) < len(self.sizes):
             given = " ".join(map(str, self.sizes))
-            raise ValueError(f"--sizes {given}: give one or more whole numbers from 1 on, each once")
+            raise ValueError(f"--sizes {given}: give whole numbers from 1 on, each once")
 
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return the recipe, then one per number of rows."""
-        return {PLAIN: recipe} | {f"{rows} rows per step": of_rows(recipe, rows) for rows in self.sizes}
+        own = recipe.stage_two.batch_rows
+        found = {rows: of_rows(recipe, rows) for rows in self.sizes or [max(1, own // 2), max(1, own // 4)]}
+        if same := [rows for rows, other in found.items() if other == recipe]:
+            raise ValueError(f"--sizes {same[0]}: is the recipe's own number of rows per step; leave it out")
+        return {PLAIN: recipe} | {f"{rows} rows per step": other for rows, other in found.items()}
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect fewer rows per step above the recipe."""

@@ -25,7 +25,7 @@ import ray
 from tlm_ray import Recipe, Table, main
 from tlm_ray.runs.cli.table import chosen
 
-PLAIN, AVERAGED = "recipe", "averaged"
+PLAIN, AVERAGED, NO_MLM = "recipe", "averaged", "rho2 = 0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class StageOne(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mixture.external_only:
-            raise ValueError("--external-only: leaves out the task batches whose rho2 this experiment varies")
+        if self.mixture.external_only and (NO_MLM in self.rows or not self.rows):
+            raise ValueError(f"--external-only: has no task batches for the row {NO_MLM!r}; choose others by --rows")
 
     def vary(self, recipe: Recipe) -> Mapping[str, Recipe]:
         """Return a recipe per change of the schedule, and one without MLM in task batches."""
@@ -56,7 +56,7 @@ class StageOne(Table):
             AVERAGED: {"averaged": 0.5},
         }
         varied = {row: replace(recipe, stage_one=replace(one, **change)) for row, change in changes.items()}
-        return chosen({PLAIN: recipe} | varied | {"rho2 = 0": replace(recipe, rho2=0.0)}, self.rows)
+        return chosen({PLAIN: recipe} | varied | {NO_MLM: replace(recipe, rho2=0.0)}, self.rows)
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect averaged weights above the last ones."""

@@ -45,7 +45,13 @@ from tlm_ray import (
 from tlm_ray.runs.cli.commands import predict_command
 
 OWN_FLAGS = {"k": "ks", "rho1": "rho1s", "rho2": "rho2s", "method": "methods"}
-FIXED = {"precision": "precision", "stage_one.steps": "steps", "stage_two.steps": "steps_two"}  # flags of one value
+FIXED = {  # flags of one value
+    "precision": "precision",
+    "stage_one.steps": "steps",
+    "stage_two.steps": "steps_two",
+    "stage_one.batch_rows": "batch_rows",
+    "stage_two.batch_rows": "batch_rows",
+}
 UNLESS_TOLD: dict[str, Any] = {"k": [5, 20], "rho1": [3, 7], "method": ["bm25", "random"]}
 
 

@@ -38,16 +38,28 @@ def test_numbers_are_whole_and_each_is_given_once(rows, capsys, wrong):
     with pytest.raises(SystemExit):
         rows("--sizes", *wrong)
     said = " ".join(capsys.readouterr().err.split())
-    assert f"--sizes {' '.join(wrong)}: give one or more whole numbers from 1 on, each once" in said
+    assert f"--sizes {' '.join(wrong)}: give whole numbers from 1 on, each once" in said
 
 
 def test_a_script_takes_other_rows_per_step_before_other_steps(parsed, tmp_path):  # noqa: F811
-    table = parsed("main_table", "--batch-rows", "16", "--steps-two", "70", "--baseline", "x", "--root", str(tmp_path))
-    own = table.recipes("docstrings", table.flow())
-    ours, other = own["TLM, BM25 text"], parsed("main_table", "--baseline", "x", "--root", str(tmp_path))
-    assert [(each.batch_rows, each.steps) for each in (ours.stage_one, ours.stage_two)] == [(16, 600), (16, 70)]
-    rest = other.recipes("docstrings", other.flow())["x"].stage_two
-    assert own["x"].stage_two == rest.of_steps(70), "a pretrained encoder keeps its rows"
+    table, plain = (parsed("main_table", *words, "--root", str(tmp_path)) for words in (["--batch-rows", "16"], []))
+    short = parsed("main_table", "--batch-rows", "16", "--steps-two", "70", "--root", str(tmp_path))
+    ours = [one.recipes("docstrings", one.flow())["TLM, BM25 text"] for one in (table, short)]
+    assert [(one.stage_one.steps, one.stage_two.steps, one.stage_two.batch_rows) for one in ours] == [
+        (600, 200, 16),
+        (600, 70, 16),
+    ]
+    first, other = (one.fine_tuned("x", "tlm", "docstrings", one.flow(), one.mixture) for one in (table, plain))
+    assert first.stage_one == other.stage_one and first.stage_one.batch_rows == 32, "an encoder keeps its own"
+
+
+def test_no_row_is_the_recipe_itself_or_less_than_a_step(rows):
+    assert list(rows()) == ["recipe", "16 rows per step", "8 rows per step"]
+    assert list(rows("--scale", "midi")) == ["recipe", "8 rows per step", "4 rows per step"]
+    with pytest.raises(ValueError, match="--sizes 16: is the recipe's own number of rows per step; leave it out"):
+        rows("--scale", "midi", "--sizes", "16")
+    with pytest.raises(ValueError, match="batch_rows 9601: is more than all rows of a stage, 300 steps of 32 rows"):
+        rows("--sizes", "9601")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from tlm_ray.training.encoders.families import Geometry
 from tlm_ray.training.encoders.starts import scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
-from tlm_ray.training.model.flops import RESULTS, Flops, matmul_rate
+from tlm_ray.training.model.flops import RESULTS, Flops, _Products, matmul_rate
 from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Labels, Mlm
@@ -116,22 +116,58 @@ def test_sizes_that_another_model_met_change_no_count():
     assert alone == list(counts(forget=False)) == list(counts(forget=False)) and min(alone) > 0
 
 
-class Pair(torch.nn.Module):
-    """Twice the same operation on equal sizes, once in another type, and once in place."""
+X = torch.empty(6, 4, device="meta")
+OPERATIONS = {
+    "another type": lambda: [x.relu() for x in (X, X.double(), X.bfloat16(), X.half())],
+    "other strides": lambda: [x.clone() for x in (X, X[:, ::2], X.t(), X.t().contiguous())],
+    "another kind of number": lambda: [X.long() * 2, X.long() * 2.0, X.long() * True, X.pow(2), X.pow(2.0)],
+    "an option": lambda: [X.sum(0), X.sum(0, keepdim=True), X.sum(0, dtype=torch.float64), X.sum(1)],
+    "several results": lambda: [*X.max(0), *X.max(1), *X.split(2), *X.split(3)],
+    "another operation": lambda: [X.relu(), X.bool(), X.argmax(0), X.amax(0)],
+    "written in place": lambda: [one := X.clone(), one.resize_(3, 2), X.clone(), X.clone().t_()],
+    "a layout": lambda: [
+        torch.sparse_coo_tensor(
+            torch.empty(1, 2, dtype=torch.long, device="meta"), X[:2], (9, 4), check_invariants=False
+        )
+    ],
+}
 
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, inputs, *_):
-        one = inputs["input_ids"][..., None] * self.layer.weight[0]
-        both = torch.stack([one, one.relu(), one.double().relu().float(), one.clone().relu_()])
-        return {"labels": self.layer(both).sum()}
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_result_that_is_looked_up_has_the_form_that_torch_gives(name):
+    def forms():
+        given = OPERATIONS[name]()
+        strides = [one.stride() if one.layout is torch.strided else () for one in given]
+        return [(one.shape, one.dtype, one.device, one.layout) for one in given], strides
+
+    expected = forms()
+    for _ in range(2):  # looked up the second time
+        with _Products():
+            assert forms() == expected
+    with _Products():
+        results = OPERATIONS[name]()
+        again = OPERATIONS[name]()
+    assert not {id(one) for one in results} & {id(one) for one in again}, "each is a tensor of its own"
 
 
-def test_a_result_is_looked_up_for_its_own_type_and_never_where_it_is_written_in_place():
-    flops, batch = Flops(Pair()), make_batch([9, 4], masked=None, labelled=True)
-    assert flops.computed(batch) == flops.computed(batch) == 3 * 2 * 4 * 2 * 9 * WIDTH * WIDTH
+@pytest.mark.parametrize("steps", [1, 3])
+def test_numbers_on_the_cpu_keep_their_values(steps):
+    class Repeating(torch.nn.Module):
+        """How often its layer works is a number in a tensor."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, inputs, *_):
+            x = inputs["input_ids"][..., None] * self.layer.weight[0]
+            for _ in torch.arange(steps).tolist() + [0] * int(torch.full((2,), steps)[0]):
+                x = self.layer(x)
+            return {"labels": x.sum()}
+
+    flops, batch = Flops(Repeating()), make_batch([9, 4], masked=None, labelled=True)
+    assert flops.computed(batch) == 2 * steps * 3 * 2 * 2 * 9 * WIDTH * WIDTH
+    assert all(one.is_meta for one in RESULTS.values() if isinstance(one, torch.Tensor))
 
 
 class Folding(torch.nn.Module):

@@ -68,7 +68,6 @@ def kept_at(name: str, out: str, key: str) -> str:
 
 
 def _publish(name: str, out: str, texts: dict[str, str], figure: bytes, key: str) -> dict[str, str]:
-    check_name(name)
     files = {kind: text.encode() for kind, text in texts.items()} | {"png": figure}
     for kind, data in files.items() if key else ():
         storage.write_bytes(storage.join(out, KEPT, f"{name}_{key}.{kind}"), data)

@@ -54,7 +54,7 @@ class Changes(Scale):
     marks: bool = False
     """the classifier also reads the states at the two spans that the texts mark, such as [[ ... ]] and << ... >>"""
     batch_rows: int | None = None
-    """rows per step of trainings from random weights: half of them mean twice the steps; if unset: the recipe's"""
+    """rows per step of trainings from random weights, at as many rows in all; if unset: the recipe's"""
     steps: int | None = None
     """training steps of stage one; if unset: the recipe's"""
     steps_two: int | None = None

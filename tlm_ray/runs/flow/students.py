@@ -33,8 +33,8 @@ class Teaching:
     passages: int = 0
     """blocks of retrieved passages per training row"""
     replacements: int = 0
-    """rows with replaced words per training row, as in TinyBERT; stage one's model of seed 0 replaces them, for
-    students of all seeds, so that teachers read them once"""
+    """rows with replaced words per training row, as in TinyBERT. Stage one of seed 0 replaces them for students of all
+    seeds, so that teachers read them once"""
     longer: int = 2
     """steps of stage two, as a multiple of the recipe's"""
 

@@ -51,7 +51,13 @@ class Schedule:
         return replace(self.of_steps(steps), evaluate_every=max(1, self.evaluate_every * steps // self.steps))
 
     def of_rows(self, batch_rows: int) -> Self:
-        """Return a schedule of other rows per step, which takes about as many rows in all."""
+        """Return a schedule of other rows per step, which takes about as many rows in all.
+
+        ValueError if that is less than one step.
+        """
+        if batch_rows > self.steps * self.batch_rows:
+            all_rows = f"{self.steps:,} steps of {self.batch_rows:,} rows"
+            raise ValueError(f"batch_rows {batch_rows}: is more than all rows of a stage, {all_rows}; give fewer")
         return replace(self.cut_to(self.batch_rows / batch_rows), batch_rows=batch_rows)
 
     def rate(self, step: int) -> float:

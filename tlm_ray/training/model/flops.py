@@ -31,7 +31,7 @@ MEASURED_S = 0.05  # size of the products that measure a device's rate
 # rows, width and, per token-predicting objective, predictions and padded predictions; or their exponents in a term
 Sizes = tuple[int, ...]
 Terms = Counter[Sizes]  # coefficients by exponents
-RESULTS: dict[Any, Any] = {}  # meta tensors by operation and sizes, which hold no data
+RESULTS: dict[Any, Any] = {}  # by operation and sizes: meta tensors alone, so without data
 SETTINGS = (bool, int, float, str, NoneType, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -166,35 +166,39 @@ class _Products(TorchDispatchMode):
 
 
 def _result(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return an operation's result on meta tensors; of sizes that were met before, without asking torch again.
+    """Return an operation's result; if it is of meta tensors, torch works out each combination of sizes once.
 
     Torch finds the sizes of a layer norm in 5 ms, because it does so in Python. Layers and batches repeat them.
     """
-    is_new_data = not func._schema.is_mutable and not any(one.alias_info for one in func._schema.returns)
-    sizes = _sizes_of((args, sorted(kwargs.items()))) if is_new_data else None
+    is_new = not func._schema.is_mutable and not any(one.alias_info for one in func._schema.returns)
+    sizes = _sizes_of((args, sorted(kwargs.items()))) if is_new else None
     if sizes is None:
         return func(*args, **kwargs)
     if (func, sizes) not in RESULTS:
-        RESULTS[func, sizes] = func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if _sizes_of(result) is None:  # with data, such as a range of numbers on the CPU
+            return result
+        RESULTS[func, sizes] = result
     return _anew(RESULTS[func, sizes])
 
 
 def _sizes_of(value: Any) -> Any:
-    """Return what decides the sizes of a result, to look it up; None if that may be the data of a tensor."""
+    """Return what decides the sizes of a result; None if there is a tensor with data, or something unknown."""
     if isinstance(value, list | tuple):
         sizes = tuple(map(_sizes_of, value))
         return None if None in sizes else sizes
     if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.dtype) if value.is_meta else None
+        is_plain = value.is_meta and value.layout is torch.strided
+        return (value.shape, value.stride(), value.dtype) if is_plain else None
     return (type(value), value) if isinstance(value, SETTINGS) else None  # with its type: 1, 1.0 and True are equal
 
 
 def _anew(result: Any) -> Any:
-    """Return other meta tensors of the same sizes."""
+    """Return a result with other meta tensors of the same sizes."""
     if isinstance(result, list | tuple):
         return type(result)(map(_anew, result))
     if isinstance(result, torch.Tensor):
-        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=result.device)
+        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="meta")
     return result
 
 
