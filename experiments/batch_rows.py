@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import ray
 
 from tlm_ray import Recipe, Table, main
-from tlm_ray.runs.cli.recipe_options import of_rows
+from tlm_ray.runs.recipes.budget import of_rows
 
 PLAIN = "recipe"
 

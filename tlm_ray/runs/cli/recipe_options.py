@@ -15,7 +15,7 @@ from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.planning.minutes import is_enough, share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
-from tlm_ray.runs.recipes.budget import scaled
+from tlm_ray.runs.recipes.budget import of_rows, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -256,12 +256,6 @@ class TrainingOptions:
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow)
-
-
-def of_rows(recipe: Recipe, batch_rows: int) -> Recipe:
-    """Return a recipe of other rows per step in both stages, which takes about as many rows in all."""
-    one = recipe.stage_one
-    return replace(recipe, stage_one=one and one.of_rows(batch_rows), stage_two=recipe.stage_two.of_rows(batch_rows))
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:

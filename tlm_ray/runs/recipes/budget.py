@@ -1,4 +1,4 @@
-"""Shorten a recipe to a token budget: fewer steps first, then fewer rows per step; its data stay the same."""
+"""Shorten a recipe to a token budget: fewer steps first, then fewer rows per step; or trade rows per step for steps."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -39,6 +39,12 @@ def scaled(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
         left -= of_one(one)
     cut = replace(recipe, stage_one=one, stage_two=two if recipe.one_stage else _cut(two, of_two, left, 1))
     return cut, _changes("stage_one", recipe, cut) + _changes("stage_two", recipe, cut)
+
+
+def of_rows(recipe: Recipe, batch_rows: int) -> Recipe:
+    """Return a recipe of other rows per step in both stages, which takes about as many rows in all."""
+    one = recipe.stage_one
+    return replace(recipe, stage_one=one and one.of_rows(batch_rows), stage_two=recipe.stage_two.of_rows(batch_rows))
 
 
 def parts_of(recipe: Recipe, parts: Sequence[float]) -> dict[float, Recipe]:
