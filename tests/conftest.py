@@ -144,7 +144,9 @@ def called(
 
 @pytest.fixture(scope="session")
 def ray_cluster():
-    """A Ray of its own, with more CPUs than the machine may have: two trainings of two workers fit.
+    """A Ray of its own with two CPUs, enough for a training of two workers.
+
+    With four it starts more processes: two files of tests took 104 s of CPU instead of 88.
 
     It is started again if Ray gives up, as it does on a busy machine after 30 s.
     """
@@ -153,9 +155,9 @@ def ray_cluster():
     from tlm_ray import ray_options
 
     try:
-        ray.init(address="local", num_cpus=4, **ray_options())
+        ray.init(address="local", num_cpus=2, **ray_options())
     except Exception:  # it has no class of its own
         ray.shutdown()
-        ray.init(address="local", num_cpus=4, **ray_options())
+        ray.init(address="local", num_cpus=2, **ray_options())
     yield
     ray.shutdown()

@@ -103,7 +103,7 @@ def probabilities(draw, hard, lead, seeds, *, of_seeds=0.25, of_both=1.0):
 
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
-    draw, repeats, rows = np.random.default_rng(0), 1_000, 200
+    draw, repeats, rows = np.random.default_rng(0), 400, 200
     many = draw.normal(0.5, 1.5, 1_000_000)
     truth = 100 * np.subtract(*(probabilities(draw, many, lead, 1, of_seeds=0).mean() for lead in (0.25, 0.0)))
     held = 0
@@ -116,7 +116,7 @@ def test_95_of_100_intervals_hold_the_difference_that_there_is(seeds):
         given = [single(name, own, gold, is_drawn=True) for name, own in zip("ab", runs, strict=True)]
         low, high = compare(given)[0].interval
         held += low <= truth <= high
-    assert 0.93 <= held / repeats <= 0.97
+    assert 0.92 <= held / repeats <= 0.98
 
 
 def voted(draw, rows, seeds, *, of_seeds):
@@ -139,13 +139,13 @@ def ensemble(chances, gold):
 
 @pytest.mark.parametrize(("seeds", "of_seeds"), [(3, 0.25), (5, 1.0)])
 def test_95_of_100_intervals_hold_the_gain_of_an_ensemble(seeds, of_seeds):
-    draw, repeats, rows = np.random.default_rng(1), 400, 300
+    draw, repeats, rows = np.random.default_rng(1), 200, 300
 
     def drawn(rows):
         gold, chances = voted(draw, rows, seeds, of_seeds=of_seeds)
         return [ensemble(chances, gold), each_of(chances, gold)]
 
-    truth = np.mean([np.subtract(*(100 * (row.predicted == 0).mean() for row in drawn(5_000))) for _ in range(200)])
+    truth = np.mean([np.subtract(*(100 * (row.predicted == 0).mean() for row in drawn(5_000))) for _ in range(100)])
     found = [compare(drawn(rows))[0] for _ in range(repeats)]
     assert np.mean([each.interval[0] <= truth <= each.interval[1] for each in found]) >= 0.92
     variance = np.var([each.mean for each in found])

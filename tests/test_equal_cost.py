@@ -23,7 +23,7 @@ from tlm_ray.training.tokens.estimated import mean_tokens, name_tokens
 
 def of_family(family, **changes):
     long = small_recipe(start=Scratch(replace(GEOMETRY, family=family)), k=10, **changes)
-    return replace(long, stage_one=long.stage_one.of_steps(150), stage_two=long.stage_two.of_steps(90))
+    return replace(long, stage_one=long.stage_one.of_steps(120), stage_two=long.stage_two.of_steps(72))
 
 
 def counted(recipe, data, root) -> int:

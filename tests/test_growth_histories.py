@@ -4,7 +4,7 @@ from collections import Counter
 
 from growth_histories import differing
 
-HISTORIES = 20
+HISTORIES = 8
 
 
 def test_a_job_that_was_stopped_gives_what_an_empty_root_gives(data):
