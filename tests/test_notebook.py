@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+import torch
 from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import ModelCard
 from sklearn.base import clone
@@ -20,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer
 from small import small_flow, small_recipe
 from test_adapted import saved
 from test_inference import probabilities_of_transformers
-from transformers import BertModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel
 
 from tlm_ray import TLMClassifier
 from tlm_ray.runs.notebook.inputs import splits_of, texts_of
@@ -29,6 +30,7 @@ from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import recipe_tokens
 from tlm_ray.training.encoders.sizes import counted_parameters
+from tlm_ray.training.objectives import MarkedLabels
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 
@@ -133,6 +135,34 @@ def test_an_encoder_is_adapted_first_where_the_minutes_are_enough(data, topics, 
         made.append(model._recipe(small_flow(data, tmp_path), "topics"))
     assert made[0] == whole.settled(gpu=False) and made[1].stage_one is None
     assert "too few to adapt the encoder, so it is fine-tuned alone" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("ray_cluster", "alone")
+def test_marks_are_read_and_a_saved_model_reads_them_too(data, topics, tmp_path):
+    words = [text.split() for text in topics["text"]]
+    texts = [f"[[ {w[0]} ]] {w[1]} << {w[2]} >> {w[3]}" for w in words]
+    how = {"corpus": str(data / "corpus"), "recipe": small_recipe(), "root": str(tmp_path / "tlm"), "verbose": False}
+    model, without = (TLMClassifier(**how, marks=marks).fit(texts, topics["label"]) for marks in (True, False))
+    model.save(str(tmp_path / "kept"))
+    assert json.loads((tmp_path / "kept" / "config.json").read_text())["marks"]
+    opened, tokenizer = (
+        kind.from_pretrained(tmp_path / "kept", trust_remote_code=True)
+        for kind in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    with torch.no_grad():
+        logits = opened.eval()(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    found = TLMClassifier.load(str(tmp_path / "kept")).predict_proba(texts)
+    np.testing.assert_allclose(found, logits.softmax(dim=-1), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(found, without.predict_proba(texts), atol=1e-3)
+    assert "marks=True" in model.card_ and "trust_remote_code=True" in model.card_
+
+
+def test_an_encoder_that_reads_marks_is_fine_tuned_alone(data, tmp_path, capsys):
+    folder, signs = saved(tmp_path / "encoder", BertModel, ["[[ << a >> ]]"]), ("<<", ">>", "[[", "]]")
+    model = TLMClassifier(corpus="texts", start=folder, recipe=small_recipe(), marks=True)
+    made = model._recipe(small_flow(data, tmp_path), "topics", signs)
+    assert made.stage_one is None and made.labels == MarkedLabels(smoothing=made.labels.smoothing, marks=signs)
+    assert "corpus: not read, because no gain of adapting" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("ray_cluster", "alone")
@@ -278,6 +308,11 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
         ({"seed": -1}, "seed -1: must be a whole number of 0 or more"),
         ({"minutes": "10"}, "minutes '10': must be a number above 0"),
         ({"minutes": 0}, "minutes 0: must be a number above 0"),
+        ({"marks": "[["}, r"marks '\[\[': must be True or False"),
+        (
+            {"marks": True},
+            r"marks: the texts do not mark two spans each, such as \[\[ this \]\] and << that >>; mark",
+        ),
         ({"start": 7}, "start 7: must be the folder or hub name of an encoder"),
         ({"text": "label"}, "text and label: are both 'label'; name two columns"),
         (

@@ -17,10 +17,10 @@ from tlm_ray.runs.planning.minutes import is_enough, share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import of_rows, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
+from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.training.encoders.starts import Architecture
-from tlm_ray.training.objectives import MarkedLabels
 
 Before = Literal["plain", "mlm", "tapt", "dapt", "dapt+tapt", "tlm", "adapted"]
 
@@ -87,7 +87,7 @@ class Changes(Scale):
         found = None if flow.is_embedded(task) else marks_of(flow.read(task).train_texts)
         if found is None:
             raise ValueError(f"--marks: the texts of {task} do not mark two spans each; leave it out")
-        return replace(recipe, labels=MarkedLabels(smoothing=recipe.labels.smoothing, marks=found.signs))
+        return reading_marks(recipe, found.signs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,8 @@ def check_arguments(given: Any) -> None:
         raise ValueError(f"root {given.root!r}: must be a folder or URI, such as .tlm")
     if isinstance(given.seed, bool) or not isinstance(given.seed, numbers.Integral) or given.seed < 0:
         raise ValueError(f"seed {given.seed!r}: must be a whole number of 0 or more")
+    if not isinstance(given.marks, bool):
+        raise ValueError(f"marks {given.marks!r}: must be True or False")
     if not isinstance(given.start, str | os.PathLike):
         raise ValueError(f"start {given.start!r}: must be the folder or hub name of an encoder")
     if given.text == given.label:

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from tlm_ray.corpus.labelled.class_names import MOST_NUMBERS
+from tlm_ray.corpus.labelled.marks import marks_of
 from tlm_ray.corpus.labelled.task_splits import LEAST
 
 DEV = ("validation", "dev", "valid")  # names of a split to choose the model on
@@ -176,6 +177,16 @@ def check_classes(splits: Mapping[str, Labelled]) -> None:
             f"X and y: {swapped}two classes need {LEAST} different texts or more, of which dev gets one; give more "
             "rows, or a DatasetDict with validation"
         )
+
+
+def signs_of(train: Labelled) -> tuple[str, ...]:
+    """Return the brackets that mark two spans in the texts; ValueError if they do not."""
+    found = marks_of([" ".join(row) for row in zip(*train.texts, strict=True)])
+    if found is None:
+        raise ValueError(
+            "marks: the texts do not mark two spans each, such as [[ this ]] and << that >>; mark them, or leave it out"
+        )
+    return found.signs
 
 
 def _short(value: Any) -> str:
