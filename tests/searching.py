@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import cache
 from itertools import groupby, pairwise
 from pydoc_data.topics import topics
 
@@ -41,6 +42,7 @@ SCRIPTS += ("IDEOGRAPHIC ITERATION", "IDEOGRAPHIC CLOSING", "IDEOGRAPHIC NUMBER 
 SCRIPTS += ("THAI", "LAO", "KHMER", "MYANMAR", "TAI", "NEW TAI LUE")
 
 
+@cache
 def is_unspaced(character):
     """Say by its name whether a character is of a script without spaces."""
     is_word = unicodedata.category(character)[0] in "LMN"
