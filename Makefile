@@ -28,7 +28,7 @@ gpu:
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	nice $(BIN)/mypy
 
 # the variable leaves out a notice that the theme, Material, is maintained until May 2027; search needs a server:
 # python -m http.server --directory build/docs

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from small import small_flow, small_recipe
+from small import GEOMETRY, small_flow, small_recipe
 from test_adapted import saved
 from test_inference import probabilities_of_transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertModel
@@ -30,8 +31,10 @@ from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import recipe_tokens
 from tlm_ray.training.encoders.sizes import counted_parameters
-from tlm_ray.training.objectives import MarkedLabels
+from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.objectives import MarkedLabels, Spans, TextLabels
 
+T5 = Scratch(replace(GEOMETRY, family="t5"))
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 
 
@@ -162,7 +165,10 @@ def test_an_encoder_that_reads_marks_is_fine_tuned_alone(data, tmp_path, capsys)
     model = TLMClassifier(corpus="texts", start=folder, recipe=small_recipe(), marks=True)
     made = model._recipe(small_flow(data, tmp_path), "topics", signs)
     assert made.stage_one is None and made.labels == MarkedLabels(smoothing=made.labels.smoothing, marks=signs)
-    assert "corpus: not read, because no gain of adapting" in capsys.readouterr().out
+    of_names = TLMClassifier(recipe=small_recipe(objectives=(Spans(),), labels=TextLabels(), start=T5), marks=True)
+    with pytest.raises(ValueError, match="marks: the recipe's labels are TextLabels, which read none; leave it out"):
+        of_names._recipe(small_flow(data, tmp_path), "topics", signs)
+    assert "corpus: left out, because no gain of adapting" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("ray_cluster", "alone")
@@ -311,7 +317,7 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
         ({"marks": "[["}, r"marks '\[\[': must be True or False"),
         (
             {"marks": True},
-            r"marks: the texts do not mark two spans each, such as \[\[ this \]\] and << that >>; mark",
+            r"marks: the texts do not mark two spans each by two kinds of brackets, such as \[\[ this \]\]",
         ),
         ({"start": 7}, "start 7: must be the folder or hub name of an encoder"),
         ({"text": "label"}, "text and label: are both 'label'; name two columns"),

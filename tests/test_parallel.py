@@ -22,7 +22,7 @@ from tlm_ray.parallel.held import Held
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 pytestmark = pytest.mark.usefixtures("ray_cluster")
-CPUS = 4  # of `ray_cluster`
+CPUS = 2  # of `ray_cluster`
 OPTIONS = {"workers": 2, "title": "work"}
 
 

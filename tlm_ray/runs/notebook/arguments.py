@@ -5,6 +5,8 @@ import numbers
 import os
 from typing import Any
 
+import numpy as np
+
 from tlm_ray import storage
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
 from tlm_ray.evaluation.scores import metric_named
@@ -31,7 +33,7 @@ def check_arguments(given: Any) -> None:
         raise ValueError(f"root {given.root!r}: must be a folder or URI, such as .tlm")
     if isinstance(given.seed, bool) or not isinstance(given.seed, numbers.Integral) or given.seed < 0:
         raise ValueError(f"seed {given.seed!r}: must be a whole number of 0 or more")
-    if not isinstance(given.marks, bool):
+    if not isinstance(given.marks, bool | np.bool):
         raise ValueError(f"marks {given.marks!r}: must be True or False")
     if not isinstance(given.start, str | os.PathLike):
         raise ValueError(f"start {given.start!r}: must be the folder or hub name of an encoder")

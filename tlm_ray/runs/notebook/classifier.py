@@ -209,7 +209,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
     def _flow(self) -> Flow:
         """Return the flow over the corpus; connects to Ray if nobody has."""
         root = storage.lasting(self.root, "root", ".tlm")
-        corpus = corpus_of(self, root)
+        corpus = None if self.start and self.marks else corpus_of(self, root)
         if not ray.is_initialized():
             ray_options()  # sets Ray's environment
             ray_private.connect()
@@ -248,7 +248,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         """
         start = storage.absolute_if_there(str(self.start))
         if self.corpus is not None and self.marks:
-            console.print("corpus: not read, because no gain of adapting an encoder that reads marks was shown")
+            console.print("corpus: left out, because no gain of adapting an encoder that reads marks was shown")
         elif self.corpus is not None:
             made = adapted(recipe, start, train_rows=rows)
             if is_enough(self.minutes, made, flow.execution):

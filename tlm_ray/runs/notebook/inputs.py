@@ -184,7 +184,8 @@ def signs_of(train: Labelled) -> tuple[str, ...]:
     found = marks_of([" ".join(row) for row in zip(*train.texts, strict=True)])
     if found is None:
         raise ValueError(
-            "marks: the texts do not mark two spans each, such as [[ this ]] and << that >>; mark them, or leave it out"
+            "marks: the texts do not mark two spans each by two kinds of brackets, such as [[ this ]] and << that >>; "
+            "mark them, or leave it out"
         )
     return found.signs
 
