@@ -138,5 +138,5 @@ def soft_labels(flow: Flow, recipe: Recipe, first: Stages, teachers: Sequence[St
         | dict(zip(names, teachers, strict=True)),
         make=make,
         lane="train",
-        cost={"seconds": 30.0 * teaching.teachers},  # at `mini`: 23 to 36 s each
+        cost={"teachers": teaching.teachers, "seconds": 30.0 * teaching.teachers},  # at `mini`: 23 to 36 s each
     )

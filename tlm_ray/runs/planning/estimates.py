@@ -18,7 +18,7 @@ from tlm_ray.training.cost import flops_of, training_flops
 # reaches about 40 % of its bf16 peak.
 CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 3e11, 3e14
 TRAINED = ("stage_one", "stage_two")
-UNITS = ("flops", "bytes")  # of work; other stages take as long as the recorded ones of their kind
+UNITS = ("flops", "bytes", "teachers")  # of work; other stages take as long as the recorded ones of their kind
 MOST_READ = 50  # records per kind of stage
 
 
@@ -53,7 +53,7 @@ def _seconds(cost: Mapping[str, float], earlier: Sequence[Record]) -> float | No
     far = [abs(math.log(_size(known, unit) / _size(cost, unit))) for _, known in comparable]
     rates = [_took(each) / known[unit] for each, known in comparable]
     near = [rate for rate, gap in zip(rates, far, strict=True) if gap <= min(far) + 1e-6]
-    return cost[unit] * statistics.median(near) if near else None
+    return cost[unit] * statistics.median(near) if near else cost.get("seconds")
 
 
 def _known_cost(record: Record) -> Mapping[str, float]:
