@@ -124,7 +124,7 @@ class Rivals:
         made = baseline(recipe, self.encoder, train_rows=rows)
         made = with_fine_tuning(made, train_rows=rows, passes=passes, learning_rate=rate)
         made = made if self.task_tokens is None else replace(made, task_tokens=self.task_tokens)
-        return Changes(marks=self.marks).marked(made, task, flow)
+        return Changes(marks=self.marks).marked(made, task, flow, self.data.tasks)
 
     def without_training(self, flow: Flow) -> list[Training]:
         """Return the trainings of rows that train no encoder."""

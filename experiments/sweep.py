@@ -118,7 +118,7 @@ class Sweep:
     def trials(self, flow: Flow) -> Trials:
         """Return the trials of the space."""
         changes = {task: self.budget.at_best_scale(self.changes, task, flow) for task in self.data.tasks}
-        bases = {task: own.marked(own.recipe(task, flow), task, flow) for task, own in changes.items()}
+        bases = {task: own.marked(own.recipe(task, flow), task, flow, self.data.tasks) for task, own in changes.items()}
         return Trials(
             space=self.space(),
             bases=bases,

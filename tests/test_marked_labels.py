@@ -41,13 +41,14 @@ from tlm_ray.training.encoders.marked import MarkedStates
 from tlm_ray.training.encoders.marked_head import MarkedHead, ids_of, with_marks
 from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.flops import Flops
-from tlm_ray.training.objectives import MarkedLabels
+from tlm_ray.training.objectives import Labels, MarkedLabels
 from tlm_ray.training.students import teaching
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 RIVALS = runpy.run_path(str(EXPERIMENTS / "rivals_pretrained.py"))
 SWEEP = runpy.run_path(str(EXPERIMENTS / "sweep.py"))["Sweep"]
+MAIN_TABLE = runpy.run_path(str(EXPERIMENTS / "main_table.py"))["MainTable"]
 SIGNS = ("<<", ">>", "[[", "]]")
 WIDTH, MARKS = 8, ([5, 5], [6, 6], [7], [8, 9])
 
@@ -131,7 +132,7 @@ def test_signs_that_are_no_marks_are_refused(tmp_path):
 def test_texts_without_marks_and_a_start_from_a_marked_classifier_are_refused(data, tmp_path):
     flow, options = small_flow(data, tmp_path), Changes(marks=True)
     with pytest.raises(ValueError, match="--marks: the texts of topics do not mark two spans each; leave it out"):
-        options.marked(small_recipe(), "topics", flow)
+        options.marked(small_recipe(), "topics", flow, ["topics"])
     make_model(stage_two(labels=Known())).export(Known(), tmp_path, precision="fp32")
     with pytest.raises(ValueError, match="is a classifier of marked spans, which no training goes on with"):
         TrainedWeights(tmp_path, labels=LABELS, seed=0)
@@ -276,6 +277,17 @@ def test_each_trial_of_a_sweep_reads_the_marks(tmp_path, data):
     sweep = SWEEP(data=own, changes=Changes(scale="mini", marks=True), place=Place(root=f"{tmp_path}/tlm"))
     trials = sweep.trials(open_flow(sweep.data, sweep.place, sweep.cluster))
     assert [base.labels for base in trials.bases.values()] == [MarkedLabels(smoothing=0.1, marks=SIGNS)]
+
+
+def test_a_table_of_marked_and_other_tasks_reads_marks_where_there_are_some(tmp_path, data, capsys):
+    write_pairs(data, tmp_path)
+    other, marked = str(data / "tasks" / "topics"), f"{tmp_path}/pairs.csv"
+    own = Data(tasks=[other, marked], corpus=[f"{tmp_path}/texts"])
+    changes, place = Changes(scale="mini", marks=True), Place(root=f"{tmp_path}/tlm")
+    table = MAIN_TABLE(data=own, changes=changes, place=place)
+    labels = {task: {each.labels for each in table.recipes(task, table.flow()).values()} for task in own.tasks}
+    assert labels == {other: {Labels(smoothing=0.1)}, marked: {MarkedLabels(smoothing=0.1, marks=SIGNS)}}
+    assert "--marks: the texts of topics do not mark two spans each, so its rows read none" in capsys.readouterr().out
 
 
 def test_a_stage_one_of_several_tasks_is_the_same_with_marks():

@@ -52,7 +52,7 @@ class Changes(Scale):
     clean: bool = False
     """first drop lines, pages and repeated spans of the corpus by C4's rules (docs/your_data.md)"""
     marks: bool = False
-    """the classifier also reads the states at the two spans that the texts mark, such as [[ ... ]] and << ... >>"""
+    """the classifier also reads the states at the two spans that texts mark, such as [[ ... ]] and << ... >>"""
     batch_rows: int | None = None
     """rows per step of trainings from random weights, at as many rows in all; if unset: the recipe's"""
     steps: int | None = None
@@ -80,14 +80,19 @@ class Changes(Scale):
             asked[name] = None if steps is None else getattr(recipe, name).of_steps(steps)
         return _changed(recipe, asked)
 
-    def marked(self, recipe: Recipe, task: str, flow: Flow) -> Recipe:
-        """Return a recipe whose classifier reads the marks, if asked; ValueError if the task's texts have none."""
+    def marked(self, recipe: Recipe, task: str, flow: Flow, tasks: Sequence[str]) -> Recipe:
+        """Return a recipe whose classifier reads the marks, if asked and if the task's texts have some.
+
+        tasks: all tasks of the experiment. ValueError if the texts of none of them mark two spans each.
+        """
         if not self.marks:
             return recipe
-        found = None if flow.is_embedded(task) else marks_of(flow.read(task).train_texts)
-        if found is None:
+        if found := _signs(task, flow):
+            return reading_marks(recipe, found)
+        if not any(_signs(other, flow) for other in tasks):
             raise ValueError(f"--marks: the texts of {task} do not mark two spans each; leave it out")
-        return reading_marks(recipe, found.signs)
+        print_once(f"--marks: the texts of {short_name(task)} do not mark two spans each, so its rows read none")
+        return recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +238,7 @@ class TrainingOptions:
         """Return a task's recipe with the command line's changes, within the budget."""
         changes = self.budget.at_best_scale(self.changes, task, flow)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
-        return self.budget.cut(changes.marked(recipe, task, flow), flow)
+        return self.budget.cut(changes.marked(recipe, task, flow, self.data.tasks), flow)
 
     def fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
@@ -255,12 +260,18 @@ class TrainingOptions:
             made = baseline(recipe, start, kind, train_rows=rows)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
-        return self.changes.marked(made, task, flow)
+        return self.changes.marked(made, task, flow, self.data.tasks)
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
     """Return a recipe with the given values; None and "" change nothing."""
     return replace(recipe, **{name: value for name, value in asked.items() if value not in (None, "")})
+
+
+def _signs(task: str, flow: Flow) -> tuple[str, ...]:
+    """Return the four signs that mark two spans in a task's texts, none if they do not."""
+    found = None if flow.is_embedded(task) else marks_of(flow.read(task).train_texts)
+    return () if found is None else found.signs
 
 
 def _size(task: str, flow: Flow) -> dict[str, int]:
