@@ -15,6 +15,7 @@ ran beside: give `--side-by-side 1`. Below the table: the rows that are better o
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import ray
 
@@ -23,10 +24,11 @@ from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.plain import FrozenEncoder
 from tlm_ray.report.tables.frontier import frontier_notes
 from tlm_ray.runs.cli.options import settle
-from tlm_ray.runs.cli.recipe_options import Before
 from tlm_ray.runs.recipes.budget import parts_of
 
 OURS = "TLM"
+Kind = Literal["plain", "adapted"]
+KINDS: dict[Kind, str] = {"plain": "fine-tuned", "adapted": "adapted"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +42,17 @@ class Frontier(Table):
     larger: list[str] = field(default_factory=list)
     """further scales, a row each, such as midi"""
     start: str = ""
-    """hub name or local folder of a pretrained encoder: three more rows"""
+    """hub name or local folder of a pretrained encoder: a row of it frozen, and those of --before"""
+    before: list[Kind] = field(default_factory=lambda: list(KINDS))
+    """training before the fine-tuning of --start, a row each: plain (none), adapted (retrieved text)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
         if self.larger and self.budget.minutes is not None:
             raise ValueError(f"--minutes {self.budget.minutes:g}: gives every row the same time; leave out --larger")
+        if self.before != list(KINDS) and not self.start:
+            raise ValueError(f"--before {' '.join(self.before)}: applies to a pretrained encoder; give --start too")
         for part in self.parts:
             if not 0 < part < 1:
                 raise ValueError(f"--parts {part:g}: must be between 0 and 1, a share of the recipe's tokens")
@@ -62,10 +68,9 @@ class Frontier(Table):
         return found | (self._of_encoder(task, flow) if self.start else {})
 
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        kinds: dict[str, Before] = {"fine-tuned": "plain", "adapted": "adapted"}
         return {
-            f"{short_name(self.start)} {row}": self.fine_tuned(self.start, kind, task, flow, self.mixture)
-            for row, kind in kinds.items()
+            f"{short_name(self.start)} {KINDS[kind]}": self.fine_tuned(self.start, kind, task, flow, self.mixture)
+            for kind in self.before
         }
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:

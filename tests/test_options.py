@@ -192,6 +192,7 @@ REFUSED = [
     ("depth", "--minutes 3", "--minutes 3: rows with all steps take longer; give --steps"),
     ("pretrained", "--start x --gururangan --tokens 9", "--gururangan: sets the steps itself; leave out --tokens"),
     ("frontier", "--larger midi --minutes 3", "--minutes 3: gives every row the same time; leave out --larger"),
+    ("frontier", "--before plain", "--before plain: applies to a pretrained encoder; give --start too"),
     ("frontier", "--parts 0.5 1", "--parts 1: must be between 0 and 1, a share of the recipe's tokens"),
     ("k", "--k 7 --ks 5 50", "--k 7: is not among --ks 5 50; give --ks alone"),
     ("k", "--depth 5 --ks 5 50", "--depth 5: must be the largest of --ks, 50, or more"),
@@ -414,6 +415,17 @@ def test_larger_scales_take_the_tables_changes_and_are_others(parsed, tmp_path):
     with pytest.raises(ValueError, match="--larger tiny: give scales other than the table's own, each once"):
         own = parsed("frontier", "--larger", "tiny", "--root", str(tmp_path))
         own.recipes("docstrings", own.flow())
+
+
+@pytest.mark.parametrize(("before", "rows"), [([], ["fine-tuned", "adapted"]), (["--before", "plain"], ["fine-tuned"])])
+def test_a_pretrained_encoder_has_a_row_frozen_and_one_per_training_before(parsed, tmp_path, data, before, rows):
+    own = ["--tasks", str(data / "tasks" / "topics"), "--corpus", str(data / "corpus"), "--parts", "--seeds", "1"]
+    table = parsed("frontier", *own, "--start", "encoder", *before, "--root", str(tmp_path))
+    trained = [one.row for one in table.trainings(table.flow())]
+    assert [row for row in trained if row.startswith("encoder")] == [
+        "encoder frozen",
+        *(f"encoder {row}" for row in rows),
+    ]
 
 
 def test_each_row_of_stage_one_changes_one_setting(parsed, tmp_path):
