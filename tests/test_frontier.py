@@ -27,7 +27,7 @@ def test_the_command_ends_in_a_table_and_its_frontier(data, tmp_path):
     rows = [cell["row"] for cell in json.loads((tmp_path / "out" / "frontier.json").read_text())["cells"]]
     assert [row for row in rows if row.startswith("TLM")][:2] == ["TLM, 0.6 of it", "TLM"]
     assert re.search(r"topics: [\d.]+ s of training buy [^,]+", " ".join(said.stdout.split()))
-    assert "minutes of training" in (tmp_path / "out" / "frontier.html").read_text()
+    assert "time of training" in (tmp_path / "out" / "frontier.html").read_text()
 
 
 def table(tasks=("reviews",), **view):
@@ -78,8 +78,14 @@ def test_the_axis_of_the_figure_is_minutes():
     results = table()
     assert {p.name: p.x for p in points_of(results, "reviews")} == {row: one[0] for row, one in ROWS.items()}
     figure = score_figure(results)
-    assert "minutes of training" in figure.get_supxlabel() and score_chart(results).heading == "Score over minutes"
+    assert "time of training" in figure.get_supxlabel() and score_chart(results).heading == "Score over minutes"
+    (panel,) = figure.axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1 min", "10 min"]
+    means = {cell.row: cell.mean for cell in results.cells}
+    (line,) = [line for line in panel.lines if line.get_drawstyle() == "steps-post"]
+    assert line.get_xydata().tolist() == [[ROWS[row][0], means[row]] for row in ("linear", "small", "large")]
     tuned = [replace(c, pretrained=c.row == "large") for c in results.cells]
     assert points_of(replace(results, cells=tuned), "reviews")[-1].name == "large †"
     flops = replace(results, view=replace(results.view, cost="FLOPs"))
     assert points_of(flops, "reviews")[0].x == pytest.approx(results.cells[0].flops)
+    assert not [line for line in score_figure(flops).axes[0].lines if line.get_drawstyle() == "steps-post"]

@@ -1,23 +1,25 @@
 """Plot scores over training compute, or over the number that the rows vary, one panel per task."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from tlm_ray.report.figures import drawing
 from tlm_ray.report.figures.drawing import Point
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.exports import SPLIT_NAMES
+from tlm_ray.report.tables.frontier import frontier_of
 from tlm_ray.report.tables.grids import MARK, metric_text, name_of
-from tlm_ray.report.tables.results import ResultsData
+from tlm_ray.report.tables.results import ResultsData, View
 
 OWN, PAPER = "here", "the paper"
-COSTS = {"FLOPs": "training FLOPs (6 × tokens × parameters)", "minutes": "minutes of training"}
+COSTS = {"FLOPs": "training FLOPs (6 × tokens × parameters)", "minutes": "time of training"}
+TIMES = {1 / 60: "1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 600: "10 h", 6000: "100 h"}  # by minutes
 NEAR = 0.03  # share of the axis that a mark covers
 LEAST_SPAN = 0.8  # decades of an axis whose points are all at one place
 # the paper's models of one kind, smaller to larger
@@ -33,13 +35,16 @@ def score_figure(results: ResultsData, task: str = "") -> Figure:
 
     The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs or minutes (log). Over FLOPs a
     pretrained row is at those of its pretraining, if published. A row without a place is a dotted line at its score.
+    Over minutes a grey line leads along the rows that no faster one reaches on dev (`frontier_of`).
 
     task: draw this task alone, without the title and legend that a page writes; "" for a panel per task, three per row.
     """
     tasks = [task] if task else results.tasks
     figure, panels = drawing.make_panels(len(tasks), width_in=5.2 if len(results.tasks) == 1 else 4.0)
     for panel, each in zip(panels, tasks, strict=True):
-        _draw_panel(panel, points_of(results, each), is_varied=bool(results.view.varied))
+        _draw_panel(panel, points_of(results, each), results.view)
+        if _is_over_time(results):
+            drawing.draw_steps(panel, [(cell.wall_s / 60, cell.mean) for cell in frontier_of(results, each)])
         if not task:
             drawing.set_title(panel, task_title(results, each))
     drawing.set_axis_titles(figure, x=_x_title(results), y=f"{SPLIT_NAMES[results.split].lower()} score, %")
@@ -62,9 +67,13 @@ def series_of(results: ResultsData) -> list[Point]:
 def points_of(results: ResultsData, task: str) -> list[Point]:
     """Return the points of a task's panel, scores in percent: our rows, then the paper's; marks do not hide others."""
     is_varied = bool(results.view.varied)
-    by_cost = _by_minutes if results.view.cost == "minutes" else _by_flops
+    by_cost = _by_minutes if _is_over_time(results) else _by_flops
     found = _varied(results, task) if is_varied else by_cost(results, task)
     return _apart(found, np.log1p if is_varied else np.log10)
+
+
+def _is_over_time(results: ResultsData) -> bool:
+    return not results.view.varied and results.view.cost == "minutes"
 
 
 def _by_minutes(results: ResultsData, task: str) -> list[Point]:
@@ -133,6 +142,8 @@ def _paper_point(name: str, x: float | None, row: Any, series: int) -> Point:
 def _x_title(results: ResultsData) -> str:
     varied = results.view.varied
     title = f"{varied}, log scale" if varied else COSTS[results.view.cost]
+    if _is_over_time(results):
+        title += "\ngrey line: rows that are better on dev than all faster ones"
     if any(point.shift for task in results.tasks for point in points_of(results, task)):
         title += "\nmarks of one place are side by side"
     if any(point.hollow for point in series_of(results)):
@@ -142,12 +153,15 @@ def _x_title(results: ResultsData) -> str:
     return title
 
 
-def _draw_panel(panel: Axes, points: Sequence[Point], *, is_varied: bool) -> None:
+def _draw_panel(panel: Axes, points: Sequence[Point], view: View) -> None:
     """Draw the points, a line through those of one name, and dotted lines for those without a place."""
     for name in dict.fromkeys(point.name for point in points):
         drawing.draw_series(panel, [point for point in points if point.name == name])
     places = sorted({point.x for point in points if point.x is not None})
-    (_scale_varied if is_varied else _scale_cost)(panel, places)
+    if view.varied:
+        _scale_varied(panel, places)
+    else:
+        _scale_cost(panel, places, TIMES if view.cost == "minutes" else {})
     panel.margins(y=0.15)
 
 
@@ -157,10 +171,15 @@ def _scale_varied(panel: Axes, places: Sequence[float]) -> None:
     panel.margins(x=0.12)
 
 
-def _scale_cost(panel: Axes, places: Sequence[float]) -> None:
+def _scale_cost(panel: Axes, places: Sequence[float], named: Mapping[float, str]) -> None:
+    """Make the x axis logarithmic; named: its ticks, those of powers of ten if there are none."""
     panel.set_xscale("log")
     low, high = (math.log10(places[0]), math.log10(places[-1])) if places else (0.0, 0.0)
     margin = max(0.1 * (high - low), 0.4)  # in decades
-    panel.set_xlim(10 ** (low - margin), 10 ** (high + margin))
+    first, last = 10 ** (low - margin), 10 ** (high + margin)
     panel.xaxis.set_major_locator(LogLocator(numticks=6))
+    if ticks := {x: text for x, text in named.items() if first <= x <= last}:
+        panel.set_xticks(list(ticks), list(ticks.values()))
+        panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_xlim(first, last)
     panel.xaxis.set_minor_formatter(NullFormatter())
