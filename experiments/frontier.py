@@ -7,7 +7,8 @@
 
     TF-IDF, windows, BM25 neighbours   as in every table
     TLM                                parts of the recipe, all of it, larger ones, ensembles
-    NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining
+    NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
+                                       last two as --before says
 
 Minutes are those of training, as measured, without the retrieval that rows share. They are comparable if nothing else
 ran beside: give `--side-by-side 1`. Below the table: the rows that are better on dev than all faster ones.

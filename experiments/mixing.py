@@ -14,9 +14,9 @@ batches at its rate, with a head of its own (Raffel et al. 2020, section 3.5.2).
     without its own  one for all others: the task is new in stage two
 
 The shared stage one takes --share of the steps that all stages one of the first row take together; each task bears an
-equal part of its FLOPs. With --marks the classifiers of stage two read the marked spans, and those of the shared stage
-one do not. T5's paper reports for GLUE: each alone 83.28; mixed and then fine-tuned 83.11, without the task's own
-81.98, mixed alone 81.42; mixed alone with equal rates 76.13.
+equal part of its FLOPs. With --marks the classifiers of stage two read the spans that texts mark, and those of the
+shared stage one do not. T5's paper reports for GLUE: each alone 83.28; mixed and then fine-tuned 83.11, without the
+task's own 81.98, mixed alone 81.42; mixed alone with equal rates 76.13.
 """
 
 from collections.abc import Mapping

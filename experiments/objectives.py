@@ -18,7 +18,7 @@ All rows share one retrieval. Each has the steps that take as many counted opera
     T5, tokens         the same with gaps of one token
 
 Masks and gaps have 15 % of the text. Operations of the generator and the decoder are counted too.
-With --marks all rows but T5's read the marked spans: T5 has no classifier.
+With --marks all rows but T5's read the spans that texts mark: T5 has no classifier.
 
 Expected before running: whole words and spans above single tokens, because a token is easy to guess from its word, and
 replaced tokens above masked ones, because every token gives a signal. T5's paper reports 83.49 for gaps of three tokens

@@ -85,7 +85,7 @@ class Rivals:
     task_tokens: int | None = None
     """tokens per row when fine-tuning, longer texts are cut; default 128, or what three in four texts need"""
     marks: bool = False
-    """the fine-tuned classifier also reads the states at the two spans that the texts mark, such as [[ ... ]]"""
+    """the fine-tuned classifier also reads the states at the two spans that texts mark, such as [[ ... ]]"""
     dry_run: bool = False
     """list every stage, reused or to make, with its cost, and exit"""
     price: float | None = None

@@ -3,6 +3,7 @@
 import csv
 import json
 import runpy
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -133,6 +134,9 @@ def test_texts_without_marks_and_a_start_from_a_marked_classifier_are_refused(da
     flow, options = small_flow(data, tmp_path), Changes(marks=True)
     with pytest.raises(ValueError, match="--marks: the texts of topics do not mark two spans each; leave it out"):
         options.marked(small_recipe(), "topics", flow, ["topics"])
+    other = shutil.copytree(data / "tasks" / "topics", tmp_path / "mail")
+    with pytest.raises(ValueError, match="--marks: the texts of topics, mail do not mark two spans each"):
+        options.marked(small_recipe(), "topics", flow, ["topics", str(other)])
     make_model(stage_two(labels=Known())).export(Known(), tmp_path, precision="fp32")
     with pytest.raises(ValueError, match="is a classifier of marked spans, which no training goes on with"):
         TrainedWeights(tmp_path, labels=LABELS, seed=0)

@@ -143,7 +143,7 @@ def draw_series(panel: Axes, points: Sequence[Point]) -> None:
 def draw_steps(panel: Axes, places: Sequence[tuple[float, float]]) -> None:
     """Draw a grey line behind all points that keeps the y of each place, (x, y), up to the next one."""
     if places:
-        panel.step(*zip(*places, strict=True), where="post", color=THREAD, linewidth=1.2, zorder=1)
+        panel.step(*zip(*places, strict=True), where="post", color=FAINT, linewidth=1.0, zorder=1)
 
 
 def _draw_point(panel: Axes, x: float, point: Point) -> None:

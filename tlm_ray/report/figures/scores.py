@@ -19,7 +19,11 @@ from tlm_ray.report.tables.results import ResultsData, View
 
 OWN, PAPER = "here", "the paper"
 COSTS = {"FLOPs": "training FLOPs (6 × tokens × parameters)", "minutes": "time of training"}
-TIMES = {1 / 60: "1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 600: "10 h", 6000: "100 h"}  # by minutes
+TIMES = {  # of the axis, in minutes, a third to half of a decade apart
+    number * unit: f"{number} {name}"
+    for unit, name, numbers in ((1 / 60, "s", (1, 3, 10, 30)), (1, "min", (1, 3, 10, 30)), (60, "h", (1, 3, 10, 30)))
+    for number in numbers
+}
 NEAR = 0.03  # share of the axis that a mark covers
 LEAST_SPAN = 0.8  # decades of an axis whose points are all at one place
 # the paper's models of one kind, smaller to larger
@@ -44,7 +48,8 @@ def score_figure(results: ResultsData, task: str = "") -> Figure:
     for panel, each in zip(panels, tasks, strict=True):
         _draw_panel(panel, points_of(results, each), results.view)
         if _is_over_time(results):
-            drawing.draw_steps(panel, [(cell.wall_s / 60, cell.mean) for cell in frontier_of(results, each)])
+            line = [(cell.wall_s / 60, cell.mean) for cell in frontier_of(results, each) if cell.wall_s]
+            drawing.draw_steps(panel, line)
         if not task:
             drawing.set_title(panel, task_title(results, each))
     drawing.set_axis_titles(figure, x=_x_title(results), y=f"{SPLIT_NAMES[results.split].lower()} score, %")
@@ -69,6 +74,8 @@ def points_of(results: ResultsData, task: str) -> list[Point]:
     is_varied = bool(results.view.varied)
     by_cost = _by_minutes if _is_over_time(results) else _by_flops
     found = _varied(results, task) if is_varied else by_cost(results, task)
+    if _is_over_time(results):  # a moved mark would be off the line of the fastest rows
+        return found
     return _apart(found, np.log1p if is_varied else np.log10)
 
 

@@ -90,7 +90,8 @@ class Changes(Scale):
         if found := _signs(task, flow):
             return reading_marks(recipe, found)
         if not any(_signs(other, flow) for other in tasks):
-            raise ValueError(f"--marks: the texts of {task} do not mark two spans each; leave it out")
+            named = ", ".join(map(short_name, tasks))
+            raise ValueError(f"--marks: the texts of {named} do not mark two spans each; leave it out")
         print_once(f"--marks: the texts of {short_name(task)} do not mark two spans each, so its rows read none")
         return recipe
 
