@@ -114,6 +114,8 @@ def alone() -> Iterator[None]:
 @pytest.fixture
 def no_cluster(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's work in this process, and no look at its nodes before."""
+    import sklearn.svm  # noqa: F401 - two threads at its first import can see it half done; with Ray each is a process
+
     from tlm_ray.runs import experiment
 
     monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
