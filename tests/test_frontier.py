@@ -80,7 +80,7 @@ def test_the_axis_of_the_figure_is_minutes():
     figure = score_figure(results)
     assert "time of training" in figure.get_supxlabel() and score_chart(results).heading == "Score over minutes"
     (panel,) = figure.axes
-    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["30 s", "1 min", "3 min", "10 min"]
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1 min", "3 min", "10 min"]
     assert not panel.get_xticks(minor=True).size, "those of powers of ten say nothing of minutes"
     means = {cell.row: cell.mean for cell in results.cells}
     (line,) = [line for line in panel.lines if line.get_drawstyle() == "steps-post"]

@@ -19,9 +19,9 @@ from tlm_ray.report.tables.results import ResultsData, View
 
 OWN, PAPER = "here", "the paper"
 COSTS = {"FLOPs": "training FLOPs (6 × tokens × parameters)", "minutes": "time of training"}
-TIMES = {  # of the axis, in minutes, a third to half of a decade apart
+TIMES = {  # of the axis, in minutes, half of a decade apart or more, so that their names have room
     number * unit: f"{number} {name}"
-    for unit, name, numbers in ((1 / 60, "s", (1, 3, 10, 30)), (1, "min", (1, 3, 10, 30)), (60, "h", (1, 3, 10, 30)))
+    for unit, name, numbers in ((1 / 60, "s", (1, 3, 10)), (1, "min", (1, 3, 10)), (60, "h", (1, 3, 10, 30)))
     for number in numbers
 }
 NEAR = 0.03  # share of the axis that a mark covers
