@@ -16,7 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 table: $(VENV)/ready
 	$(BIN)/python experiments/main_table.py
 
-# Two files of tests side by side, each process with a Ray of its own: 1,039 s on two cores, `make lint` beside.
+# Two files of tests side by side, each process with a Ray of its own, `make lint` beside: 1,039 s on two cores with AVX2
+# alone, 439 s on two with AVX-512.
 # Three processes took 1,472 s where two took 1,259 s, because a start of Ray then takes up to two minutes.
 test: $(VENV)/ready
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
