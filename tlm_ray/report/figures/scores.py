@@ -70,13 +70,15 @@ def series_of(results: ResultsData) -> list[Point]:
 
 
 def points_of(results: ResultsData, task: str) -> list[Point]:
-    """Return the points of a task's panel, scores in percent: our rows, then the paper's; marks do not hide others."""
-    is_varied = bool(results.view.varied)
-    by_cost = _by_minutes if _is_over_time(results) else _by_flops
-    found = _varied(results, task) if is_varied else by_cost(results, task)
+    """Return the points of a task's panel, scores in percent: our rows, then the paper's.
+
+    Marks that would hide others are moved aside, but not over minutes.
+    """
     if _is_over_time(results):  # a moved mark would be off the line of the fastest rows
-        return found
-    return _apart(found, np.log1p if is_varied else np.log10)
+        return _by_minutes(results, task)
+    if results.view.varied:
+        return _apart(_varied(results, task), np.log1p)
+    return _apart(_by_flops(results, task), np.log10)
 
 
 def _is_over_time(results: ResultsData) -> bool:
