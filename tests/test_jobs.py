@@ -227,7 +227,8 @@ def test_two_nodes_one_without_training_resources_train_a_model_that_predicts(da
     assert (tmp_path / "model-best" / "model.safetensors").exists()
     taught = script("train", *arguments(data, tmp_path), "--seeds", "2", "--student", "--model", f"{model}-student")
     assert taught.returncode == 0, taught.stdout + taught.stderr
-    assert re.findall(r"^make +(\w+)", taught.stdout, re.M) == ["soft_labels", "stage_two", "metrics"]
+    made = re.findall(r"^make +(\w+)", taught.stdout, re.M)
+    assert made == ["student_rows", "teacher_labels", "teacher_labels", "soft_labels", "stage_two", "metrics"]
     assert re.search(r"^ *student +[\d.]+ +[\d.]+", taught.stdout, re.M), taught.stdout
     assert alone(f"{model}-student", ["a text"]).shape == (1, 3)
     given = found["text"].to_pylist()

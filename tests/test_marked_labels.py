@@ -174,9 +174,9 @@ def write_pairs(data, folder):
     return [text for text, _ in rows], [*places, *small, "--marks"]
 
 
-def own_tokenizer(root: Path, soft_labels: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the blocks that soft labels were made of."""
-    wanted = json.loads((soft_labels / "record.json").read_text())["recipe"]["inputs"]["blocks"]
+def own_tokenizer(root: Path, made: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the blocks that a student's rows were made of."""
+    wanted = json.loads((made / "record.json").read_text())["recipe"]["inputs"]["blocks"]
     (folder,) = (path for path in (root / "tlm" / "blocks").glob("*/") if wanted.startswith(path.name))
     return AutoTokenizer.from_pretrained(folder / "tokenizer")
 
@@ -216,8 +216,8 @@ def test_a_teacher_of_another_tokenizer_reads_marks_in_one_piece(tmp_path, data)
     tokenizer = AutoTokenizer.from_pretrained(saved(tmp_path / "encoder", BertModel, texts, positions=128))
     ids = [tokenizer(text)["input_ids"] for text in texts[:2]]
     part = Blocks(np.concatenate(ids).astype(np.int32), np.cumsum([0, *map(len, ids)]))
-    read, _ = teaching._texts([part], tokenizer, SIGNS)
-    (apart, _), lower = teaching._texts([part], tokenizer, ()), [text.lower() for text in texts[:2]]
+    read, _ = teaching._texts(part, tokenizer, SIGNS)
+    (apart, _), lower = teaching._texts(part, tokenizer, ()), [text.lower() for text in texts[:2]]
     assert read == lower and all(" ".join(sign) in text for sign in SIGNS for text in apart)
 
 
@@ -231,8 +231,8 @@ def test_a_small_student_learns_from_a_pretrained_encoder_that_was_adapted(tmp_p
     assert "student of 2, BM25 text" in said
     soft, trained = (records(tmp_path / "tlm" / name) for name in ("soft_labels", "stage_two"))
     assert [one["facts"]["teachers"] for one in soft] == [2], "one stage one replaces words, for both students"
-    assert {one["recipe"]["parameters"]["replacements"] for one in soft} == {3}
-    for folder in (tmp_path / "tlm" / "soft_labels").glob("*/"):
+    assert [one["recipe"]["parameters"]["replacements"] for one in records(tmp_path / "tlm" / "student_rows")] == [3]
+    for folder in (tmp_path / "tlm" / "student_rows").glob("*/"):
         rows, signs = read_blocks(f"{folder}/train.arrow"), ids_of(own_tokenizer(tmp_path, folder), "[[ ]] << >>")
         count = len(rows) // 7  # own ones, three times as many spliced, and as many with replaced words
         own, made = rows.tokens[: rows.offsets[count]], rows.tokens[rows.offsets[4 * count] :]

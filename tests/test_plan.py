@@ -130,17 +130,6 @@ def test_a_stage_that_reads_a_corpus_takes_its_bytes_at_the_recorded_rate(tmp_pa
     assert estimate(stage("passages", cost={"seconds": 10.0}), str(tmp_path)) == 4.0, "of the embedded corpus"
 
 
-def test_soft_labels_take_the_recorded_time_per_teacher(tmp_path):
-    def labels(teachers):
-        cost = {"teachers": teachers, "seconds": 30.0 * teachers}
-        return stage("soft_labels", lane="train", teachers=teachers, cost=cost)
-
-    assert estimate(labels(8), str(tmp_path)) == 240.0
-    record(labels(2), str(tmp_path), seconds=20.0)
-    assert estimate(labels(8), str(tmp_path)) == 80.0
-    assert estimate(labels(2), str(tmp_path)) == 0.0, "it is there"
-
-
 def test_a_time_that_an_option_needs_is_assumed_aloud_before_the_first_training(tmp_path, capsys):
     print_once.cache_clear()
     first = stage("stage_one", lane="train", cost={"flops": 1.2e12, "tokens": 10})

@@ -28,6 +28,7 @@ from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
 from tlm_ray.training.students import teaching
+from tlm_ray.training.students.rows import first_rows, write_rows
 from tlm_ray.training.students.splicing import spliced
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
@@ -40,6 +41,11 @@ def taught(flow, task, **changes):
     stages = student.stages(flow)
     make([stages.metrics], flow.execution.root)
     return stages
+
+
+def teachers_of(soft):
+    """The two trainings whose predictions are the soft labels."""
+    return [soft.inputs[f"teacher_{number}"].inputs["teacher"] for number in (0, 1)]
 
 
 def said(folder, blocks, *, numbers=False):
@@ -60,7 +66,7 @@ def test_a_student_learns_what_its_teachers_say_of_the_training_texts(data, tmp_
     flow = small_flow(data, tmp_path)
     stages, root = taught(flow, "topics", labels=Labels(smoothing=0.1)), flow.execution.root
     soft = stages.stage_two.inputs["taught"]
-    teachers = [soft.inputs[f"teacher_{number}"] for number in (0, 1)]
+    teachers = teachers_of(soft)
     own = [flow.stages(small_recipe(labels=Labels(smoothing=0.1)), "topics", seed) for seed in (0, 1)]
     assert [each.fingerprint for each in teachers] == [each.stage_two.fingerprint for each in own]
     assert stages.stage_one.fingerprint == own[0].stage_one.fingerprint
@@ -88,7 +94,7 @@ def test_a_student_of_numbers_learns_their_means(similarity, tmp_path):  # noqa:
     stages, root = taught(flow, "near"), flow.execution.root
     soft = stages.stage_two.inputs["taught"]
     rows = read_blocks(storage.join(soft.folder(root), "train.arrow"))
-    teachers = [soft.inputs[f"teacher_{number}"].folder(root) for number in (0, 1)]
+    teachers = [each.folder(root) for each in teachers_of(soft)]
     expected = np.mean([said(each, rows, numbers=True)[:, 0] for each in teachers], axis=0)
     np.testing.assert_allclose(rows.labels, expected, rtol=1e-4, atol=1e-5)
     assert soft.record(root)["facts"] == {"teachers": 2}
@@ -153,6 +159,9 @@ def test_students_of_other_teachers_are_other_students(data, tmp_path):
         for seed, teachers in ((0, None), (0, (0, 1)), (0, (0, 1, 2)), (1, (0, 1)))
     ]
     assert len({each.stages(flow).metrics.fingerprint for each in trainings}) == 4
+    two, three, other = (each.stages(flow).stage_two.inputs["taught"].recipe for each in trainings[1:])
+    assert two["inputs"].items() < three["inputs"].items(), "a third teacher asks nobody again"
+    assert other == two, "students of all seeds learn the same"
 
 
 @pytest.mark.usefixtures("alone")
@@ -182,8 +191,8 @@ def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
     }
     for row, text in some.items():
         said = []
-        for number in (0, 1):
-            folder = f"{soft.inputs[f'teacher_{number}'].folder(root)}/model"
+        for teacher in teachers_of(soft):
+            folder = f"{teacher.folder(root)}/model"
             read = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt", truncation=True)
             with torch.inference_mode():
                 said.append(
@@ -249,7 +258,7 @@ def test_what_cannot_teach_is_refused(data, tmp_path):
     with pytest.raises(
         ValueError, match="passages: 9 blocks are asked for and 5 selected; ask fewer, or raise --depth"
     ):
-        teaching.first_rows(Blocks(np.arange(5, dtype=np.int32), np.arange(6)), 9)
+        first_rows(Blocks(np.arange(5, dtype=np.int32), np.arange(6)), 9)
 
 
 @pytest.mark.usefixtures("alone")
@@ -264,11 +273,12 @@ def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
     assert list(config["id2label"].values()) == ["kitchen", "sea", "sky"]
     config |= {"id2label": turned, "label2id": {name: int(number) for number, name in turned.items()}}
     (second / "config.json").write_text(json.dumps(config))
-    found = []
-    for model in (first, str(second)):
-        teaching.write_soft_labels(
-            f"{root}/soft", own.blocks.folder(root), [model], splices=0, precision="fp32", device="cpu", threads=1
-        )
+    blocks, rows, found = own.blocks.folder(root), f"{root}/rows", []
+    assert write_rows(rows, blocks, splices=0, device="cpu", threads=1) == {"rows": 60}
+    for number, model in enumerate((first, str(second))):
+        folder = f"{root}/labels_{number}"
+        facts = teaching.write_teacher_labels(folder, blocks, rows, model, precision="fp32", device="cpu", threads=1)
+        assert teaching.write_soft_labels(f"{root}/soft", blocks, rows, [folder]) == {"teachers": 1} | facts
         found.append(read_blocks(f"{root}/soft/train.arrow").labels)
     np.testing.assert_array_equal(found[0], found[1][:, [1, 2, 0]])  # what was called kitchen is called sea
 

@@ -92,33 +92,72 @@ def _exported(recipe: Recipe) -> Objective | None:
 
 
 def soft_labels(flow: Flow, recipe: Recipe, first: Stages, teachers: Sequence[Stage], teaching: Teaching) -> Stage:
-    """Return the stage of soft labels: teachers' predictions for training texts and rows made from them.
+    """Return the stage of soft labels: the mean of what the teachers predict for the rows of a student.
 
     It is the same for students of all seeds: `first` is the one of seed 0, whose stage one replaces words.
     """
+    rows = _rows(flow, recipe, first, teaching)
+    labelled = [_labels(flow, recipe, first, rows, each, texts=teaching.recipe is not None) for each in teachers]
+    labelled += [_labels(flow, recipe, first, rows, each, texts=True) for each in teaching.models]
+    names = [f"teacher_{number}" for number in range(len(labelled))]
+    return Stage(
+        name="soft_labels",
+        version=3,
+        parameters={},
+        inputs={"blocks": first.blocks, "rows": rows} | dict(zip(names, labelled, strict=True)),
+        make=lambda folder, inputs: parallel.on_worker(
+            work.write_soft_labels, folder, inputs["blocks"], inputs["rows"], [inputs[name] for name in names]
+        ),
+        lane="train",
+        cost={"seconds": 5.0},
+    )
+
+
+def _rows(flow: Flow, recipe: Recipe, first: Stages, teaching: Teaching) -> Stage:
+    """Return the stage of the rows that a student learns, without labels."""
     compute = flow.execution.compute
-    identities = list(map(identity_of, teaching.models))
-    reads_texts = bool(teaching.models or teaching.recipe)
-    further = {name: asked for name in ("passages", "replacements") if (asked := getattr(teaching, name))}
+    asked: dict[str, Any] = {"splices": teaching.splices}
+    asked |= {name: times for name in ("passages", "replacements") if (times := getattr(teaching, name))}
+    asked |= {"marks": marks} if teaching.replacements and (marks := _marks(recipe)) else {}
     written_by = first.stages_one[-1] if teaching.replacements else None
-    marks = getattr(recipe.labels, "marks", ()) if teaching.replacements or reads_texts else ()
-    names = [f"teacher_{number}" for number in range(len(teachers))]
+    return Stage(
+        name="student_rows",
+        version=1,
+        parameters=asked,
+        inputs={"blocks": first.blocks} | ({"mlm": written_by} if written_by else {}),
+        make=lambda folder, inputs: parallel.on_worker(
+            work.write_student_rows,
+            folder,
+            inputs["blocks"],
+            resources=dict(compute.resources),
+            mlm=storage.join(inputs["mlm"], MODEL) if written_by else "",
+            device="cuda" if compute.gpu else "cpu",
+            threads=1,
+            **asked,
+        ),
+        lane="train",
+        cost={"seconds": 20.0},
+    )
+
+
+def _labels(flow: Flow, recipe: Recipe, first: Stages, rows: Stage, teacher: Stage | str, *, texts: bool) -> Stage:
+    """Return the stage of one teacher's predictions for the rows; texts: it may have another tokenizer, and read text.
+
+    Each teacher has a stage of its own, so that teachers work in parallel and a further one asks nobody again.
+    """
+    compute = flow.execution.compute
+    trained = teacher if isinstance(teacher, Stage) else None
+    marks = _marks(recipe) if texts else ()
 
     def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
         return parallel.on_worker(
-            work.write_soft_labels,
+            work.write_teacher_labels,
             folder,
             inputs["blocks"],
-            [
-                *(storage.join(inputs[name], MODELS[stage.name]) for name, stage in zip(names, teachers, strict=True)),
-                *teaching.models,
-            ],
+            inputs["rows"],
+            storage.join(inputs["teacher"], MODELS[trained.name]) if trained else teacher,
             resources=dict(compute.resources),
             task=inputs.get("task", ""),
-            splices=teaching.splices,
-            passages=teaching.passages,
-            replacements=teaching.replacements,
-            mlm=storage.join(inputs["mlm"], MODEL) if written_by else "",
             marks=marks,
             precision=recipe.precision,
             device="cuda" if compute.gpu else "cpu",
@@ -126,17 +165,20 @@ def soft_labels(flow: Flow, recipe: Recipe, first: Stages, teachers: Sequence[St
         )
 
     return Stage(
-        name="soft_labels",
-        version=2,
-        parameters={"precision": recipe.precision, "splices": teaching.splices}
-        | further
+        name="teacher_labels",
+        version=1,
+        parameters={"precision": recipe.precision}
         | ({"marks": marks} if marks else {})
-        | ({"models": identities} if identities else {}),
-        inputs={"blocks": first.blocks}
-        | ({"task": first.task} if reads_texts else {})
-        | ({"mlm": written_by} if written_by else {})
-        | dict(zip(names, teachers, strict=True)),
+        | ({} if trained else {"model": identity_of(str(teacher))}),
+        inputs={"blocks": first.blocks, "rows": rows}
+        | ({"task": first.task} if texts else {})
+        | ({"teacher": trained} if trained else {}),
         make=make,
         lane="train",
-        cost={"teachers": teaching.teachers, "seconds": 30.0 * teaching.teachers},  # at `mini`: 23 to 36 s each
+        cost={"seconds": 30.0},  # one of `mini`: 23 to 36 s
     )
+
+
+def _marks(recipe: Recipe) -> tuple[str, ...]:
+    """Return the signs by which the recipe's texts mark spans; none if it does not read them."""
+    return tuple(getattr(recipe.labels, "marks", ()))

@@ -65,11 +65,25 @@ def write_scores(folder: str, blocks: str, model: str, **options: Any) -> dict[s
     return evaluate(folder, blocks, model, **options)
 
 
-def write_soft_labels(folder: str, blocks: str, teachers: list[str], **options: Any) -> dict[str, Any]:
-    """Write several models' predictions for a task's training texts."""
+def write_student_rows(folder: str, blocks: str, **options: Any) -> dict[str, Any]:
+    """Write the rows that a student learns."""
+    from tlm_ray.training.students.rows import write_rows
+
+    return write_rows(folder, blocks, **options)
+
+
+def write_teacher_labels(folder: str, blocks: str, rows: str, teacher: str, **options: Any) -> dict[str, Any]:
+    """Write one teacher's predictions for the rows that a student learns."""
+    from tlm_ray.training.students.teaching import write_teacher_labels
+
+    return write_teacher_labels(folder, blocks, rows, teacher, **options)
+
+
+def write_soft_labels(folder: str, blocks: str, rows: str, taught: list[str]) -> dict[str, Any]:
+    """Write the rows that a student learns, with the mean of its teachers' predictions."""
     from tlm_ray.training.students.teaching import write_soft_labels
 
-    return write_soft_labels(folder, blocks, teachers, **options)
+    return write_soft_labels(folder, blocks, rows, taught)
 
 
 def _selection(inputs: Mapping[str, str]) -> list[str]:

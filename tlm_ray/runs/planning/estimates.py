@@ -18,7 +18,7 @@ from tlm_ray.training.cost import flops_of, training_flops
 # reaches about 40 % of its bf16 peak.
 CPU_FLOPS_PER_S, GPU_FLOPS_PER_S = 3e11, 3e14
 TRAINED = ("stage_one", "stage_two")
-UNITS = ("flops", "bytes", "teachers")  # of work; other stages take as long as the recorded ones of their kind
+UNITS = ("flops", "bytes")  # of work; other stages take as long as the recorded ones of their kind
 MOST_READ = 50  # records per kind of stage
 
 

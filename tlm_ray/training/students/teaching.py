@@ -1,14 +1,14 @@
 """Make soft labels: trained models' predictions for texts, for distillation (Hinton et al. 2015).
 
-The texts are the task's training texts, rows spliced from them or with replaced words, and passages of the selection.
-A teacher with the student's tokenizer reads its tokens; any other reads the texts.
+Each teacher labels the rows of `rows.py` by itself; a student learns their mean. A teacher with the student's tokenizer
+reads its tokens; any other reads the texts.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 import transformers
 from transformers import PreTrainedTokenizerBase
@@ -18,103 +18,87 @@ from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.evaluation.predictions import shares
 from tlm_ray.plain.linear_model import is_linear
 from tlm_ray.training.encoders.marked_head import ids_of
-from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.model.packing import first_position
-from tlm_ray.training.objectives import Mlm
 from tlm_ray.training.scoring.evaluation import open_classifier
 from tlm_ray.training.scoring.prediction import predict
 from tlm_ray.training.scoring.predictor import NUMBER, Models, check_models, names_of
-from tlm_ray.training.settings import BLOCKS, GENERAL, TASK
-from tlm_ray.training.students.replacing import replaced
-from tlm_ray.training.students.splicing import spliced
+from tlm_ray.training.settings import BLOCKS, TASK
+from tlm_ray.training.students.rows import types_of
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks, write_blocks
-from tlm_ray.training.tokens.masking import Vocabulary
 from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
 
+LABELS = "labels.arrow"
 
-def write_soft_labels(
+
+def write_teacher_labels(
     folder: str,
     blocks: str,
-    teachers: Sequence[str],
+    rows: str,
+    teacher: str,
     *,
     task: str = "",
-    splices: int,
-    passages: int = 0,
-    replacements: int = 0,
-    mlm: str = "",
     marks: Sequence[str] = (),
     precision: str,
     device: str,
     threads: int,
 ) -> dict[str, Any]:
-    """Write rows to learn, labelled with the teachers' mean probabilities or numbers.
+    """Write one teacher's probabilities or numbers for all rows; return its accuracy on the training rows.
 
-    teachers: folders of trained encoders, or of linear models. task: folder of a task stage, whose texts teachers of
-    another tokenizer read. splices, passages, replacements: spliced rows, blocks of passages and rows with replaced
-    words per training row. The passages are those of the lowest ranks; mlm: folder of the masked language model that
-    replaces words. marks: signs that are never replaced, and that texts have in one piece. Returns the number of
-    teachers, and their accuracy on the training rows.
+    rows: folder of rows by `write_rows`. teacher: folder of a trained encoder, or of a linear model. task: folder of a
+    task stage, whose texts a teacher of another tokenizer reads. marks: signs that texts have in one piece.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
-    labels = tuple(storage.read_record(storage.join(blocks, FACTS))["labels"])
+    labels = _labels(blocks)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         tokenizer = load_tokenizer(path)
-    rows = read_blocks(storage.join(blocks, BLOCKS[TASK]))
-    parts = [rows] + ([spliced(rows, splices)] if splices else [])
-    if passages:
-        parts.append(_passages(blocks, rows, passages))
-    if replacements:
-        parts.append(_replaced(rows, replacements, mlm, tokenizer, marks, device))
-    reads_tokens = [_reads_tokens(each, tokenizer) for each in teachers]
-    texts = [] if all(reads_tokens) else _all_texts(task, parts, tokenizer, marks)
-    worker, said = Worker(device=device, precision=precision), []
-    for teacher, reads in zip(teachers, reads_tokens, strict=True):
-        names = names_of(teacher)
-        if reads:
-            classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
-            _check_length(teacher, classifier, max(int(part.lengths.max()) for part in parts))
-            logits = [predict(classifier, part, pad_id=tokenizer.pad_token_id, worker=worker) for part in parts]
-            found = shares(np.concatenate(logits))
-        else:
-            found = Models([teacher], device).said(texts)
-        said.append(found[:, in_order(teacher, names, labels)])
-    soft = np.array(said, np.float32).mean(axis=0)
-    write_blocks(storage.join(folder, BLOCKS[TASK]), parts, soft if labels else soft[:, 0])
-    agree = {"agree": float((soft[: len(rows)].argmax(axis=1) == rows.labels).mean())} if labels else {}
-    return {"teachers": len(teachers)} | agree
+    made, names = read_blocks(storage.join(rows, BLOCKS[TASK])), names_of(teacher)
+    if _reads_tokens(teacher, tokenizer):
+        classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
+        _check_length(teacher, classifier, made.longest)
+        worker = Worker(device=device, precision=precision)
+        found = shares(predict(classifier, made, pad_id=tokenizer.pad_token_id, worker=worker))
+    else:
+        found = Models([teacher], device).said(_all_texts(task, made, tokenizer, marks))
+    found = np.asarray(found[:, in_order(teacher, names, labels)], np.float32)
+    column = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
+    storage.write_table(storage.join(folder, LABELS), pa.table({"labels": column}))
+    return _agree(blocks, found)
 
 
-def _passages(blocks: str, rows: Blocks, times: int) -> Blocks:
-    """Return `times` as many blocks of passages as there are training rows."""
-    first = first_rows(read_blocks(storage.join(blocks, BLOCKS[GENERAL])), times * len(rows))
-    return first if rows.types is None else replace(first, types=_types(first))
+def write_soft_labels(folder: str, blocks: str, rows: str, taught: Sequence[str]) -> dict[str, Any]:
+    """Write rows to learn, labelled with the mean of their teachers.
+
+    taught: folders by `write_teacher_labels`, one per teacher. Returns the number of teachers, and the accuracy of
+    their mean on the training rows.
+    """
+    soft = np.mean([_read_labels(each) for each in taught], axis=0)
+    made = read_blocks(storage.join(rows, BLOCKS[TASK]))
+    write_blocks(storage.join(folder, BLOCKS[TASK]), [made], soft if _labels(blocks) else soft[:, 0])
+    return {"teachers": len(taught)} | _agree(blocks, soft)
 
 
-def _replaced(
-    rows: Blocks, times: int, mlm: str, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str], device: str
-) -> Blocks:
-    """Return `times` as many rows as there are training rows; the model at `mlm` replaces words, and no marks."""
-    how: dict[str, Any] = {"tokenizer": tokenizer, "labels": (), "seed": 0}
-    model = JointModel.of(Pretrained(mlm), (Mlm(),), **how).on(device)
-    vocabulary = Vocabulary.of(tokenizer)
-    kept = {token for mark in marks for token in ids_of(tokenizer, mark)}
-    vocabulary = replace(vocabulary, special_ids=(*vocabulary.special_ids, *sorted(kept)))
-    return replaced(rows, times, model, vocabulary, device=device)
+def _labels(blocks: str) -> tuple[str, ...]:
+    """Return the names of the task's classes; none for a regression."""
+    return tuple(storage.read_record(storage.join(blocks, FACTS))["labels"])
 
 
-def first_rows(rows: Blocks, count: int) -> Blocks:
-    """Return the first rows, without ranks; ValueError if there are too few."""
-    if len(rows) < count:
-        raise ValueError(
-            f"passages: {count:,} blocks are asked for and {len(rows):,} selected; ask fewer, or raise --depth"
-        )
-    offsets = rows.offsets[: count + 1]
-    return Blocks(rows.tokens[: offsets[-1]], offsets)
+def _read_labels(folder: str) -> np.ndarray:
+    column = storage.read_table(storage.join(folder, LABELS))["labels"].combine_chunks()
+    return column.flatten().to_numpy().reshape(len(column), -1)
+
+
+def _agree(blocks: str, found: np.ndarray) -> dict[str, float]:
+    """Return the accuracy on the training rows, which come first; nothing for a regression."""
+    if not _labels(blocks):
+        return {}
+    gold = read_blocks(storage.join(blocks, BLOCKS[TASK])).labels
+    assert gold is not None, "training rows have labels"
+    return {"agree": float((found[: len(gold)].argmax(axis=1) == gold).mean())}
 
 
 def _reads_tokens(teacher: str, tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -136,49 +120,34 @@ def _check_length(teacher: str, classifier: JointModel, longest: int) -> None:
         )
 
 
-def _all_texts(
-    task: str, parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]
-) -> list[list[str]]:
+def _all_texts(task: str, rows: Blocks, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> list[list[str]]:
     """Return the columns of texts of all rows: the task's own for its training rows, decoded ones for others.
 
     ValueError for made rows of pairs whose tokens do not tell the texts apart.
     """
     known = list(load_task(task).splits["train"].select(["text", "text_pair"]).to_pydict().values())
-    if any(known[1]) and len(parts) > 1 and parts[0].types is None:
+    if any(known[1]) and len(rows) > len(known[0]) and rows.types is None:
         raise ValueError(
             "teachers: the student's tokenizer has no token types, so made rows cannot be cut into pairs for one of "
             "another tokenizer; give Teaching(splices=0), or teachers of the student's tokenizer"
         )
-    texts = [[*some, *more] for some, more in zip(known, _texts(parts[1:], tokenizer, marks), strict=True)]
+    texts = [[*own, *read[len(own) :]] for own, read in zip(known, _texts(rows, tokenizer, marks), strict=True)]
     return texts if any(known[1]) else texts[:1]
 
 
-def _texts(parts: Sequence[Blocks], tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> Iterator[list[str]]:
+def _texts(rows: Blocks, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> Iterator[list[str]]:
     """Yield the first texts of all rows, then the second ones, "" for rows of one text.
 
     Marks are written as in the task's texts, because a teacher of bytes reads "[ [" as other tokens than "[[".
     """
     apart = {mark: tokenizer.batch_decode([ids_of(tokenizer, mark)])[0].strip() for mark in marks}
+    tokens, types = (np.split(array[: rows.offsets[-1]], rows.offsets[1:-1]) for array in (rows.tokens, types_of(rows)))
     for kind in (0, 1):
-        rows = [
-            tokens[types == kind].tolist()
-            for part in parts
-            for tokens, types in zip(
-                *(_rows(array, part.offsets) for array in (part.tokens, _types(part))), strict=True
-            )
-        ]
-        texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+        chosen = [row[its == kind].tolist() for row, its in zip(tokens, types, strict=True)]
+        texts = tokenizer.batch_decode(chosen, skip_special_tokens=True)
         for mark, pieces in apart.items():
             texts = [text.replace(pieces, mark) for text in texts]
         yield texts
-
-
-def _types(rows: Blocks) -> np.ndarray:
-    return np.zeros(rows.offsets[-1], np.uint8) if rows.types is None else rows.types
-
-
-def _rows(values: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
-    return np.split(values[: offsets[-1]], offsets[1:-1])
 
 
 def check_teachers(models: Sequence[str], labels: Sequence[str] | None) -> None:

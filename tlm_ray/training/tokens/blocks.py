@@ -112,16 +112,19 @@ def write_task_blocks(uri: str, split: pa.Table, tokenizer: "PreTrainedTokenizer
     return read_blocks(uri)
 
 
-def write_blocks(uri: str, parts: Sequence[Blocks], labels: np.ndarray) -> None:
-    """Concatenate the rows of several blocks, with labels: (rows,), or probabilities, (rows, classes)."""
+def write_blocks(uri: str, parts: Sequence[Blocks], labels: np.ndarray | None = None) -> None:
+    """Concatenate the rows of several blocks; labels: (rows,), probabilities (rows, classes), or None."""
     tables = []
     for part in parts:
         table = _table(part.tokens[: part.offsets[-1]], part.offsets)
         if part.types is not None:
             table = table.append_column("types", pa.LargeListArray.from_arrays(part.offsets, part.types))
         tables.append(table)
-    column = labels if labels.ndim == 1 else pa.FixedSizeListArray.from_arrays(labels.ravel(), labels.shape[1])
-    storage.write_table(uri, pa.concat_tables(tables).append_column("label", pa.array(column)))
+    table = pa.concat_tables(tables)
+    if labels is not None:
+        column = labels if labels.ndim == 1 else pa.FixedSizeListArray.from_arrays(labels.ravel(), labels.shape[1])
+        table = table.append_column("label", pa.array(column))
+    storage.write_table(uri, table)
 
 
 def read_blocks(uri: str) -> Blocks:
