@@ -7,7 +7,7 @@
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
 All share the encoder's own tokenizer. The first and the last one also have rows for ensembles of their seeds and the
 linear model.
-With `--student` small models of random weights learn TLM's way, then from the predictions of the last one's seeds.
+With `--student-of` small models of random weights learn TLM's way, then from the predictions of a row's seeds.
 
     fine-tuned           the encoder on the task's labels alone
     fine-tuned, longer   the same with more passes
@@ -23,13 +23,12 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import Flow, Recipe, Table, main, storage
+from tlm_ray import Flow, Recipe, main, storage
 from tlm_ray.retrieval.methods import Random
 from tlm_ray.runs.cli.equal_cost_table import planned_sizes
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.table import chosen
-from tlm_ray.runs.flow.students import Teaching
-from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
 
@@ -37,7 +36,7 @@ PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapted(Table):
+class Adapted(TaughtTable):
     """Options of the table of adaptations."""
 
     name, split, ensembles, pooled, needs_general = "adapted", "test", (PLAIN, OURS), True, True
@@ -48,15 +47,10 @@ class Adapted(Table):
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)
     """rows to train, such as fine-tuned "BM25 text" (default: all)"""
-    student: bool = False
-    """add a row of students of the scale's size, which all seeds of "BM25 text" teach; --steps and --steps-two are
-    theirs, too"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, storage.absolute_if_there, "start")
-        if self.student and self.seeds < 2:
-            raise ValueError(f"--student --seeds {self.seeds}: --student needs at least two seeds to distil from")
         if self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
         if self.changes.batch_rows is not None:
@@ -79,23 +73,6 @@ class Adapted(Table):
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         made = adapted(recipe, self.start, kind, train_rows=rows, steps=self.changes.steps, rate=self.rate)
         return replace(made, stage_two=self.fine_tuned(self.start, "plain", task, flow, self.mixture).stage_two)
-
-    def trainings(self, flow: Flow) -> list[Training]:
-        """Return the trainings of the rows, and of students."""
-        seeds = tuple(range(self.seeds))
-        taught = [
-            Training(
-                row=f"student of {len(seeds)}, {OURS}",
-                task=task,
-                recipe=self.recipe(task, flow, self.mixture),
-                seed=seed,
-                teaching=teaching,
-            )
-            for task in (self.data.tasks if self.student else [])
-            for teaching in [Teaching.by_others(seeds=seeds, recipe=self.adapted("tlm", task, flow))]
-            for seed in seeds
-        ]
-        return super().trainings(flow) + taught
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return the rows that differ in their general text."""

@@ -9,9 +9,11 @@
     TLM                                parts of the recipe, all of it, larger ones, ensembles
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
                                        last two as --before says
+    ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict
 
-Minutes are those of training, as measured, without the retrieval that rows share. They are comparable if nothing else
-ran beside: give `--side-by-side 1`. Below the table: the rows that are better on dev than all faster ones.
+Minutes are those of training, as measured, without the retrieval that rows share. Those of a student include its
+teachers. They are comparable if nothing else ran beside: give `--side-by-side 1`. Below the table: the rows that are
+better on dev than all faster ones.
 """
 
 from collections.abc import Mapping
@@ -20,11 +22,12 @@ from typing import Literal
 
 import ray
 
-from tlm_ray import Flow, Outcome, Recipe, Table, Training, View, main, storage
+from tlm_ray import Flow, Outcome, Recipe, Training, View, main, storage
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.plain import FrozenEncoder
 from tlm_ray.report.tables.frontier import frontier_notes
 from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.budget import parts_of
 
 OURS = "TLM"
@@ -33,7 +36,7 @@ KINDS: dict[Kind, str] = {"plain": "fine-tuned", "adapted": "adapted"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frontier(Table):
+class Frontier(TaughtTable):
     """Options of the figure."""
 
     name, split, cost, ensembles, pooled = "frontier", "test", "minutes", (OURS,), True

@@ -11,16 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from tlm_ray import (
-    PLAIN,
-    Flow,
-    Recipe,
-    Table,
-    Training,
-    main,
-)  # fmt: skip
+from tlm_ray import PLAIN, Flow, Recipe, Training, main
 from tlm_ray.runs.cli.recipe_options import Before
-from tlm_ray.runs.flow.students import Teaching
+from tlm_ray.runs.cli.taught_table import TaughtTable
 
 ROWS = {
     "task data only": lambda recipe: replace(recipe, k=0, rho1=0),
@@ -31,15 +24,13 @@ OURS = "TLM, BM25 text"  # the row that is compared with all others
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainTable(Table):
+class MainTable(TaughtTable):
     """Options of the main table."""
 
     name, split, ensembles, pooled, needs_general = "main_table", "test", (OURS,), True, True
 
     rows: list[str] = field(default_factory=list)
     """rows to train, such as "TLM, BM25 text"; default all"""
-    student: bool = False
-    """add a row of students, distilled from the ensemble of all seeds of the last row"""
     baseline: list[str] = field(default_factory=list)
     """pretrained encoders to fine-tune, a row each: hub names or local folders"""
     before: list[Before] = field(default_factory=lambda: ["plain"])
@@ -50,8 +41,6 @@ class MainTable(Table):
         super().__post_init__()
         if self.before != ["plain"] and not self.baseline:
             raise ValueError(f"--before {' '.join(self.before)}: applies to pretrained encoders; give --baseline too")
-        if self.student and self.seeds < 2:
-            raise ValueError(f"--student --seeds {self.seeds}: --student needs at least two seeds to distil from")
         known = [*(one.name for one in PLAIN), *ROWS, *self.baselines]
         if unknown := [row for row in self.rows if row not in known]:
             raise ValueError(f"--rows {unknown[0]!r}: allowed are {', '.join(map(repr, known))}")
@@ -78,20 +67,7 @@ class MainTable(Table):
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return the trainings of the chosen rows, and of students."""
-        seeds = tuple(range(self.seeds))
-        kept = [one for one in super().trainings(flow) if not self.rows or one.row in self.rows]
-        taught = [
-            Training(
-                row=f"{OURS}, student of {len(seeds)}",
-                task=task,
-                recipe=recipe,
-                seed=seed,
-                teaching=Teaching(seeds=seeds),
-            )
-            for task, recipe in ((task, self.recipe(task, flow, self.mixture)) for task in self.data.tasks)
-            for seed in seeds
-        ]
-        return kept + (taught if self.student else [])
+        return [one for one in super().trainings(flow) if not self.rows or one.row in self.rows or one.teaching]
 
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Expect BM25 text above random text, and above task data only."""

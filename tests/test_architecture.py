@@ -42,6 +42,7 @@ COMMAND_LINE = {
     "tlm_ray.runs.cli.options",
     "tlm_ray.runs.cli.recipe_options",
     "tlm_ray.runs.cli.equal_cost_table",
+    "tlm_ray.runs.cli.taught_table",
     "tlm_ray.runs.cli.table",
 }  # experiments compose it; nothing below reads it
 NEVER_IMPORTED = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

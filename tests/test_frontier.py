@@ -21,11 +21,12 @@ ROWS = {"linear": (0.5, 70.0, 0.7), "slow": (3.0, 69.0, 0.72), "small": (2.0, 75
 def test_the_command_ends_in_a_table_and_its_frontier(data, tmp_path):
     own = ["--tasks", "topics", "--task-root", str(data / "tasks"), "--corpus", str(data / "corpus"), "--k", "5"]
     place = ["--root", str(tmp_path / "tlm"), "--out", str(tmp_path / "out"), "--tracking-uri", empty_store(tmp_path)]
-    steps = ["--steps", "200", "--steps-two", "200", "--seeds", "2", "--parts", "0.6"]
+    steps = ["--steps", "200", "--steps-two", "200", "--seeds", "2", "--parts", "0.6", "--student-of", "TLM"]
     said = script("frontier", *own, *place, *steps)
     assert said.returncode == 0, said.stdout + said.stderr
     rows = [cell["row"] for cell in json.loads((tmp_path / "out" / "frontier.json").read_text())["cells"]]
     assert [row for row in rows if row.startswith("TLM")][:2] == ["TLM, 0.6 of it", "TLM"]
+    assert rows[-1] == "TLM, student of 2"
     assert re.search(r"topics: [\d.]+ s of training buy [^,]+", " ".join(said.stdout.split()))
     assert "time of training" in (tmp_path / "out" / "frontier.html").read_text()
 

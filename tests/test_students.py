@@ -21,9 +21,11 @@ from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.cli.recipe_options import Changes
+from tlm_ray.runs.facts import facts_of
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.records import Records
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
@@ -283,16 +285,53 @@ def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
     np.testing.assert_array_equal(found[0], found[1][:, [1, 2, 0]])  # what was called kitchen is called sea
 
 
+def table_of(data, root, **options):
+    return MAIN_TABLE(
+        data=Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")]),
+        changes=Changes(scale="tiny"),
+        place=Place(root=str(root)),
+        seeds=2,
+        **options,
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "against"), [([], "TLM, BM25 text"), (["TF-IDF + linear model"], "TLM, BM25 text, student of 2")]
 )
 def test_a_table_compares_its_students_only_without_other_trainings(data, tmp_path, rows, against):
-    table = MAIN_TABLE(
-        data=Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")]),
-        changes=Changes(scale="tiny"),
-        place=Place(root=str(tmp_path)),
-        seeds=2,
-        student=True,
-        rows=rows,
-    )
+    table = table_of(data, tmp_path, student_of=["TLM, BM25 text"], rows=rows)
     assert table.view(table.trainings(small_flow(data, tmp_path))).against == against
+
+
+def test_students_of_a_row_with_another_recipe_learn_from_replaced_words(data, tmp_path):
+    rows, flow = ["TLM, BM25 text", "TLM, random text"], small_flow(data, tmp_path)
+    table = table_of(data, tmp_path, student_of=rows)
+    own, others = ([one for one in table.trainings(flow) if one.row == f"{row}, student of 2"] for row in rows)
+    assert [one.seed for one in own] == [one.seed for one in others] == [0, 1]
+    assert {one.recipe for one in (*own, *others)} == {table.recipe("topics", flow, table.mixture)}
+    assert {one.teaching for one in own} == {Teaching(seeds=(0, 1))}
+    taught_by_three = table_of(data, tmp_path, student_of=rows[:1], teacher_seeds=3).trainings(flow)[-2:]
+    assert {one.row for one in taught_by_three} == {"TLM, BM25 text, student of 3"}
+    assert {one.teaching for one in taught_by_three} == {Teaching(seeds=(0, 1, 2))}
+    random = table.recipes("topics", flow)["TLM, random text"]
+    assert {one.teaching for one in others} == {Teaching.by_others(seeds=(0, 1), recipe=random)}
+    with pytest.raises(ValueError, match="--student-of 'absent': allowed are 'task data only', 'TLM, random text', "):
+        table_of(data, tmp_path, student_of=["absent"]).trainings(flow)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_time_of_a_student_includes_its_teachers_once(data, tmp_path):
+    flow, recipe = small_flow(data, tmp_path), small_recipe()
+    student = Training(row="x", task="topics", recipe=recipe, teaching=Teaching(seeds=(0, 1)))
+    stages, records = student.stages(flow), Records(flow.execution.root)
+    first, second = (flow.stages(recipe, "topics", seed) for seed in (0, 1))
+    make([stages.metrics, first.metrics], flow.execution.root)
+    soft = stages.stage_two.inputs["taught"]
+    labelled = [soft.inputs["rows"], soft.inputs["teacher_0"], soft.inputs["teacher_1"], soft]
+    trained = [first.stage_two, second.stage_one, second.stage_two]  # stage one of seed 0 is the student's own
+    taught = sum(records.of(each)["seconds"] for each in labelled) + sum(
+        records.facts(each)["seconds"] for each in trained
+    )
+    found = facts_of(student, stages, records)
+    assert found["seconds_taught"] == pytest.approx(taught) and found["seconds_taught"] > found["seconds"] > 0
+    assert facts_of(replace(student, teaching=None), first, records)["seconds_taught"] == 0

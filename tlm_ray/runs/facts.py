@@ -7,8 +7,10 @@ from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import Stages
+from tlm_ray.runs.stages.stage import Stage, Stages, unique
 from tlm_ray.training.cost import flops_of
+
+TEACHING = ("stage_one", "stage_two", "student_rows", "teacher_labels", "soft_labels")  # that a student waits for
 
 
 def facts_of(training: Training, stages: Stages | PlainStages, records: Records) -> dict[str, Any]:
@@ -26,9 +28,24 @@ def facts_of(training: Training, stages: Stages | PlainStages, records: Records)
         "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
         "data_bytes": records.facts(stages.task)["train_bytes"] + _general_bytes(stages, training.recipe, records),
         "seconds": sum(share * facts["seconds"] for _, facts, share in trained) if trained else scores["seconds"],
+        "seconds_taught": sum(_took(stage, records) for stage in _taught_by(stages)),
         "parameters": trained[-1][1]["parameters"] if trained else 0,
         "texts_per_s": scores.get("texts_per_s", 0.0),
     }
+
+
+def _taught_by(stages: Stages | PlainStages) -> list[Stage]:
+    """Return the stages of a student's teachers, each once, without those that are its own; [] for all others."""
+    taught = stages.trained[-1].inputs.get("taught") if stages.trained else None
+    own = {stage.fingerprint for stage in stages.trained}
+    behind = unique([taught]) if taught else []
+    return [stage for stage in behind if stage.name in TEACHING and stage.fingerprint not in own]
+
+
+def _took(stage: Stage, records: Records) -> float:
+    """Return the seconds of a stage, of a training those that it says itself: they include runs before a kill."""
+    record = records.of(stage) or {}
+    return float(record.get("facts", {}).get("seconds", record.get("seconds", 0.0)))
 
 
 def _general_bytes(stages: Stages | PlainStages, recipe: Recipe | PlainClassifier, records: Records) -> int:

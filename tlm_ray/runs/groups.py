@@ -48,7 +48,7 @@ class Group:
             flops=fmean(own["flops"] for own in self.facts),
             flops_counted=fmean(own["flops_counted"] for own in self.facts),
             data_bytes=round(fmean(own["data_bytes"] for own in self.facts)),
-            wall_s=fmean(own["seconds"] for own in self.facts),
+            wall_s=fmean(own["seconds"] + own["seconds_taught"] for own in self.facts),
             parts=self._parts(split),
             pretrained=bool(self._pretrained),
             pretraining_flops=pretraining_flops(self._pretrained),

@@ -83,6 +83,7 @@ class Outcome:
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
+        Of a student also seconds_taught, those of its teachers and their predictions; 0 for all others.
         And what its classifier takes: parameters and texts_per_s, 0 if unknown. Of a stage one of several tasks, each
         task bears an equal share.
 
@@ -180,7 +181,7 @@ class Outcome:
             models = ", ".join(f"{short} on {task}" for task, short in pooled.items())
             notes.append(f"Ensembles include the linear model that is best on dev: {models}")
         if any(training.teaching for training in self.stages):
-            notes.append("Costs and intervals of a student do not include its teachers")
+            notes.append("Times of a student include its teachers, FLOPs and intervals do not")
         return notes
 
     @property
