@@ -43,7 +43,7 @@ from tlm_ray.training.encoders.marked_head import MarkedHead, ids_of, with_marks
 from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.objectives import Labels, MarkedLabels
-from tlm_ray.training.students import teaching
+from tlm_ray.training.students.teaching import decoded_texts
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -216,8 +216,8 @@ def test_a_teacher_of_another_tokenizer_reads_marks_in_one_piece(tmp_path, data)
     tokenizer = AutoTokenizer.from_pretrained(saved(tmp_path / "encoder", BertModel, texts, positions=128))
     ids = [tokenizer(text)["input_ids"] for text in texts[:2]]
     part = Blocks(np.concatenate(ids).astype(np.int32), np.cumsum([0, *map(len, ids)]))
-    read, _ = teaching._texts(part, tokenizer, SIGNS)
-    (apart, _), lower = teaching._texts(part, tokenizer, ()), [text.lower() for text in texts[:2]]
+    read, _ = decoded_texts(part, tokenizer, SIGNS)
+    (apart, _), lower = decoded_texts(part, tokenizer, ()), [text.lower() for text in texts[:2]]
     assert read == lower and all(" ".join(sign) in text for sign in SIGNS for text in apart)
 
 

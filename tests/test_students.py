@@ -31,7 +31,9 @@ from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
 from tlm_ray.training.students import teaching
 from tlm_ray.training.students.rows import first_rows, write_rows
+from tlm_ray.training.students.soft_labels import chunks_of, write_soft_labels, write_teacher_labels
 from tlm_ray.training.students.splicing import spliced
+from tlm_ray.training.students.teaching import Teacher
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 
 MAIN_TABLE = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "main_table.py"))["MainTable"]
@@ -279,8 +281,9 @@ def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
     assert write_rows(rows, blocks, splices=0, device="cpu", threads=1) == {"rows": 60}
     for number, model in enumerate((first, str(second))):
         folder = f"{root}/labels_{number}"
-        facts = teaching.write_teacher_labels(folder, blocks, rows, model, precision="fp32", device="cpu", threads=1)
-        assert teaching.write_soft_labels(f"{root}/soft", blocks, rows, [folder]) == {"teachers": 1} | facts
+        labelled = map(Teacher(model, blocks, rows, "", (), "fp32", "cpu"), chunks_of(rows))
+        facts = write_teacher_labels(folder, blocks, labelled)
+        assert write_soft_labels(f"{root}/soft", blocks, rows, [folder]) == {"teachers": 1} | facts
         found.append(read_blocks(f"{root}/soft/train.arrow").labels)
     np.testing.assert_array_equal(found[0], found[1][:, [1, 2, 0]])  # what was called kitchen is called sea
 

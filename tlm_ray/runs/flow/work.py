@@ -3,7 +3,7 @@
 Imports inside the functions load on workers only, because the driver does not need them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tlm_ray import parallel, storage
@@ -72,18 +72,11 @@ def write_student_rows(folder: str, blocks: str, **options: Any) -> dict[str, An
     return write_rows(folder, blocks, **options)
 
 
-def write_teacher_labels(folder: str, blocks: str, rows: str, teacher: str, **options: Any) -> dict[str, Any]:
-    """Write one teacher's predictions for the rows that a student learns."""
-    from tlm_ray.training.students.teaching import write_teacher_labels
+def teacher(*arguments: Any) -> Callable[[dict[str, Any]], Any]:
+    """Open a teacher, which labels chunks of the rows that a student learns."""
+    from tlm_ray.training.students.teaching import Teacher
 
-    return write_teacher_labels(folder, blocks, rows, teacher, **options)
-
-
-def write_soft_labels(folder: str, blocks: str, rows: str, taught: list[str]) -> dict[str, Any]:
-    """Write the rows that a student learns, with the mean of its teachers' predictions."""
-    from tlm_ray.training.students.teaching import write_soft_labels
-
-    return write_soft_labels(folder, blocks, rows, taught)
+    return Teacher(*arguments)
 
 
 def _selection(inputs: Mapping[str, str]) -> list[str]:

@@ -59,7 +59,7 @@ def write_rows(
 def _passages(blocks: str, rows: Blocks, times: int) -> Blocks:
     """Return `times` as many blocks of passages as there are training rows."""
     first = first_rows(read_blocks(storage.join(blocks, BLOCKS[GENERAL])), times * len(rows))
-    return first if rows.types is None else replace(first, types=types_of(first))
+    return first if rows.types is None else replace(first, types=np.zeros(first.offsets[-1], np.uint8))
 
 
 def _replaced(
@@ -80,10 +80,4 @@ def first_rows(rows: Blocks, count: int) -> Blocks:
         raise ValueError(
             f"passages: {count:,} blocks are asked for and {len(rows):,} selected; ask fewer, or raise --depth"
         )
-    offsets = rows.offsets[: count + 1]
-    return Blocks(rows.tokens[: offsets[-1]], offsets)
-
-
-def types_of(rows: Blocks) -> np.ndarray:
-    """Return the token types of rows, uint8 (total,)."""
-    return np.zeros(rows.offsets[-1], np.uint8) if rows.types is None else rows.types
+    return rows.between(0, count)

@@ -1,14 +1,12 @@
-"""Make soft labels: trained models' predictions for texts, for distillation (Hinton et al. 2015).
+"""Label the rows that a student learns by a trained model, chunk by chunk.
 
-Each teacher labels the rows of `rows.py` by itself; a student learns their mean. A teacher with the student's tokenizer
-reads its tokens; any other reads the texts.
+A teacher with the student's tokenizer reads its tokens; any other reads the texts.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 import transformers
 from transformers import PreTrainedTokenizerBase
@@ -25,80 +23,55 @@ from tlm_ray.training.scoring.evaluation import open_classifier
 from tlm_ray.training.scoring.prediction import predict
 from tlm_ray.training.scoring.predictor import NUMBER, Models, check_models, names_of
 from tlm_ray.training.settings import BLOCKS, TASK
-from tlm_ray.training.students.rows import types_of
-from tlm_ray.training.tokens.blocks import Blocks, read_blocks, write_blocks
+from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
 
-LABELS = "labels.arrow"
 
+class Teacher:
+    """Labels chunks of a student's rows: a worker of `parallel.each`."""
 
-def write_teacher_labels(
-    folder: str,
-    blocks: str,
-    rows: str,
-    teacher: str,
-    *,
-    task: str = "",
-    marks: Sequence[str] = (),
-    precision: str,
-    device: str,
-    threads: int,
-) -> dict[str, Any]:
-    """Write one teacher's probabilities or numbers for all rows; return its accuracy on the training rows.
+    def __init__(
+        self, teacher: str, blocks: str, rows: str, task: str, marks: Sequence[str], precision: str, device: str
+    ):
+        """Open a teacher: the folder of a trained encoder, or of a linear model.
 
-    rows: folder of rows by `write_rows`. teacher: folder of a trained encoder, or of a linear model. task: folder of a
-    task stage, whose texts a teacher of another tokenizer reads. marks: signs that texts have in one piece.
-    """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(threads)
-    labels = _labels(blocks)
-    with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
-        tokenizer = load_tokenizer(path)
-    made, names = read_blocks(storage.join(rows, BLOCKS[TASK])), names_of(teacher)
-    if _reads_tokens(teacher, tokenizer):
-        classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
-        _check_length(teacher, classifier, made.longest)
-        worker = Worker(device=device, precision=precision)
-        found = shares(predict(classifier, made, pad_id=tokenizer.pad_token_id, worker=worker))
-    else:
-        found = Models([teacher], device).said(_all_texts(task, made, tokenizer, marks))
-    found = np.asarray(found[:, in_order(teacher, names, labels)], np.float32)
-    column = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-    storage.write_table(storage.join(folder, LABELS), pa.table({"labels": column}))
-    return _agree(blocks, found)
+        rows: folder of rows by `write_rows`. task: folder of a task stage, whose texts a teacher of another tokenizer
+        reads. marks: signs that texts have in one piece.
+        """
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        torch.set_num_threads(1)
+        labels, names = storage.read_record(storage.join(blocks, FACTS))["labels"], names_of(teacher)
+        with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
+            self.tokenizer = load_tokenizer(path)
+        self.rows, self.marks = read_blocks(storage.join(rows, BLOCKS[TASK])), marks
+        self.worker = Worker(device=device, precision=precision)
+        self.order = in_order(teacher, names, labels)
+        self.classifier: JointModel | None = None
+        if _reads_tokens(teacher, self.tokenizer):
+            self.classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
+            _check_length(teacher, self.classifier, self.rows.longest)
+        else:
+            self.models = Models([teacher], device)
+            self.known = _known_texts(task, self.rows)
 
+    def __call__(self, chunk: dict[str, Any]) -> tuple[int, np.ndarray]:
+        """Return a chunk's first row, and probabilities (rows, classes) or numbers (rows, 1), float32."""
+        start, stop = chunk["start"], chunk["start"] + chunk["rows"]
+        rows = self.rows.between(start, stop)
+        if self.classifier is not None:
+            logits = predict(self.classifier, rows, pad_id=self.tokenizer.pad_token_id, worker=self.worker)
+            found = shares(logits)
+        else:
+            found = self.models.said(self._texts(rows, start, stop))
+        return start, np.asarray(found[:, self.order], np.float32)
 
-def write_soft_labels(folder: str, blocks: str, rows: str, taught: Sequence[str]) -> dict[str, Any]:
-    """Write rows to learn, labelled with the mean of their teachers.
-
-    taught: folders by `write_teacher_labels`, one per teacher. Returns the number of teachers, and the accuracy of
-    their mean on the training rows.
-    """
-    soft = np.mean([_read_labels(each) for each in taught], axis=0)
-    made = read_blocks(storage.join(rows, BLOCKS[TASK]))
-    write_blocks(storage.join(folder, BLOCKS[TASK]), [made], soft if _labels(blocks) else soft[:, 0])
-    return {"teachers": len(taught)} | _agree(blocks, soft)
-
-
-def _labels(blocks: str) -> tuple[str, ...]:
-    """Return the names of the task's classes; none for a regression."""
-    return tuple(storage.read_record(storage.join(blocks, FACTS))["labels"])
-
-
-def _read_labels(folder: str) -> np.ndarray:
-    column = storage.read_table(storage.join(folder, LABELS))["labels"].combine_chunks()
-    return column.flatten().to_numpy().reshape(len(column), -1)
-
-
-def _agree(blocks: str, found: np.ndarray) -> dict[str, float]:
-    """Return the accuracy on the training rows, which come first; nothing for a regression."""
-    if not _labels(blocks):
-        return {}
-    gold = read_blocks(storage.join(blocks, BLOCKS[TASK])).labels
-    assert gold is not None, "training rows have labels"
-    return {"agree": float((found[: len(gold)].argmax(axis=1) == gold).mean())}
+    def _texts(self, rows: Blocks, start: int, stop: int) -> list[list[str]]:
+        """Return the columns of texts of rows: the task's own for its training rows, decoded ones for others."""
+        decoded = decoded_texts(rows, self.tokenizer, self.marks)
+        own = [column[start:stop] for column in self.known]
+        return [[*known, *read[len(known) :]] for known, read in zip(own, decoded, strict=False)]
 
 
 def _reads_tokens(teacher: str, tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -120,31 +93,33 @@ def _check_length(teacher: str, classifier: JointModel, longest: int) -> None:
         )
 
 
-def _all_texts(task: str, rows: Blocks, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> list[list[str]]:
-    """Return the columns of texts of all rows: the task's own for its training rows, decoded ones for others.
+def _known_texts(task: str, rows: Blocks) -> list[list[str]]:
+    """Return the columns of the task's training texts: one, or two if they are pairs.
 
     ValueError for made rows of pairs whose tokens do not tell the texts apart.
     """
     known = list(load_task(task).splits["train"].select(["text", "text_pair"]).to_pydict().values())
-    if any(known[1]) and len(rows) > len(known[0]) and rows.types is None:
+    if not any(known[1]):
+        return known[:1]
+    if len(rows) > len(known[0]) and rows.types is None:
         raise ValueError(
             "teachers: the student's tokenizer has no token types, so made rows cannot be cut into pairs for one of "
             "another tokenizer; give Teaching(splices=0), or teachers of the student's tokenizer"
         )
-    texts = [[*own, *read[len(own) :]] for own, read in zip(known, _texts(rows, tokenizer, marks), strict=True)]
-    return texts if any(known[1]) else texts[:1]
+    return known
 
 
-def _texts(rows: Blocks, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> Iterator[list[str]]:
+def decoded_texts(rows: Blocks, tokenizer: PreTrainedTokenizerBase, marks: Sequence[str]) -> Iterator[list[str]]:
     """Yield the first texts of all rows, then the second ones, "" for rows of one text.
 
     Marks are written as in the task's texts, because a teacher of bytes reads "[ [" as other tokens than "[[".
     """
     apart = {mark: tokenizer.batch_decode([ids_of(tokenizer, mark)])[0].strip() for mark in marks}
-    tokens, types = (np.split(array[: rows.offsets[-1]], rows.offsets[1:-1]) for array in (rows.tokens, types_of(rows)))
+    types = np.zeros(rows.offsets[-1], np.uint8) if rows.types is None else rows.types
+    ends = rows.offsets[1:-1]
+    pairs = list(zip(np.split(rows.tokens, ends), np.split(types, ends), strict=True))
     for kind in (0, 1):
-        chosen = [row[its == kind].tolist() for row, its in zip(tokens, types, strict=True)]
-        texts = tokenizer.batch_decode(chosen, skip_special_tokens=True)
+        texts = tokenizer.batch_decode([row[its == kind].tolist() for row, its in pairs], skip_special_tokens=True)
         for mark, pieces in apart.items():
             texts = [text.replace(pieces, mark) for text in texts]
         yield texts

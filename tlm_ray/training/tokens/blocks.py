@@ -50,6 +50,12 @@ class Blocks:
         """The number of tokens of the longest row."""
         return int(self.lengths.max())
 
+    def between(self, start: int, stop: int) -> "Blocks":
+        """Return the rows from `start` to below `stop`, without ranks and labels."""
+        offsets = self.offsets[start : stop + 1]
+        inside = slice(offsets[0], offsets[-1])
+        return Blocks(self.tokens[inside], offsets - offsets[0], None if self.types is None else self.types[inside])
+
     def cut(self, k: int) -> "Blocks":
         """Return the blocks of passages with a rank below k, which are a prefix."""
         assert self.ranks is not None, "only general blocks carry ranks"
