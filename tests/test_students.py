@@ -283,6 +283,7 @@ def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
         folder = f"{root}/labels_{number}"
         labelled = map(Teacher(model, blocks, rows, "", (), "fp32", "cpu"), chunks_of(rows))
         facts = write_teacher_labels(folder, blocks, labelled)
+        assert facts.pop("worker_seconds") >= 0
         assert write_soft_labels(f"{root}/soft", blocks, rows, [folder]) == {"teachers": 1} | facts
         found.append(read_blocks(f"{root}/soft/train.arrow").labels)
     np.testing.assert_array_equal(found[0], found[1][:, [1, 2, 0]])  # what was called kitchen is called sea
@@ -330,11 +331,10 @@ def test_the_time_of_a_student_includes_its_teachers_once(data, tmp_path):
     first, second = (flow.stages(recipe, "topics", seed) for seed in (0, 1))
     make([stages.metrics, first.metrics], flow.execution.root)
     soft = stages.stage_two.inputs["taught"]
-    labelled = [soft.inputs["rows"], soft.inputs["teacher_0"], soft.inputs["teacher_1"], soft]
+    labelled, made = [soft.inputs["teacher_0"], soft.inputs["teacher_1"]], [soft.inputs["rows"], soft]
     trained = [first.stage_two, second.stage_one, second.stage_two]  # stage one of seed 0 is the student's own
-    taught = sum(records.of(each)["seconds"] for each in labelled) + sum(
-        records.facts(each)["seconds"] for each in trained
-    )
+    own = [*(records.of(each)["seconds"] for each in made), *(records.facts(each)["seconds"] for each in trained)]
+    taught = sum(own) + sum(records.facts(each)["worker_seconds"] for each in labelled)
     found = facts_of(student, stages, records)
     assert found["seconds_taught"] == pytest.approx(taught) and found["seconds_taught"] > found["seconds"] > 0
     assert facts_of(replace(student, teaching=None), first, records)["seconds_taught"] == 0

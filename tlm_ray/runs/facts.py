@@ -43,9 +43,13 @@ def _taught_by(stages: Stages | PlainStages) -> list[Stage]:
 
 
 def _took(stage: Stage, records: Records) -> float:
-    """Return the seconds of a stage, of a training those that it says itself: they include runs before a kill."""
+    """Return the seconds of a stage: of all its workers if it counts them, else its own count, else its wall time.
+
+    A training's own count includes runs before a kill.
+    """
     record = records.of(stage) or {}
-    return float(record.get("facts", {}).get("seconds", record.get("seconds", 0.0)))
+    counts = [record.get("facts", {}), record]
+    return float(next((each[name] for each in counts for name in ("worker_seconds", "seconds") if name in each), 0.0))
 
 
 def _general_bytes(stages: Stages | PlainStages, recipe: Recipe | PlainClassifier, records: Records) -> int:

@@ -1,7 +1,7 @@
 """Make soft labels: the mean of trained models' predictions, for distillation (Hinton et al. 2015)."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,17 @@ LABELS = "labels.arrow"
 CHUNK_ROWS = 2048  # labelled by one task: MiniLM needs about 10 s of a core
 
 
+class Labelled(NamedTuple):
+    """A chunk of rows that a teacher labelled."""
+
+    start: int
+    """number of its first row"""
+    labels: np.ndarray
+    """float32: probabilities (rows, classes), or numbers (rows, 1)"""
+    seconds: float
+    """of the worker"""
+
+
 def chunks_of(rows: str) -> list[dict[str, int]]:
     """Return the chunks of a folder of rows by `write_rows`, the items of parallel work."""
     count = len(read_blocks(storage.join(rows, BLOCKS[TASK])))
@@ -21,15 +32,16 @@ def chunks_of(rows: str) -> list[dict[str, int]]:
     return [{"start": start, "rows": min(CHUNK_ROWS, count - start)} for start in starts]
 
 
-def write_teacher_labels(folder: str, blocks: str, made: Iterable[tuple[int, np.ndarray]]) -> dict[str, Any]:
-    """Write a teacher's labels of all rows; return its accuracy on the training rows.
+def write_teacher_labels(folder: str, blocks: str, made: Iterable[Labelled]) -> dict[str, Any]:
+    """Write a teacher's labels of all rows; return the workers' seconds and its accuracy on the training rows.
 
-    made: the first row of each chunk and its labels, in any order.
+    made: all chunks, in any order.
     """
-    found = np.concatenate([labels for _, labels in sorted(made, key=lambda one: one[0])])
+    chunks = sorted(made, key=lambda chunk: chunk.start)
+    found = np.concatenate([chunk.labels for chunk in chunks])
     column = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
     storage.write_table(storage.join(folder, LABELS), pa.table({"labels": column}))
-    return _agree(blocks, found)
+    return {"worker_seconds": round(sum(chunk.seconds for chunk in chunks), 1)} | _agree(blocks, found)
 
 
 def write_soft_labels(folder: str, blocks: str, rows: str, taught: Sequence[str]) -> dict[str, Any]:

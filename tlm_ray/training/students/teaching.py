@@ -3,6 +3,7 @@
 A teacher with the student's tokenizer reads its tokens; any other reads the texts.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from tlm_ray.training.scoring.evaluation import open_classifier
 from tlm_ray.training.scoring.prediction import predict
 from tlm_ray.training.scoring.predictor import NUMBER, Models, check_models, names_of
 from tlm_ray.training.settings import BLOCKS, TASK
+from tlm_ray.training.students.soft_labels import Labelled
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks
 from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
@@ -56,8 +58,9 @@ class Teacher:
             self.models = Models([teacher], device)
             self.known = _known_texts(task, self.rows)
 
-    def __call__(self, chunk: dict[str, Any]) -> tuple[int, np.ndarray]:
-        """Return a chunk's first row, and probabilities (rows, classes) or numbers (rows, 1), float32."""
+    def __call__(self, chunk: dict[str, Any]) -> Labelled:
+        """Return the labels of a chunk."""
+        began = time.monotonic()
         start, stop = chunk["start"], chunk["start"] + chunk["rows"]
         rows = self.rows.between(start, stop)
         if self.classifier is not None:
@@ -65,7 +68,7 @@ class Teacher:
             found = shares(logits)
         else:
             found = self.models.said(self._texts(rows, start, stop))
-        return start, np.asarray(found[:, self.order], np.float32)
+        return Labelled(start, np.asarray(found[:, self.order], np.float32), time.monotonic() - began)
 
     def _texts(self, rows: Blocks, start: int, stop: int) -> list[list[str]]:
         """Return the columns of texts of rows: the task's own for its training rows, decoded ones for others."""
