@@ -28,9 +28,10 @@ def _sent(value: Any) -> Any:
 
 
 def _each(items, worker, *, arguments, workers, title, size="", gpus=0):
-    made = _sent(worker)(*map(_sent, arguments))
-    for item in items:
-        yield made(item)
+    with _threads_of_before():
+        made = _sent(worker)(*map(_sent, arguments))
+        for item in items:
+            yield made(item)
 
 
 def _ray_tasks(items, function, *, arguments, workers, title):
@@ -38,10 +39,17 @@ def _ray_tasks(items, function, *, arguments, workers, title):
 
 
 def _on_worker(function, *arguments, resources=None, retries=0, again=(), **options):
+    with _threads_of_before():
+        return _sent(function)(*_sent(arguments), **_sent(options))
+
+
+@contextmanager
+def _threads_of_before() -> Iterator[None]:
+    """Undo what a worker's work says of torch's threads."""
     import torch
 
     before = torch.get_num_threads()
     try:
-        return _sent(function)(*_sent(arguments), **_sent(options))
+        yield
     finally:
         torch.set_num_threads(before)

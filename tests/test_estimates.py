@@ -34,9 +34,6 @@ def test_data_stages_go_one_by_one_and_trainings_side_by_side_after_their_inputs
     assert wall_seconds(planned, at_once=1, overlap=False) == 9, "plain rows keep nothing waiting"
     planned = lines((plain[0], 6.0), (plain[1], 7.0), (data[0], 1.0), (trainings[0], 8.0))
     assert wall_seconds(planned, at_once=1, overlap=False) == 13, "one plain row at a time"
-    labels = stage("teacher_labels", trainings[0])
-    planned = lines((data[0], 1.0), (trainings[0], 8.0), (labels, 2.0), (stage("two", labels, lane="train"), 4.0))
-    assert wall_seconds(planned, at_once=1, overlap=False) == 15, "labels follow their teacher"
 
 
 @pytest.fixture

@@ -154,15 +154,6 @@ def test_without_overlap_data_stages_go_first_and_a_failed_one_stops_only_its_ow
     assert {"task", "passages", "neighbours", "blocks", "corpus"} == set(kitchen.made[:first_training])
 
 
-def test_a_data_stage_that_reads_a_training_runs_after_it_also_without_overlap(kitchen, flow):
-    labels = kitchen.stage("labels", flow["one-0"])
-    student = kitchen.stage("student", labels, lane="train")
-    made = kitchen.make(student, *ends_of(flow), overlap=False)
-    first_training = min(made.index(name) for name in TRAININGS)
-    assert {"task", "passages", "neighbours", "blocks"} == set(made[:first_training])
-    assert made.index("one-0") < made.index("labels") < made.index("student")
-
-
 def test_plain_rows_keep_neither_data_stages_nor_trainings_waiting(kitchen, flow):
     trained = threading.Event()
     waits = {"make": lambda *_: {"trained": trained.wait(timeout=20)}, "lane": "plain"}

@@ -35,6 +35,8 @@ class Group:
     """folder of the task's stage, which holds the texts"""
     recipe: Recipe | PlainClassifier
     """their recipe"""
+    taught_by: Recipe | None = None
+    """the recipe of a student's teachers, if it is another"""
 
     def cell(self, split: str = "test") -> Cell:
         """Return the table cell of a split, with costs as means over seeds."""
@@ -83,11 +85,11 @@ class Group:
 
     @property
     def _pretrained(self) -> str:
-        """The pretrained encoder that they started from; "" if none."""
+        """The pretrained encoder that they or their teachers started from; "" if none."""
         if isinstance(self.recipe, FrozenEncoder):
             return self.recipe.source
-        start = self.recipe.start if isinstance(self.recipe, Recipe) else None
-        return start.source if isinstance(start, Pretrained) else ""
+        starts = [one.start for one in (self.recipe, self.taught_by) if isinstance(one, Recipe)]
+        return next((start.source for start in starts if isinstance(start, Pretrained)), "")
 
     def predictions(self, split: str = "test") -> Predictions:
         """Return each training's predictions of a split."""

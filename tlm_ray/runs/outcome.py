@@ -83,7 +83,8 @@ class Outcome:
     def facts(self, training: Training) -> dict[str, Any]:
         """Return one training's scores and costs: dev, test, flops, flops_counted, data_bytes, seconds.
 
-        Of a student also seconds_taught, those of its teachers and their predictions; 0 for all others.
+        Of a student also seconds_taught, 0 for all others: those of its teachers' trainings, which exclude models given
+        as teachers, and of their predictions, summed over workers.
         And what its classifier takes: parameters and texts_per_s, 0 if unknown. Of a stage one of several tasks, each
         task bears an equal share.
 
@@ -181,7 +182,7 @@ class Outcome:
             models = ", ".join(f"{short} on {task}" for task, short in pooled.items())
             notes.append(f"Ensembles include the linear model that is best on dev: {models}")
         if any(training.teaching for training in self.stages):
-            notes.append("Times of a student include its teachers, FLOPs and intervals do not")
+            notes.append("Times of a student include those of its teachers, FLOPs and intervals do not")
         return notes
 
     @property
@@ -258,6 +259,7 @@ class Outcome:
             folders=[self.stages[training].metrics.folder(self.root) for training in trainings],
             task_folder=self.stages[first].task.folder(self.root),
             recipe=first.recipe,
+            taught_by=first.teaching.recipe if first.teaching else None,
         )
 
 

@@ -30,7 +30,7 @@ class Cell:
     data_bytes: int
     """bytes of training text, general and task together"""
     wall_s: float
-    """seconds of both stages, mean over seeds"""
+    """seconds of both stages, those of a student's teachers included, mean over seeds"""
     split: str = "test"
     """split of the scores: test or dev"""
     dev_scores: tuple[float, ...] = ()

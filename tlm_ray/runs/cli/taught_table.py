@@ -15,8 +15,8 @@ class TaughtTable(Table):
     """The command line of an experiment that can have students; derive yours from it."""
 
     student_of: list[str] = field(default_factory=list)
-    """rows whose seeds teach students, a further row each. Students have the table's own recipe, and its seeds; if the
-    teachers have another recipe, they learn from rows with replaced words, too, in four times the steps"""
+    """rows whose seeds teach students, a further row each. Students have the table's recipe and seeds. Those of a row
+    with another recipe also learn from rows with replaced words, and take four times the steps of stage two"""
     teacher_seeds: int | None = None
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
 
@@ -24,13 +24,8 @@ class TaughtTable(Table):
         super().__post_init__()
         if self.teacher_seeds is not None and not self.student_of:
             raise ValueError(f"--teacher-seeds {self.teacher_seeds}: applies to --student-of; give that, too")
-        if self.student_of and self._teachers < 2:
-            name = "seeds" if self.teacher_seeds is None else "teacher-seeds"
-            raise ValueError(f"--student-of --{name} {self._teachers}: one model is not an ensemble; give 2 or more")
-
-    @property
-    def _teachers(self) -> int:
-        return self.seeds if self.teacher_seeds is None else self.teacher_seeds
+        if self.teacher_seeds is not None and self.teacher_seeds < 1:
+            raise ValueError(f"--teacher-seeds {self.teacher_seeds}: must be 1 or more")
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return the trainings of all rows, then those of students."""
@@ -41,8 +36,8 @@ class TaughtTable(Table):
         """Return a task's students of a row, one per seed."""
         rows = {shown(name): recipe for name, recipe in self.recipes(task, flow).items()}
         if row not in rows:
-            raise ValueError(f"--student-of {row!r}: allowed are {', '.join(map(repr, rows))}")
-        own, seeds = self.recipe(task, flow, self.mixture), tuple(range(self._teachers))
+            raise ValueError(f"--student-of {row!r}: allowed are the table's rows {', '.join(map(repr, rows))}")
+        own, seeds = self.recipe(task, flow, self.mixture), tuple(range(self.teacher_seeds or self.seeds))
         teaching = Teaching(seeds=seeds) if rows[row] == own else Teaching.by_others(seeds=seeds, recipe=rows[row])
         name = f"{row}, student of {len(seeds)}"
         return [Training(row=name, task=task, recipe=own, seed=seed, teaching=teaching) for seed in range(self.seeds)]

@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tlm_ray import parallel, storage
+from tlm_ray.plain.linear_model import is_linear
 from tlm_ray.runs.flow import work
 from tlm_ray.runs.flow.each_stage import MODELS
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.runs.stages.stage import Stage, Stages
+from tlm_ray.runs.stages.stage import RECORD, Stage, Stages
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.training.objectives import Mlm, Objective
 from tlm_ray.training.settings import MODEL
-from tlm_ray.training.students.soft_labels import chunks_of, write_soft_labels, write_teacher_labels
+from tlm_ray.training.students.soft_labels import chunks_of, write_teacher_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +107,10 @@ def soft_labels(flow: Flow, recipe: Recipe, first: Stages, teachers: Sequence[St
         version=3,
         parameters={},
         inputs={"blocks": first.blocks, "rows": rows} | dict(zip(names, labelled, strict=True)),
-        make=lambda folder, inputs: write_soft_labels(
-            folder, inputs["blocks"], inputs["rows"], [inputs[name] for name in names]
+        make=lambda folder, inputs: parallel.on_worker(
+            work.write_soft_labels, folder, inputs["blocks"], inputs["rows"], [inputs[name] for name in names]
         ),
+        lane="train",
         cost={"seconds": 5.0},
     )
 
@@ -129,7 +131,7 @@ def _rows(flow: Flow, recipe: Recipe, first: Stages, teaching: Teaching) -> Stag
             work.write_student_rows,
             folder,
             inputs["blocks"],
-            resources=dict(compute.resources),
+            resources=dict(compute.resources) if written_by else None,
             mlm=storage.join(inputs["mlm"], MODEL) if written_by else "",
             device="cuda" if compute.gpu else "cpu",
             threads=1,
@@ -145,17 +147,19 @@ def _labels(flow: Flow, recipe: Recipe, first: Stages, rows: Stage, teacher: Sta
 
     Each teacher has a stage of its own, so that a further one asks nobody again. All nodes label chunks of the rows.
     """
-    run, gpus = flow.execution, flow.execution.compute.resources.get("GPU", 0)
+    run = flow.execution
     trained = teacher if isinstance(teacher, Stage) else None
     marks = _marks(recipe) if texts else ()
 
     def make(folder: str, inputs: Mapping[str, str]) -> dict[str, Any]:
-        blocks, model = inputs["blocks"], storage.join(inputs["teacher"], MODELS[trained.name]) if trained else teacher
+        model = storage.join(inputs["teacher"], MODELS[trained.name]) if trained else str(teacher)
+        gpus = 0 if is_linear(model) else run.compute.resources.get("GPU", 0)
         device = "cuda" if gpus else "cpu"
-        arguments = (model, blocks, inputs["rows"], inputs.get("task", ""), marks, recipe.precision, device)
+        arguments = (model, inputs["blocks"], inputs["rows"], inputs.get("task", ""), marks, recipe.precision, device)
         options: dict[str, Any] = {"workers": run.workers, "gpus": gpus, "title": "label rows", "size": "rows"}
-        made = parallel.each(chunks_of(inputs["rows"]), work.teacher, arguments=arguments, **options)
-        return write_teacher_labels(folder, blocks, made)
+        count = storage.read_record(storage.join(inputs["rows"], RECORD))["facts"]["rows"]
+        labelled = parallel.each(chunks_of(count), work.teacher, arguments=arguments, **options)
+        return write_teacher_labels(folder, inputs["blocks"], labelled)
 
     return Stage(
         name="teacher_labels",
@@ -167,6 +171,7 @@ def _labels(flow: Flow, recipe: Recipe, first: Stages, rows: Stage, teacher: Sta
         | ({"task": first.task} if texts else {})
         | ({"teacher": trained} if trained else {}),
         make=make,
+        lane="train",  # so that its tasks find what a training would need
         cost={"seconds": 30.0},  # one of `mini`, on one core: 23 to 36 s
     )
 

@@ -10,6 +10,7 @@ from tlm_ray import parallel, storage
 from tlm_ray.corpus.embedded.embedded_task import docstring_corpus_and_task
 from tlm_ray.corpus.embedded.packages import LARGE, installed_packages, read_package
 from tlm_ray.corpus.labelled.tasks import load_task
+from tlm_ray.process import tune_torch
 from tlm_ray.retrieval.selection import SelectionStore
 
 
@@ -74,9 +75,17 @@ def write_student_rows(folder: str, blocks: str, **options: Any) -> dict[str, An
 
 def teacher(*arguments: Any) -> Callable[[dict[str, Any]], Any]:
     """Open a teacher, which labels chunks of the rows that a student learns."""
+    tune_torch()
     from tlm_ray.training.students.teaching import Teacher
 
     return Teacher(*arguments)
+
+
+def write_soft_labels(folder: str, blocks: str, rows: str, labelled: list[str]) -> dict[str, Any]:
+    """Write the rows that a student learns, with the mean of its teachers' predictions."""
+    from tlm_ray.training.students.soft_labels import write_soft_labels
+
+    return write_soft_labels(folder, blocks, rows, labelled)
 
 
 def _selection(inputs: Mapping[str, str]) -> list[str]:

@@ -132,18 +132,18 @@ def wall_seconds(lines: Sequence[Line], *, at_once: int, overlap: bool) -> float
     for place, inputs in enumerate(missing):
         if not inputs:
             heapq.heappush(ready[lines[place].stage.lane], place)
-    first, clock = sum(line.stage.is_first for line in lines), 0.0
+    data, clock = sum(line.stage.lane == "data" for line in lines), 0.0
     running: list[tuple[float, int]] = []
     while running or any(ready.values()):
         for lane in room:
-            while ready[lane] and room[lane] and (lane != "train" or overlap or not first):
+            while ready[lane] and room[lane] and (lane != "train" or overlap or not data):
                 place = heapq.heappop(ready[lane])
                 heapq.heappush(running, (clock + (lines[place].seconds or 0.0), place))
                 room[lane] -= 1
         clock, place = heapq.heappop(running)
         stage = lines[place].stage
         room[stage.lane] += 1
-        first -= stage.is_first
+        data -= stage.lane == "data"
         for user in users.get(stage.fingerprint, ()):
             missing[user].discard(stage.fingerprint)
             if not missing[user]:

@@ -75,8 +75,7 @@ def make(
     depends on it, delete its folder. If a stage fails, all others that do not need it finish;
     then the first error is raised.
 
-    overlap: trainings may run beside data stages. Without it data stages that read no training run first, because both
-    need the same CPUs.
+    overlap: trainings may run beside data stages. Without it data stages run first, because both need the same CPUs.
     A plain row needs one CPU, and runs beside both as soon as one is free.
     watch: called with each stage and its record. expected: estimated seconds by fingerprint, stored in the records
     beside the measured seconds. wait_for_locks: wait for a stage that another job is making, and reuse its result.
@@ -129,7 +128,7 @@ class _Making:
             pool.shutdown(wait=not self.running, cancel_futures=True)
         if self.failed:
             raise next(iter(self.failed.values()))
-        assert not self.waiting, f"stages that nothing can start: {[stage.name for stage in self.waiting]}"
+        assert not self.waiting, f"stages that nothing starts: {[stage.name for stage in self.waiting]}"
         return self.records
 
     def _drop(self) -> None:
@@ -162,10 +161,10 @@ class _Making:
         return stage.fingerprint in self.found or all(s.fingerprint in self.records for s in stage.inputs.values())
 
     def _after_data(self, stage: Stage) -> bool:
-        """Return whether a training must wait for data stages."""
+        """Return whether a training must wait for data stages; no data stage ever reads a training."""
         pending = [*self.waiting, *self.running.values()]
         made = stage.fingerprint in self.found
-        return not (self.overlap or made) and stage.lane == "train" and any(s.is_first for s in pending)
+        return not (self.overlap or made) and stage.lane == "train" and any(s.lane == "data" for s in pending)
 
     def _settle(self, future: Future) -> None:
         stage = self.running.pop(future)

@@ -78,11 +78,6 @@ class Stage:
         """The label of the task among its inputs; "" if there is none."""
         return next((stage.label for stage in self.upstream() if stage.name == "task"), "")
 
-    @cached_property
-    def is_first(self) -> bool:
-        """Whether it is a data stage that reads no training, so that trainings can wait for it."""
-        return self.lane == "data" and all(stage.lane != "train" for stage in self.upstream())
-
     def upstream(self) -> Iterator["Stage"]:
         """Yield all stages that this one depends on, inputs first, then itself."""
         for stage in self.inputs.values():

@@ -39,7 +39,7 @@ def write_rows(
 
     splices, passages, replacements: spliced rows, blocks of passages and rows with replaced words per training row.
     The passages are those of the lowest ranks. mlm: folder of the masked language model that replaces words. marks:
-    signs that are never replaced.
+    signs that are never replaced. ValueError if fewer passages are selected.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

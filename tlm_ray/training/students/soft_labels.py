@@ -22,14 +22,13 @@ class Labelled(NamedTuple):
     labels: np.ndarray
     """float32: probabilities (rows, classes), or numbers (rows, 1)"""
     seconds: float
-    """of the worker"""
+    """of one worker, without opening the teacher"""
 
 
-def chunks_of(rows: str) -> list[dict[str, int]]:
-    """Return the chunks of a folder of rows by `write_rows`, the items of parallel work."""
-    count = len(read_blocks(storage.join(rows, BLOCKS[TASK])))
-    starts = range(0, count, CHUNK_ROWS)
-    return [{"start": start, "rows": min(CHUNK_ROWS, count - start)} for start in starts]
+def chunks_of(rows: int) -> list[dict[str, int]]:
+    """Return the chunks of so many rows, the items of parallel work."""
+    starts = range(0, rows, CHUNK_ROWS)
+    return [{"start": start, "rows": min(CHUNK_ROWS, rows - start)} for start in starts]
 
 
 def write_teacher_labels(folder: str, blocks: str, made: Iterable[Labelled]) -> dict[str, Any]:
@@ -44,16 +43,16 @@ def write_teacher_labels(folder: str, blocks: str, made: Iterable[Labelled]) -> 
     return {"worker_seconds": round(sum(chunk.seconds for chunk in chunks), 1)} | _agree(blocks, found)
 
 
-def write_soft_labels(folder: str, blocks: str, rows: str, taught: Sequence[str]) -> dict[str, Any]:
+def write_soft_labels(folder: str, blocks: str, rows: str, labelled: Sequence[str]) -> dict[str, Any]:
     """Write rows to learn, labelled with the mean of their teachers.
 
-    taught: folders by `write_teacher_labels`, one per teacher. Returns the number of teachers, and the accuracy of
+    labelled: folders by `write_teacher_labels`, one per teacher. Returns the number of teachers, and the accuracy of
     their mean on the training rows.
     """
-    soft = np.mean([_read(each) for each in taught], axis=0)
+    soft = np.mean([_read(each) for each in labelled], axis=0)
     made = read_blocks(storage.join(rows, BLOCKS[TASK]))
     write_blocks(storage.join(folder, BLOCKS[TASK]), [made], soft if soft.shape[1] > 1 else soft[:, 0])
-    return {"teachers": len(taught)} | _agree(blocks, soft)
+    return {"teachers": len(labelled)} | _agree(blocks, soft)
 
 
 def _read(folder: str) -> np.ndarray:

@@ -5,6 +5,7 @@ A teacher with the student's tokenizer reads its tokens; any other reads the tex
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,25 +39,31 @@ class Teacher:
     ):
         """Open a teacher: the folder of a trained encoder, or of a linear model.
 
-        rows: folder of rows by `write_rows`. task: folder of a task stage, whose texts a teacher of another tokenizer
-        reads. marks: signs that texts have in one piece.
+        blocks: folder of a blocks stage, with the student's tokenizer. rows: folder of rows by `write_rows`. task:
+        folder of a task stage, whose texts a teacher of another tokenizer reads. marks: signs that texts have in one
+        piece. precision: of a teacher that reads tokens; others have their own. device: cpu or cuda.
+
+        ValueError if it has other labels than the task, reads shorter rows, or cannot tell the texts of pairs apart.
         """
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         torch.set_num_threads(1)
-        labels, names = storage.read_record(storage.join(blocks, FACTS))["labels"], names_of(teacher)
+        labels = storage.read_record(storage.join(blocks, FACTS))["labels"]
         with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
             self.tokenizer = load_tokenizer(path)
         self.rows, self.marks = read_blocks(storage.join(rows, BLOCKS[TASK])), marks
         self.worker = Worker(device=device, precision=precision)
-        self.order = in_order(teacher, names, labels)
         self.classifier: JointModel | None = None
-        if _reads_tokens(teacher, self.tokenizer):
-            self.classifier = open_classifier(teacher, labels=tuple(names) if labels else (), device=device)
-            _check_length(teacher, self.classifier, self.rows.longest)
-        else:
-            self.models = Models([teacher], device)
-            self.known = _known_texts(task, self.rows)
+        with storage.folder_for_reading(teacher) as path:
+            folder = str(path)
+            names = names_of(folder)
+            self.order = in_order(teacher, names, labels)
+            if _reads_tokens(folder, self.tokenizer):
+                self.classifier = open_classifier(folder, labels=tuple(names) if labels else (), device=device)
+                _check_length(teacher, self.classifier, self.rows.longest)
+            else:
+                self.models = Models([folder], device)
+                self.known = _known_texts(task, self.rows)
 
     def __call__(self, chunk: dict[str, Any]) -> Labelled:
         """Return the labels of a chunk."""
@@ -72,17 +79,14 @@ class Teacher:
 
     def _texts(self, rows: Blocks, start: int, stop: int) -> list[list[str]]:
         """Return the columns of texts of rows: the task's own for its training rows, decoded ones for others."""
-        decoded = decoded_texts(rows, self.tokenizer, self.marks)
-        own = [column[start:stop] for column in self.known]
-        return [[*known, *read[len(known) :]] for known, read in zip(own, decoded, strict=False)]
+        known = [column[start:stop] for column in self.known]
+        made = decoded_texts(rows.between(len(known[0]), len(rows)), self.tokenizer, self.marks)
+        return [[*own, *more] for own, more in zip(known, made, strict=False)]
 
 
 def _reads_tokens(teacher: str, tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether a teacher has the student's tokenizer."""
-    if is_linear(teacher):
-        return False
-    with storage.folder_for_reading(teacher) as path:
-        return load_tokenizer(path).get_vocab() == tokenizer.get_vocab()
+    return not is_linear(teacher) and load_tokenizer(teacher).get_vocab() == tokenizer.get_vocab()
 
 
 def _check_length(teacher: str, classifier: JointModel, longest: int) -> None:
@@ -119,10 +123,10 @@ def decoded_texts(rows: Blocks, tokenizer: PreTrainedTokenizerBase, marks: Seque
     """
     apart = {mark: tokenizer.batch_decode([ids_of(tokenizer, mark)])[0].strip() for mark in marks}
     types = np.zeros(rows.offsets[-1], np.uint8) if rows.types is None else rows.types
-    ends = rows.offsets[1:-1]
-    pairs = list(zip(np.split(rows.tokens, ends), np.split(types, ends), strict=True))
+    bounds = [slice(*pair) for pair in pairwise(rows.offsets)]
     for kind in (0, 1):
-        texts = tokenizer.batch_decode([row[its == kind].tolist() for row, its in pairs], skip_special_tokens=True)
+        chosen = [rows.tokens[row][types[row] == kind].tolist() for row in bounds]
+        texts = tokenizer.batch_decode(chosen, skip_special_tokens=True) if chosen else []  # of [] it is [""]
         for mark, pieces in apart.items():
             texts = [text.replace(pieces, mark) for text in texts]
         yield texts
