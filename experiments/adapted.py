@@ -46,7 +46,7 @@ class Adapted(TaughtTable):
     rate: float = RATE
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)
-    """rows to train, such as fine-tuned "BM25 text" (default: all)"""
+    """rows to train, such as fine-tuned "BM25 text" (default: all); those of --student-of must be among them"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

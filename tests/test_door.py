@@ -35,7 +35,7 @@ def test_each_name_of_the_stub_is_found_where_it_says():
 
 
 MISTAKES = {
-    "range(self.seeds)": ("range(self.sedes)", '"MainTable" has no attribute "sedes"'),
+    "one.row in self.rows": ("one.row in self.rosw", '"MainTable" has no attribute "rosw"'),
     "flow, self.mixture) for row": ("flow, self.mixture, star=kind) for row", 'Unexpected keyword argument "star"'),
     "import ray\n": ("import ray\nfrom tlm_ray import runs_of\n", 'Module "tlm_ray" has no attribute "runs_of"'),
 }

@@ -10,7 +10,7 @@ from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stage, Stages, unique
 from tlm_ray.training.cost import flops_of
 
-TEACHING = ("stage_one", "stage_two", "student_rows", "teacher_labels", "soft_labels")  # that a student waits for
+OF_TEACHERS = ("stage_one", "stage_two", "student_rows", "teacher_labels", "soft_labels")  # whose time is a student's
 
 
 def facts_of(training: Training, stages: Stages | PlainStages, records: Records) -> dict[str, Any]:
@@ -28,7 +28,9 @@ def facts_of(training: Training, stages: Stages | PlainStages, records: Records)
         "flops_counted": sum(counted) if all(counted) else 0,  # 0 if a stage's are unknown
         "data_bytes": records.facts(stages.task)["train_bytes"] + _general_bytes(stages, training.recipe, records),
         "seconds": sum(share * facts["seconds"] for _, facts, share in trained) if trained else scores["seconds"],
-        "seconds_taught": sum(_took(stage, records) for stage in _taught_by(stages)),
+        "seconds_taught": sum(
+            (shared if stage.name == "stage_one" else 1.0) * _took(stage, records) for stage in _taught_by(stages)
+        ),
         "parameters": trained[-1][1]["parameters"] if trained else 0,
         "texts_per_s": scores.get("texts_per_s", 0.0),
     }
@@ -39,7 +41,7 @@ def _taught_by(stages: Stages | PlainStages) -> list[Stage]:
     taught = stages.trained[-1].inputs.get("taught") if stages.trained else None
     own = {stage.fingerprint for stage in stages.trained}
     behind = unique([taught]) if taught else []
-    return [stage for stage in behind if stage.name in TEACHING and stage.fingerprint not in own]
+    return [stage for stage in behind if stage.name in OF_TEACHERS and stage.fingerprint not in own]
 
 
 def _took(stage: Stage, records: Records) -> float:

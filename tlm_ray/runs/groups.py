@@ -85,7 +85,7 @@ class Group:
 
     @property
     def _pretrained(self) -> str:
-        """The pretrained encoder that they or their teachers started from; "" if none."""
+        """The pretrained encoder that they or teachers of another recipe started from; "" if none."""
         if isinstance(self.recipe, FrozenEncoder):
             return self.recipe.source
         starts = [one.start for one in (self.recipe, self.taught_by) if isinstance(one, Recipe)]
@@ -176,13 +176,14 @@ class Mean(Group):
     def cell(self, split: str = "test") -> Cell:
         """Return the table cell, with the costs of all members."""
         own, times = super().cell(split), len(self.facts) if self.of_seeds else 1
+        further = (times - 1) * fmean(facts["seconds"] for facts in self.facts)  # students' seeds share their teachers
         beside = self.beside.cell().wall_s if self.beside else 0.0
         return replace(
             own,
             row=self.name,
             flops=times * own.flops,
             flops_counted=times * own.flops_counted,
-            wall_s=times * own.wall_s + beside,
+            wall_s=own.wall_s + further + beside,
         )
 
     def predictions(self, split: str = "test") -> Predictions:

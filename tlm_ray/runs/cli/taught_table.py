@@ -1,7 +1,6 @@
 """Run an experiment that can have students: small models that learn what the seeds of a row predict."""
 
 from dataclasses import dataclass, field
-from itertools import product
 
 from tlm_ray.runs.cli.table import Table
 from tlm_ray.runs.flow.flow import Flow
@@ -16,7 +15,8 @@ class TaughtTable(Table):
 
     student_of: list[str] = field(default_factory=list)
     """rows whose seeds teach students, a further row each. Students have the table's recipe and seeds. Those of a row
-    with another recipe also learn from rows with replaced words, and take four times the steps of stage two"""
+    with another recipe also learn from rows with replaced words, and take four times the steps of stage two. --steps
+    and --steps-two are theirs, too"""
     teacher_seeds: int | None = None
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
 
@@ -29,15 +29,19 @@ class TaughtTable(Table):
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return the trainings of all rows, then those of students."""
-        wanted = product(self.student_of, self.data.tasks)
-        return super().trainings(flow) + [one for row, task in wanted for one in self._students(row, task, flow)]
+        tasks = self.data.tasks if self.student_of else []
+        return super().trainings(flow) + [student for task in tasks for student in self._students(task, flow)]
 
-    def _students(self, row: str, task: str, flow: Flow) -> list[Training]:
-        """Return a task's students of a row, one per seed."""
+    def _students(self, task: str, flow: Flow) -> list[Training]:
+        """Return a task's students, one per row of teachers and seed."""
         rows = {shown(name): recipe for name, recipe in self.recipes(task, flow).items()}
-        if row not in rows:
-            raise ValueError(f"--student-of {row!r}: allowed are the table's rows {', '.join(map(repr, rows))}")
+        if unknown := [row for row in self.student_of if row not in rows]:
+            raise ValueError(f"--student-of {unknown[0]!r}: allowed are the table's rows {', '.join(map(repr, rows))}")
         own, seeds = self.recipe(task, flow, self.mixture), tuple(range(self.teacher_seeds or self.seeds))
-        teaching = Teaching(seeds=seeds) if rows[row] == own else Teaching.by_others(seeds=seeds, recipe=rows[row])
-        name = f"{row}, student of {len(seeds)}"
-        return [Training(row=name, task=task, recipe=own, seed=seed, teaching=teaching) for seed in range(self.seeds)]
+        alike = Teaching(seeds=seeds)
+        return [
+            Training(row=f"{row}, student of {len(seeds)}", task=task, recipe=own, seed=seed, teaching=teaching)
+            for row in self.student_of
+            for teaching in [alike if rows[row] == own else Teaching.by_others(seeds=seeds, recipe=rows[row])]
+            for seed in range(self.seeds)
+        ]

@@ -172,7 +172,7 @@ def _labels(flow: Flow, recipe: Recipe, first: Stages, rows: Stage, teacher: Sta
         | ({"teacher": trained} if trained else {}),
         make=make,
         lane="train",  # so that its tasks find what a training would need
-        cost={"seconds": 30.0},  # one of `mini`, on one core: 23 to 36 s
+        cost={"seconds": 30.0},  # one of `mini`, on one core: 23 to 36 s; a MiniLM 120 to 920 s
     )
 
 

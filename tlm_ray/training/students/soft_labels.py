@@ -11,7 +11,7 @@ from tlm_ray.training.settings import BLOCKS, TASK
 from tlm_ray.training.tokens.blocks import read_blocks, write_blocks
 
 LABELS = "labels.arrow"
-CHUNK_ROWS = 2048  # labelled by one task: MiniLM needs about 10 s of a core
+CHUNK_ROWS = 2048  # labelled by one task: MiniLM needs 11 to 34 s of a core
 
 
 class Labelled(NamedTuple):
