@@ -15,6 +15,8 @@ from test_pages import ROOT
 from transformers import AutoModelForMaskedLM
 
 from tlm_ray import Data, Training, make
+from tlm_ray.runs.facts import facts_of
+from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.training.encoders.starts import Scratch, scratch_config
@@ -110,6 +112,16 @@ def test_two_tasks_share_a_stage_one_and_each_has_its_own_stage_two(two, tmp_pat
     seconds = [stages[name].stage_two.record(root)["facts"]["seconds"] for name in both]
     shared = [outcome.facts(one)["seconds"] - own for one, own in zip(rows.values(), seconds, strict=True)]
     assert shared == pytest.approx([facts["seconds"] / 2] * 2), "each bears half of the shared stage"
+
+    student = replace(rows["topics"], teaching=Teaching(seeds=(1,), splices=0))
+    made = student.stages(flow)
+    make([made.metrics], root)
+    soft, teacher = made.stage_two.inputs["taught"], flow.stages(recipe, "topics", 1)
+    labels = soft.inputs["teacher_0"].record(root)["facts"]["worker_seconds"]
+    others = sum(each.record(root)["seconds"] for each in (soft, soft.inputs["rows"])) + labels
+    one, two_of_it = (each.record(root)["facts"]["seconds"] for each in (teacher.stage_one, teacher.stage_two))
+    taught = facts_of(student, made, Records(root))["seconds_taught"]
+    assert taught == pytest.approx(one / 2 + two_of_it + others), "and half of its teacher's"
 
 
 def test_a_task_may_be_new_in_stage_two(two, tmp_path):

@@ -150,6 +150,8 @@ def test_an_ensemble_is_the_mean_of_probabilities_and_costs_all_of_its_trainings
     assert (together.row, plain.row) == ("ours, mean of 2 seeds", "plain")
     assert together.scores == (75.0,) and together.dev_scores == (62.5,), "the surer one decides the last two of eight"
     assert (together.flops, together.wall_s) == (2 * ours.flops, 2 * ours.wall_s)
+    students = [replace(each, facts=[own | {"seconds_taught": 9.0} for own in each.facts]) for each in two_rows.groups]
+    assert [each.cell().wall_s for each in students[:2]] == [ours.wall_s + 9, 2 * ours.wall_s + 9], "the same teachers"
     assert [group.predictions().predicted.shape for group in two_rows.groups] == [(2, 8), (1, 8), (1, 8)]
 
 

@@ -287,7 +287,7 @@ def test_labels_of_teachers_are_matched_by_name(data, tmp_path):
     assert write_rows(rows, blocks, splices=0, device="cpu", threads=1) == {"rows": 60}
     for number, model in enumerate((first, str(second))):
         folder = f"{root}/labels_{number}"
-        labelled = map(Teacher(model, blocks, rows, "", (), "fp32", "cpu"), reversed(chunks_of(60)))
+        labelled = map(Teacher(model, blocks, rows, "", (), "fp32", "cpu"), chunks_of(60)[:: 1 - 2 * number])
         facts = write_teacher_labels(folder, blocks, labelled)
         assert facts.pop("worker_seconds") >= 0
         assert write_soft_labels(f"{root}/soft", blocks, rows, [folder]) == {"teachers": 1} | facts
