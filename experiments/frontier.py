@@ -9,6 +9,7 @@
     TLM                                parts of the recipe, all of it, larger ones, ensembles
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
                                        last two as --before says
+    NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned
     ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict
 
 Minutes are those of training, as measured, without the retrieval that rows share. Those of a student include its
@@ -47,6 +48,8 @@ class Frontier(TaughtTable):
     """further scales, a row each, such as midi"""
     start: str = ""
     """hub name or local folder of a pretrained encoder: a row of it frozen, and those of --before"""
+    layers: list[int] = field(default_factory=list)
+    """so many layers of --start and its 5,000 most frequent pieces, fine-tuned: a row each"""
     before: list[Kind] = field(default_factory=lambda: list(KINDS))
     """training before the fine-tuning of --start, a row each: plain (none), adapted (retrieved text)"""
 
@@ -57,6 +60,9 @@ class Frontier(TaughtTable):
             raise ValueError(f"--minutes {self.budget.minutes:g}: gives every row the same time; leave out --larger")
         if self.before != list(KINDS) and not self.start:
             raise ValueError(f"--before {' '.join(self.before)}: applies to a pretrained encoder; give --start too")
+        if self.layers and not self.start:
+            given = " ".join(map(str, self.layers))
+            raise ValueError(f"--layers {given}: applies to a pretrained encoder; give --start too")
         for part in self.parts:
             if not 0 < part < 1:
                 raise ValueError(f"--parts {part:g}: must be between 0 and 1, a share of the recipe's tokens")
@@ -72,10 +78,12 @@ class Frontier(TaughtTable):
         return found | (self._of_encoder(task, flow) if self.start else {})
 
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        return {
-            f"{short_name(self.start)} {KINDS[kind]}": self.fine_tuned(self.start, kind, task, flow, self.mixture)
-            for kind in self.before
+        name, how = short_name(self.start), (task, flow, self.mixture)
+        small = {
+            f"{name}, {count} of its layers": self.fine_tuned(self.start, "plain", *how, layers=count)
+            for count in self.layers
         }
+        return small | {f"{name} {KINDS[kind]}": self.fine_tuned(self.start, kind, *how) for kind in self.before}
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return parts of the recipe, then all of it."""

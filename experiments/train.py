@@ -4,6 +4,7 @@
     python experiments/train.py --tasks reviews --task-root data/tasks --corpus data/corpus --model reviews-model
     python experiments/train.py ... --start google-bert/bert-base-uncased  # adapt it by retrieved text, then fine-tune
     python experiments/train.py ... --start google-bert/bert-base-uncased --before plain # fine-tune alone
+    python experiments/train.py ... --start sentence-transformers/all-MiniLM-L6-v2 --layers 2   # a smaller one of it
     python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
     python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
     python experiments/train.py ... --teachers larger-model      # one model, distilled from any trained ones
@@ -76,6 +77,10 @@ class Train(TrainingOptions):
     """name under which MLflow registers the kept model"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
+    layers: int | None = None
+    """keep so many layers of --start and its 5,000 most frequent pieces; if unset: all"""
+    student_layers: int | None = None
+    """the same for --student alone, whose teachers then keep all"""
     before: Before | None = None
     """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus, enough minutes and
     no --marks), plain (none, the default otherwise), mlm, tapt, dapt, dapt+tapt or tlm"""
@@ -90,6 +95,15 @@ class Train(TrainingOptions):
         object.__setattr__(self, "teachers", [storage.absolute_if_there(each) for each in self.teachers])
         if self.before and not self.start:
             raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
+        for name, count, needs in (
+            ("layers", self.layers, "start"),
+            ("student-layers", self.student_layers, "start"),
+            ("student-layers", self.student_layers, "student"),
+        ):
+            if count is not None and not getattr(self, needs):
+                raise ValueError(f"--{name} {count}: applies to --{needs}; give that, too")
+            if count is not None and count < 1:
+                raise ValueError(f"--{name} {count}: must be 1 or more")
         for name in ("ensemble", "student"):
             if getattr(self, name) and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
@@ -110,7 +124,7 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
         before = options.before or usual(options, flow)
         if options.before or options.changes.marks or not (options.data.corpus or flow.is_embedded(task)):
             refuse_unread(options, before)
-        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture)
+        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture, layers=options.layers)
     else:
         recipe = options.recipe(task, flow, options.mixture)
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
@@ -150,7 +164,7 @@ def usual(options: Train, flow: Flow) -> Before:
         print_once("--before plain: no gain of adapting an encoder that reads --marks was shown; or --before adapted")
     if options.changes.marks or not (options.data.corpus or flow.is_embedded(task)):
         return "plain"
-    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture)
+    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture, layers=options.layers)
     if options.budget.is_enough(whole, flow):
         return "adapted"
     print_once(f"--before plain: {options.budget.minutes:g} minutes are too few to adapt the encoder first")
@@ -167,8 +181,15 @@ def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
         task = options.data.task
         check_teachers(options.teachers, None if flow.is_embedded(task) else flow.read(task).labels)
     seeds = tuple(range(options.seeds)) if options.student else ()
+    models = tuple(options.teachers)
+    if options.student_layers:
+        small = options.fine_tuned(
+            options.start, "plain", options.data.task, flow, options.mixture, layers=options.student_layers
+        )
+        teaching = Teaching(seeds=seeds, recipe=recipe, models=models)
+        return [Training(row=STUDENT, task=options.data.task, recipe=small, teaching=teaching)]
     others = options.teachers and not (options.student or options.start)  # from scratch, it can replace words
-    teaching = (Teaching.by_others if others else Teaching)(seeds=seeds, models=tuple(options.teachers))
+    teaching = (Teaching.by_others if others else Teaching)(seeds=seeds, models=models)
     return [Training(row=STUDENT, task=options.data.task, recipe=recipe, teaching=teaching)]
 
 

@@ -23,7 +23,7 @@ from tlm_ray.evaluation.predictions import read_predictions, shares
 from tlm_ray.runs import experiment
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.training.encoders.decoders import with_label_tokens
-from tlm_ray.training.encoders.starts import Scratch, scratch_config
+from tlm_ray.training.encoders.starts import Pretrained, Scratch, scratch_config
 from tlm_ray.training.model.architecture_check import try_architecture
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.model.inputs import to_device
@@ -263,9 +263,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(tmp_path):
         Spans(length=1.0).prepare(rows, VOCABULARY, keys(rows))
     config = make_model(stage_one(geometry=T5, **OBJECTIVES)).config
     config.save_pretrained(tmp_path)
-    try_architecture(str(tmp_path), (Spans(), TextLabels()), packed=False, longest=128)
+    try_architecture(Pretrained(str(tmp_path)), (Spans(), TextLabels()), packed=False, longest=128)
     with pytest.raises(ValueError, match="architecture 't5': it is an encoder-decoder, and the objective 'mlm' cannot"):
-        try_architecture(str(tmp_path), (Mlm(),), packed=False, longest=128)
+        try_architecture(Pretrained(str(tmp_path)), (Mlm(),), packed=False, longest=128)
 
 
 def test_labels_that_a_tokenizer_cannot_tell_apart_are_refused():

@@ -50,14 +50,16 @@ def check_cluster(execution: Execution, corpora: Sequence[str] = ()) -> None:
 
 def check_starts(recipes: Iterable[Recipe | PlainClassifier], execution: Execution) -> None:
     """Raise ValueError, of one line, if a recipe's encoder cannot be trained; each is tried once on a worker."""
-    longest_rows: dict[tuple[str, tuple[Objective, ...]], int] = {}
-    for source, heads, longest in (used for recipe in recipes for used in encoders_of(recipe)):
-        longest_rows[source, heads] = max(longest, longest_rows.get((source, heads), 0))
-    for (source, heads), longest in longest_rows.items():
-        parallel.on_worker(try_architecture, source, heads, packed=execution.compute.packed, longest=longest)
+    longest_rows: dict[tuple[Architecture | Pretrained, tuple[Objective, ...]], int] = {}
+    for start, heads, longest in (used for recipe in recipes for used in encoders_of(recipe)):
+        longest_rows[start, heads] = max(longest, longest_rows.get((start, heads), 0))
+    for (start, heads), longest in longest_rows.items():
+        parallel.on_worker(try_architecture, start, heads, packed=execution.compute.packed, longest=longest)
 
 
-def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tuple[Objective, ...], int]]:
+def encoders_of(
+    recipe: Recipe | PlainClassifier | None,
+) -> list[tuple[Architecture | Pretrained, tuple[Objective, ...], int]]:
     """Return the external encoders that a recipe uses, each with the objectives that it learns and its longest row."""
     if not isinstance(recipe, Recipe):
         return []
@@ -66,7 +68,7 @@ def encoders_of(recipe: Recipe | PlainClassifier | None) -> list[tuple[str, tupl
         return earlier
     settings = recipe.settings_one(0) if recipe.stage_one else recipe.settings_two(0, start)
     longest = max(recipe.block_tokens if recipe.uses_general else 0, recipe.task_tokens)
-    return [*earlier, (start.source, settings.heads, longest)]
+    return [*earlier, (start, settings.heads, longest)]
 
 
 def _alive() -> list[dict[str, Any]]:

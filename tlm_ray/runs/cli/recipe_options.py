@@ -17,6 +17,7 @@ from tlm_ray.runs.planning.minutes import is_enough, share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import of_rows, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
+from tlm_ray.runs.recipes.fine_tuning import trimmed
 from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -241,17 +242,22 @@ class TrainingOptions:
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
         return self.budget.cut(changes.marked(recipe, task, flow, self.data.tasks), flow)
 
-    def fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
+    def fine_tuned(
+        self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture, *, layers: int | None = None
+    ) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
 
         kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`. Of two
-        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it.
+        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it. layers: how
+        many to keep, see `recipes.fine_tuning.trimmed`; None for all.
         """
-        whole = self.whole_fine_tuned(start, kind, task, flow, mixture)
+        whole = self.whole_fine_tuned(start, kind, task, flow, mixture, layers=layers)
         after = None if whole.after is None else self.budget.cut(whole.after, flow)
         return self.budget.cut(replace(whole, after=after), flow)
 
-    def whole_fine_tuned(self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture) -> Recipe:
+    def whole_fine_tuned(
+        self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture, *, layers: int | None = None
+    ) -> Recipe:
         """Return the recipe of a pretrained encoder before the budget cuts it."""
         changes, rows = replace(self.changes, batch_rows=None), flow.train_rows(task)
         recipe = mixture.change(self.passages.change(changes.recipe(task, flow)))
@@ -259,6 +265,7 @@ class TrainingOptions:
             made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
         else:
             made = baseline(recipe, start, kind, train_rows=rows)
+        made = made if layers is None else trimmed(made, layers)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow, self.data.tasks)

@@ -6,7 +6,9 @@ from tlm_ray.runs.cli.table import Table
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
+from tlm_ray.training.encoders.starts import Pretrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +21,18 @@ class TaughtTable(Table):
     and --steps-two are theirs, too"""
     teacher_seeds: int | None = None
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
+    student_layers: int | None = None
+    """students start from so many layers of the row's pretrained encoder and its 5,000 most frequent pieces (default:
+    from random weights)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.teacher_seeds is not None and not self.student_of:
-            raise ValueError(f"--teacher-seeds {self.teacher_seeds}: applies to --student-of; give that, too")
-        if self.teacher_seeds is not None and self.teacher_seeds < 1:
-            raise ValueError(f"--teacher-seeds {self.teacher_seeds}: must be 1 or more")
+        for name in ("teacher_seeds", "student_layers"):
+            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            if value is not None and not self.student_of:
+                raise ValueError(f"{option} {value}: applies to --student-of; give that, too")
+            if value is not None and value < 1:
+                raise ValueError(f"{option} {value}: must be 1 or more")
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return the trainings of all rows, then those of students."""
@@ -37,11 +44,25 @@ class TaughtTable(Table):
         rows = {shown(name): recipe for name, recipe in self.recipes(task, flow).items()}
         if unknown := [row for row in self.student_of if row not in rows]:
             raise ValueError(f"--student-of {unknown[0]!r}: allowed are the table's rows {', '.join(map(repr, rows))}")
-        own, seeds = self.recipe(task, flow, self.mixture), tuple(range(self.teacher_seeds or self.seeds))
-        alike = Teaching(seeds=seeds)
+        seeds = tuple(range(self.teacher_seeds or self.seeds))
+        found = {row: self._taught_by(rows[row], seeds, task, flow) for row in self.student_of}
+        layers = f" with {self.student_layers} of its layers" if self.student_layers else ""
         return [
-            Training(row=f"{row}, student of {len(seeds)}", task=task, recipe=own, seed=seed, teaching=teaching)
-            for row in self.student_of
-            for teaching in [alike if rows[row] == own else Teaching.by_others(seeds=seeds, recipe=rows[row])]
+            Training(
+                row=f"{row}, student of {len(seeds)}{layers}", task=task, recipe=recipe, seed=seed, teaching=teaching
+            )
+            for row, (recipe, teaching) in found.items()
             for seed in range(self.seeds)
         ]
+
+    def _taught_by(self, teacher: Recipe, seeds: tuple[int, ...], task: str, flow: Flow) -> tuple[Recipe, Teaching]:
+        """Return the recipe of a teacher's students, and how they learn."""
+        if self.student_layers is None:
+            own = self.recipe(task, flow, self.mixture)
+            alike = Teaching(seeds=seeds)
+            return own, alike if teacher == own else Teaching.by_others(seeds=seeds, recipe=teacher)
+        if not isinstance(teacher.start, Pretrained):
+            raise ValueError(f"--student-layers {self.student_layers}: applies to rows of a pretrained encoder alone")
+        source = teacher.start.source
+        own = self.fine_tuned(source, "plain", task, flow, self.mixture, layers=self.student_layers)
+        return own, Teaching(seeds=seeds, recipe=teacher)

@@ -13,6 +13,9 @@ from tlm_ray.training.encoders.weights import TrainedWeights
 class SomeLayers(TrainedWeights):
     """The weights of a trained model with evenly spaced layers of it; ValueError if it has fewer."""
 
+    restored: tuple[str, ...] = ("num_hidden_layers", "layer_types")
+    """entries of the configuration with which the whole model is opened"""
+
     def __init__(self, source: str, *, layers: int, **options: Any):
         super().__init__(source, **options)
         self.whole = copy.deepcopy(self.config)
@@ -21,7 +24,7 @@ class SomeLayers(TrainedWeights):
 
     def _open(self, model: Any, **options: Any) -> Any:
         config = copy.deepcopy(options.pop("config", self.config))
-        for name in ("num_hidden_layers", "layer_types"):
+        for name in self.restored:
             if hasattr(self.whole, name):
                 setattr(config, name, getattr(self.whole, name))
         found = super()._open(model, config=config, **options)
@@ -29,7 +32,9 @@ class SomeLayers(TrainedWeights):
         of = self.whole.num_hidden_layers
         if (there := layers_of(opened, of)) is None:
             kind = type(opened).__name__
-            raise ValueError(f"start FewerLayers: {kind} has no list of {of} layers; take another teacher")
+            raise ValueError(
+                f"start {self.source}: {kind} has no list of {of} layers to keep some of; give another encoder"
+            )
         parent, name, layers = there
         setattr(parent, name, nn.ModuleList(layers[number] for number in self.kept))
         for place, number in enumerate(self.kept):
@@ -48,5 +53,5 @@ class SomeLayers(TrainedWeights):
 def kept_layers(of: int, layers: int) -> list[int]:
     """Return the numbers of evenly spaced layers: of 12 layers and 6 to keep, 0, 2, 4, 7, 9 and 11."""
     if layers > of:
-        raise ValueError(f"start FewerLayers: {layers} layers are more than the teacher's {of}; lower geometry.layers")
+        raise ValueError(f"start with {layers} layers: these are more than the encoder's {of}; give fewer")
     return [0] if layers == 1 else [round(number * (of - 1) / (layers - 1)) for number in range(layers)]

@@ -5,7 +5,8 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from tlm_ray.storage.opening import open_settings
-from tlm_ray.training.encoders.starts import SPECIAL_IDS, Architecture, Start, opened
+from tlm_ray.training.encoders.special_ids import SPECIAL_IDS
+from tlm_ray.training.encoders.starts import Architecture, Start, Trimmed, opened
 
 
 def counted_parameters(start: Start, *, vocabulary: int) -> int:
@@ -22,7 +23,11 @@ def counted_parameters(start: Start, *, vocabulary: int) -> int:
     transformers.utils.logging.set_verbosity_error()
     with opened(source) as folder:
         config = open_settings(AutoConfig, folder)
-    if isinstance(start, Architecture):
+    if isinstance(start, Trimmed):
+        config.num_hidden_layers, vocabulary = start.layers, min(start.vocabulary, config.vocab_size)
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[: start.layers]
+    if isinstance(start, Architecture | Trimmed):
         config.vocab_size = vocabulary
         for name in SPECIAL_IDS:  # they may lie beyond the new vocabulary
             if getattr(config, name, None) is not None:

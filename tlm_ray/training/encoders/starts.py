@@ -4,6 +4,7 @@ Scratch        random weights, sizes of a geometry
 Architecture   random weights, configuration of any encoder
 FewerLayers    some of the teacher's layers
 Pretrained     the weights of an encoder
+Trimmed        some layers of an encoder, and its frequent pieces
 """
 
 from abc import ABC, abstractmethod
@@ -18,6 +19,7 @@ from tlm_ray.identity import NO_RESULT
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.storage.opening import open_settings
 from tlm_ray.training.encoders.families import Family, Geometry
+from tlm_ray.training.encoders.special_ids import with_vocabulary
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 # of a configuration, in which a start from a teacher's layers equals the teacher
 SIZES = ("model_type", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
-SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,37 @@ class Pretrained(Start):
             yield TrainedWeights(source, labels=labels, seed=seed, tokenizer=tokenizer)
 
 
+@dataclass(frozen=True)
+class Trimmed(Pretrained):
+    """Starts from some layers and pieces of an encoder, with a new task head: a small model without pretraining it.
+
+    The layers are evenly spaced, see `FewerLayers` (Sanh et al. 2019). The pieces are those most frequent in the texts
+    of the training (Abdaoui et al. 2020). Other words fall apart into them.
+    """
+
+    layers: int
+    vocabulary: int = 5_000
+    """pieces to keep; with two layers a MiniLM then has 5.8 of its 22.7 million weights"""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "vocabulary"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"start Trimmed: {name} {value}: must be 1 or more")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return super().identity | {"layers": self.layers, "vocabulary": self.vocabulary}
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.encoders.trimmed import TrimmedWeights
+
+        with opened(self.source) as source:
+            yield TrimmedWeights(source, layers=self.layers, labels=labels, seed=seed, tokenizer=tokenizer)
+
+
 def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> "PretrainedConfig":
     """Return the transformers configuration of a geometry, with class names."""
     from tlm_ray.training.encoders.weights import label_names
@@ -196,12 +228,7 @@ def config_of(source: str | Path, tokenizer: "PreTrainedTokenizerBase", labels: 
 
     from tlm_ray.training.encoders.weights import label_names
 
-    ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
-    config = open_settings(AutoConfig, source, **label_names(labels))
-    own = {name: number for name, number in ids.items() if number is not None and hasattr(config, name)}
-    for name, value in (own | {"vocab_size": len(tokenizer)}).items():
-        setattr(config, name, value)
-    return config
+    return with_vocabulary(open_settings(AutoConfig, source, **label_names(labels)), tokenizer)
 
 
 @contextmanager

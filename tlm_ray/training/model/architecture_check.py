@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tlm_ray.training.encoders.special_ids import SPECIAL_IDS
+from tlm_ray.training.encoders.starts import Architecture, Pretrained, Trimmed, opened
 from tlm_ray.training.model.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
 
@@ -10,21 +12,26 @@ from tlm_ray.training.objectives import Objective
 LARGEST_TRIED = 100e6
 
 
-def try_architecture(source: str, objectives: Sequence[Objective], *, packed: bool, longest: int) -> None:
+def try_architecture(
+    start: Architecture | Pretrained, objectives: Sequence[Objective], *, packed: bool, longest: int
+) -> None:
     """Create a randomly initialised model and check its outputs; ValueError if it cannot be trained.
 
-    source: hub name, folder or URI. longest: tokens of a row. Models above LARGEST_TRIED are checked by type only.
+    longest: tokens of a row. Models above LARGEST_TRIED are checked by type only.
     """
     from transformers import AutoConfig
 
     from tlm_ray.storage.opening import open_settings
-    from tlm_ray.training.encoders.starts import SPECIAL_IDS, opened
     from tlm_ray.training.encoders.weights import RandomWeights, label_names
     from tlm_ray.training.model.joint import JointModel
     from tlm_ray.training.model.layouts import check_length
 
-    with opened(source) as folder:
+    with opened(start.source) as folder:
         config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
+        if isinstance(start, Trimmed):
+            from tlm_ray.training.encoders.trimmed import check_trimmed
+
+            check_trimmed(folder, config, layers=start.layers)
     refuse_by_type(config, objectives)
     if _size(config) <= LARGEST_TRIED:
         for name in SPECIAL_IDS:  # ids of the original vocabulary; a tokenizer's replace them

@@ -19,6 +19,7 @@ from tlm_ray.training.tokens.blocks import (
 from tlm_ray.training.tokens.counts import Counted, Counts, count
 from tlm_ray.training.tokens.masking import Vocabulary
 from tlm_ray.training.tokens.tokenizer import load_tokenizer, train_wordpiece
+from tlm_ray.training.tokens.trimming import trimmed
 
 TOKENIZER = "tokenizer"
 FACTS = "facts.json"
@@ -32,6 +33,7 @@ def make_tokenizer(
     *,
     name: str,
     vocabulary: int,
+    is_trimmed: bool = False,
     k: int | None,
     needs: Sequence[str] = (),
     sentinels: int = 0,
@@ -39,14 +41,16 @@ def make_tokenizer(
     """Write a tokenizer; return its vocabulary size.
 
     name: "trained" to train one on the selected text and the tasks' training texts, else a hub name or local folder.
-    selection: locations of its tables. k: train on selected text with ranks below k; None for all.
+    vocabulary: size of a trained one. is_trimmed: keep as many pieces of another, the most frequent ones here.
+    selection: locations of its tables. k: use selected text with ranks below k; None for all.
     needs: special tokens that must be there, beside as many sentinels.
     """
+    texts = _Texts(tasks, selection, k, with_labels=sentinels > 0)
     if name == "trained":
-        texts = _Texts(tasks, selection, k, with_labels=sentinels > 0)
         tokenizer = train_wordpiece(texts, vocabulary=vocabulary, sentinels=sentinels)
     else:
         tokenizer = load_tokenizer(name, needs=needs, sentinels=sentinels)
+        tokenizer = trimmed(tokenizer, texts, vocabulary=vocabulary) if is_trimmed else tokenizer
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
         tokenizer.save_pretrained(path)
     return {"vocabulary": len(tokenizer)}

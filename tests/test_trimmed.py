@@ -1,0 +1,216 @@
+"""A smaller encoder cut from a pretrained one: what it reads and says, against transformers on the whole one."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import STAGE_TWO, small_flow, small_recipe
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+)
+
+from tlm_ray import storage
+from tlm_ray.runs.cli.options import Data, OneTask, Place
+from tlm_ray.runs.flow.students import Teaching
+from tlm_ray.runs.preflight import check_starts
+from tlm_ray.runs.recipes.fine_tuning import trimmed as with_fewer_layers
+from tlm_ray.runs.stages.making import Execution, make
+from tlm_ray.training.encoders.sizes import counted_parameters
+from tlm_ray.training.encoders.starts import Pretrained, Scratch, Trimmed
+from tlm_ray.training.model.joint import JointModel
+from tlm_ray.training.objectives import Labels, Mlm
+from tlm_ray.training.tokens.tokenizer import train_wordpiece
+from tlm_ray.training.tokens.trimming import trimmed
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+KEPT = 70  # pieces
+
+
+@pytest.fixture(scope="module")
+def texts(data) -> list[str]:
+    return pq.read_table(data / "tasks" / "topics" / "train.parquet")["text"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, texts) -> str:
+    """A small BERT of three random layers, whose special tokens come late in its vocabulary, as BERT's do."""
+    folder = tmp_path_factory.mktemp("encoder")
+    first = train_wordpiece(texts, vocabulary=150)
+    pieces = sorted(first.get_vocab(), key=first.get_vocab().__getitem__)
+    special = pieces[1:5]
+    order = [pieces[0], *(f"[unused{number}]" for number in range(9)), *special, *pieces[5:]]
+    BertTokenizer(vocab={piece: number for number, piece in enumerate(order)}).save_pretrained(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(order), max_position_embeddings=64, initializer_range=0.3, **size)
+    model = BertForMaskedLM(config)
+    torch.nn.init.uniform_(model.cls.predictions.bias)
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(encoder):
+    return AutoTokenizer.from_pretrained(encoder)
+
+
+def test_the_most_frequent_pieces_are_kept_and_other_words_fall_apart_into_them(whole, texts):
+    small = trimmed(whole, texts, vocabulary=KEPT)
+    before, after = whole.get_vocab(), small.get_vocab()
+    assert len(small) == KEPT and sorted(after.values()) == list(range(KEPT)) and after.keys() < before.keys()
+    assert sorted(after, key=after.__getitem__) == sorted(after, key=before.__getitem__), "in their order"
+    assert not any("unused" in piece for piece in after)
+    counts = dict.fromkeys(before, 0)
+    for text in texts:
+        for piece in whole.tokenize(text):
+            counts[piece] += 1
+    words = {piece: counts[piece] for piece in before if len(piece.removeprefix("##")) > 1 and "[" not in piece}
+    left, gone = ([count for piece, count in words.items() if (piece in after) == wanted] for wanted in (True, False))
+    assert left and gone and min(left) >= max(gone)
+    for text in texts:
+        tokens = small(text)["input_ids"]
+        assert tokens[0] == small.cls_token_id and tokens[-1] == small.sep_token_id and small.unk_token_id not in tokens
+        assert small.decode(tokens, skip_special_tokens=True) == whole.decode(
+            whole(text)["input_ids"], skip_special_tokens=True
+        )
+    pair = small("a", "a")
+    assert pair["token_type_ids"] == [0, 0, 0, 1, 1] and pair["input_ids"][2] == small.sep_token_id
+
+
+def test_a_trimmed_tokenizer_opens_again_and_is_the_same_each_time(whole, texts, tmp_path):
+    small = trimmed(whole, texts, vocabulary=KEPT)
+    small.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert again.get_vocab() == small.get_vocab() == trimmed(whole, texts, vocabulary=KEPT).get_vocab()
+    assert type(again) is type(whole) and again("the sea") == small("the sea")
+    assert trimmed(whole, texts, vocabulary=len(whole)) is whole, "nothing to trim"
+
+
+def test_what_cannot_be_trimmed_is_refused(whole, texts, encoder):
+    with pytest.raises(ValueError, match=r"vocabulary 20: \d+ are special tokens and single characters of the texts"):
+        trimmed(whole, texts, vocabulary=20)
+    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), name_or_path="x")
+    with pytest.raises(ValueError, match="tokenizer 'x': is of the kind BPE; only WordPiece, such as BERT's"):
+        trimmed(other, texts, vocabulary=20)
+    with pytest.raises(ValueError, match="start Trimmed: layers 0: must be 1 or more"):
+        Trimmed(encoder, 0)
+    with pytest.raises(ValueError, match="tokenizer 'trained': the start keeps pieces of its own; give tokenizer="):
+        small_recipe(start=Trimmed(encoder, 1))
+    with pytest.raises(ValueError, match=r"layers 2: are those of a pretrained encoder; give start=Pretrained"):
+        with_fewer_layers(small_recipe(), 2)
+    with pytest.raises(ValueError, match="start Trimmed: its tokenizer has '##z', which the encoder's has not"):
+        tokenizer = train_wordpiece(["zzz zzz zzz"], vocabulary=60)
+        with Trimmed(encoder, 1).weights(tokenizer=tokenizer, labels=("a", "b"), seed=0):
+            pass
+
+
+@pytest.mark.usefixtures("alone")
+def test_layers_that_the_encoder_has_not_are_refused_before_any_work(encoder):
+    recipe = small_recipe(start=Trimmed(encoder, 4, KEPT), tokenizer=encoder, stage_one=None, k=0)
+    with pytest.raises(ValueError, match="start with 4 layers: these are more than the encoder's 3; give fewer"):
+        check_starts([recipe], Execution(root="r"))
+    check_starts([replace(recipe, start=Trimmed(encoder, 3, KEPT))], Execution(root="r"))
+
+
+def test_its_size_is_known_from_the_configuration(encoder, whole, texts):
+    start = Trimmed(encoder, 2, KEPT)
+    tokenizer = trimmed(whole, texts, vocabulary=KEPT)
+    model = JointModel.of(start, (Labels(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
+    pooler = 32 * 32 + 32  # part of the encoder in transformers, of the head here
+    assert counted_parameters(start, vocabulary=9) == model.encoder.num_parameters() + pooler
+
+
+@settings(max_examples=25, deadline=None, database=None, derandomize=True)
+@given(layers=st.integers(1, 3), row=st.lists(st.integers(5, KEPT - 1), min_size=1, max_size=20))
+def test_it_says_what_the_kept_layers_say_of_the_same_pieces(encoder, whole, texts, layers, row):
+    tokenizer = trimmed(whole, texts, vocabulary=KEPT)
+    numbers = [tokenizer.cls_token_id, *row, tokenizer.sep_token_id]
+    pieces = tokenizer.convert_ids_to_tokens(numbers)
+    model = JointModel.of(Trimmed(encoder, layers, KEPT), (Mlm(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
+    of_whole = BertForMaskedLM.from_pretrained(encoder, attn_implementation="eager").eval()
+    kept = {1: [0], 2: [0, 2], 3: [0, 1, 2]}[layers]
+    of_whole.bert.encoder.layer = torch.nn.ModuleList(of_whole.bert.encoder.layer[number] for number in kept)
+    with torch.inference_mode():
+        expected = of_whole(torch.tensor([whole.convert_tokens_to_ids(pieces)])).logits[0]
+        expected = expected[:, whole.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(range(KEPT)))]
+        hidden = model.eval().encoder(torch.tensor([numbers])).last_hidden_state
+        head = model.heads["mlm"]
+        found = torch.nn.functional.linear(head(hidden)[0], head.last.weight, head.last.bias)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert (model.config.vocab_size, model.config.num_hidden_layers) == (KEPT, layers)
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("stage_one", [None, small_recipe().stage_one])
+def test_a_trained_one_opens_in_transformers(data, tmp_path, encoder, stage_one):
+    flow, start = small_flow(data, tmp_path), Trimmed(encoder, 2, KEPT)
+    k = 0 if stage_one is None else 5
+    recipe = small_recipe(start=start, tokenizer=encoder, stage_one=stage_one, k=k, stage_two=STAGE_TWO)
+    stages = flow.stages(recipe, "topics", 0)
+    make([stages.metrics], flow.execution.root)
+    folder = storage.join(stages.stage_two.folder(flow.execution.root), "model")
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert (model.config.num_hidden_layers, model.config.vocab_size, len(tokenizer)) == (2, KEPT, KEPT)
+    assert model(**tokenizer("the sea is calm", return_tensors="pt")).logits.shape == (1, 3)
+    texts = set(map(id, stages.tokenizer.inputs.values()))
+    assert (id(stages.neighbours) in texts) == (k > 0), "selected text chooses pieces, too"
+    plain = flow.stages(replace(recipe, start=Pretrained(encoder)), "topics", 0)
+    assert plain.tokenizer.fingerprint != stages.tokenizer.fingerprint
+    assert plain.stage_two.fingerprint != stages.stage_two.fingerprint
+
+
+def test_students_of_a_pretrained_row_can_start_from_its_layers(data, tmp_path, encoder):
+    table = runpy.run_path(str(EXPERIMENTS / "main_table.py"))["MainTable"]
+    options = {
+        "data": Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")]),
+        "place": Place(root=str(tmp_path)),
+        "baseline": [encoder],
+        "teacher_seeds": 2,
+        "student_layers": 2,
+    }
+    flow = small_flow(data, tmp_path)
+    made = table(student_of=[encoder], seeds=3, **options)
+    students = [one for one in made.trainings(flow) if one.teaching]
+    teacher = made.recipes("topics", flow)[encoder]
+    assert [one.seed for one in students] == [0, 1, 2]
+    assert {one.row for one in students} == {f"{encoder}, student of 2 with 2 of its layers"}
+    assert {one.recipe for one in students} == {replace(teacher, start=Trimmed(encoder, 2))}
+    assert {one.teaching for one in students} == {Teaching(seeds=(0, 1), recipe=teacher)}
+    with pytest.raises(ValueError, match="--student-layers 2: applies to rows of a pretrained encoder alone"):
+        table(student_of=["TLM, BM25 text"], seeds=3, **options).trainings(flow)
+
+
+def test_the_frontier_has_rows_of_fewer_layers(data, tmp_path, encoder):
+    frontier = runpy.run_path(str(EXPERIMENTS / "frontier.py"))["Frontier"]
+    task = Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])
+    made = frontier(data=task, place=Place(root=str(tmp_path)), start=encoder, layers=[1, 2], before=["plain"])
+    found, name = made.recipes("topics", small_flow(data, tmp_path)), Path(encoder).name
+    whole = found[f"{name} fine-tuned"]
+    for layers in (1, 2):
+        assert found[f"{name}, {layers} of its layers"] == replace(whole, start=Trimmed(encoder, layers))
+
+
+def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
+    train = runpy.run_path(str(EXPERIMENTS / "train.py"))
+    options = {"data": OneTask(tasks=["topics"], task_root=str(data / "tasks")), "start": encoder}
+    flow = small_flow(data, tmp_path)
+    made = train["trainings"](train["Train"](student=True, student_layers=2, before="plain", **options), flow)
+    *teachers, student = [one for one in made if one.row in ("train", "student")]
+    assert {one.recipe.start for one in teachers} == {Pretrained(encoder)}
+    assert student.recipe == replace(teachers[0].recipe, start=Trimmed(encoder, 2))
+    assert student.teaching == Teaching(seeds=(0, 1), recipe=teachers[0].recipe)
+    alone = train["trainings"](train["Train"](layers=1, before="plain", **options), flow)
+    assert {one.recipe.start for one in alone if one.row == "train"} == {Trimmed(encoder, 1)}
+    assert isinstance(small_recipe().start, Scratch)
