@@ -2,6 +2,7 @@
 
     python experiments/adapted.py --start FOLDER --tasks sciie --task-root data/tasks --corpus data/corpus
     python experiments/adapted.py --start FOLDER --rows "fine-tuned" "BM25 text" --seeds 5 ...
+    python experiments/adapted.py --start FOLDER --layers 2 ...                        # a smaller encoder cut from it
     python experiments/adapted.py --start FOLDER --dry-run
 
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
@@ -31,6 +32,7 @@ from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
+from tlm_ray.runs.recipes.fine_tuning import trimmed
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
 
@@ -43,6 +45,8 @@ class Adapted(TaughtTable):
 
     start: str
     """hub name or local folder of the encoder, with its tokenizer"""
+    layers: int | None = None
+    """keep so many layers of it and its 5,000 most frequent pieces in all rows; if unset: all"""
     rate: float = RATE
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)
@@ -53,6 +57,8 @@ class Adapted(TaughtTable):
         settle(self, storage.absolute_if_there, "start")
         if self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
+        if self.layers is not None and self.layers < 1:
+            raise ValueError(f"--layers {self.layers}: must be 1 or more")
         if self.changes.batch_rows is not None:
             raise ValueError("--batch-rows: is for trainings from random weights; leave it out")
         if self.budget.minutes is not None or self.budget.tokens is not None:
@@ -61,7 +67,7 @@ class Adapted(TaughtTable):
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, all but the first of equal cost."""
         ours, tapt = (self.adapted(kind, task, flow) for kind in ("tlm", "tapt"))
-        plain = self.fine_tuned(self.start, "plain", task, flow, self.mixture)
+        plain = self.plain(task, flow)
         wanted = chosen({PLAIN: plain, LONGER: plain, TAPT: tapt} | self.vary(ours), self.rows)
         sizes = planned_sizes(task, flow, longest=ours.task_tokens)
         return {  # of the chosen rows alone, because the operations of one take 8 s to count
@@ -72,7 +78,12 @@ class Adapted(TaughtTable):
         """Return the recipe that adapts the encoder by the task's own text (tapt) or the retrieved one (tlm)."""
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         made = adapted(recipe, self.start, kind, train_rows=rows, steps=self.changes.steps, rate=self.rate)
-        return replace(made, stage_two=self.fine_tuned(self.start, "plain", task, flow, self.mixture).stage_two)
+        made = made if self.layers is None else trimmed(made, self.layers)
+        return replace(made, stage_two=self.plain(task, flow).stage_two)
+
+    def plain(self, task: str, flow: Flow) -> Recipe:
+        """Return the recipe that fine-tunes the encoder alone."""
+        return self.fine_tuned(self.start, "plain", task, flow, self.mixture, layers=self.layers)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return the rows that differ in their general text."""

@@ -142,6 +142,13 @@ REFUSED = [
     ("train", "--seeds 1 --student", "--student --seeds 1: one model is not an ensemble; give --seeds 2 or more"),
     ("train", "--ensemble --student", "--ensemble and --student: give one of them; --student keeps one model"),
     ("frontier", "--teacher-seeds 2", "--teacher-seeds 2: applies to --student-of; give that, too"),
+    ("main_table", "--student-layers 2", "--student-layers 2: applies to --student-of; give that, too"),
+    ("frontier", "--layers 2", "--layers 2: applies to a pretrained encoder; give --start too"),
+    ("adapted", "--start x --layers 0", "--layers 0: must be 1 or more"),
+    ("train", "--layers 2", "--layers 2: applies to --start; give that, too"),
+    ("train", "--start x --layers 0", "--layers 0: must be 1 or more"),
+    ("train", "--student-layers 2 --student", "--student-layers 2: applies to --start; give that, too"),
+    ("train", "--start x --student-layers 2", "--student-layers 2: applies to --student; give that, too"),
     ("adapted", "--start x --student-of x --teacher-seeds 0", "--teacher-seeds 0: must be 1 or more"),
     ("main_table", "--before mlm tapt", "--before mlm tapt: applies to pretrained encoders; give --baseline too"),
     (

@@ -202,6 +202,18 @@ def test_the_frontier_has_rows_of_fewer_layers(data, tmp_path, encoder):
         assert found[f"{name}, {layers} of its layers"] == replace(whole, start=Trimmed(encoder, layers))
 
 
+def test_all_rows_of_adaptations_can_have_fewer_layers(data, tmp_path, encoder):
+    adapted = runpy.run_path(str(EXPERIMENTS / "adapted.py"))["Adapted"]
+    options = {"data": Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])}
+    options |= {"place": Place(root=str(tmp_path)), "start": encoder}
+    flow = small_flow(data, tmp_path)
+    rows, small = (adapted(layers=layers, **options).recipes("topics", flow) for layers in (None, 2))
+    assert list(rows) == list(small)
+    for row in ("fine-tuned", "random text", "BM25 text"):  # the steps of others follow from operations
+        assert small[row] == replace(rows[row], start=Trimmed(encoder, 2))
+    assert {one.start for one in small.values()} == {Trimmed(encoder, 2)}
+
+
 def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
     train = runpy.run_path(str(EXPERIMENTS / "train.py"))
     options = {"data": OneTask(tasks=["topics"], task_root=str(data / "tasks")), "start": encoder}
