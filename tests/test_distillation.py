@@ -143,11 +143,11 @@ def test_the_teacher_is_no_part_of_the_student(teacher, tmp_path):
 
 
 def test_layers_are_evenly_spaced():
-    assert kept_layers(12, 6) == [0, 2, 4, 7, 9, 11]
-    assert kept_layers(4, 2) == [0, 3]
-    assert kept_layers(3, 1) == [0]
+    assert kept_layers(12, 6, evenly=True) == [0, 2, 4, 7, 9, 11]
+    assert kept_layers(4, 2, evenly=True) == [0, 3]
+    assert kept_layers(3, 1, evenly=True) == [0]
     with pytest.raises(ValueError, match="start with 6 layers: these are more than the encoder's 4; give fewer"):
-        kept_layers(4, 6)
+        kept_layers(4, 6, evenly=True)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])

@@ -11,7 +11,10 @@ from tlm_ray.training.encoders.weights import TrainedWeights
 
 
 class SomeLayers(TrainedWeights):
-    """The weights of a trained model with evenly spaced layers of it; ValueError if it has fewer."""
+    """The weights of a trained model with some of its layers; ValueError if it has fewer."""
+
+    evenly = True
+    """keep evenly spaced layers, or the first ones"""
 
     restored: tuple[str, ...] = ("num_hidden_layers", "layer_types")
     """entries of the configuration with which the whole model is opened"""
@@ -19,7 +22,7 @@ class SomeLayers(TrainedWeights):
     def __init__(self, source: str, *, layers: int, **options: Any):
         super().__init__(source, **options)
         self.whole = copy.deepcopy(self.config)
-        self.kept = kept_layers(self.whole.num_hidden_layers, layers)
+        self.kept = kept_layers(self.whole.num_hidden_layers, layers, evenly=self.evenly)
         self._cut(self.config)
 
     def _open(self, model: Any, **options: Any) -> Any:
@@ -50,8 +53,10 @@ class SomeLayers(TrainedWeights):
             config.layer_types = [self.whole.layer_types[number] for number in self.kept]
 
 
-def kept_layers(of: int, layers: int) -> list[int]:
-    """Return the numbers of evenly spaced layers: of 12 layers and 6 to keep, 0, 2, 4, 7, 9 and 11."""
+def kept_layers(of: int, layers: int, *, evenly: bool) -> list[int]:
+    """Return the numbers of the first layers, or of evenly spaced ones: 6 of 12 are 0, 2, 4, 7, 9 and 11."""
     if layers > of:
         raise ValueError(f"start with {layers} layers: these are more than the encoder's {of}; give fewer")
-    return [0] if layers == 1 else [round(number * (of - 1) / (layers - 1)) for number in range(layers)]
+    if layers == 1 or not evenly:
+        return list(range(layers))
+    return [round(number * (of - 1) / (layers - 1)) for number in range(layers)]

@@ -1,4 +1,4 @@
-"""Take some layers of a pretrained encoder and its frequent pieces, as the start of a smaller one."""
+"""Take the first layers of a pretrained encoder and its frequent pieces, as the start of a smaller one."""
 
 from typing import Any
 
@@ -12,11 +12,12 @@ from tlm_ray.training.tokens.trimming import check_pieces
 
 
 class TrimmedWeights(SomeLayers):
-    """The weights of a trained encoder with evenly spaced layers and the pieces of a trimmed tokenizer.
+    """The weights of a trained encoder with its first layers and the pieces of a trimmed tokenizer.
 
     tokenizer: has some of the source's pieces, by any numbers; None keeps the vocabulary. ValueError for other pieces.
     """
 
+    evenly = False
     restored = (*SomeLayers.restored, "vocab_size", *SPECIAL_IDS)
 
     def __init__(self, source: str, *, tokenizer: PreTrainedTokenizerBase | None, **options: Any):
@@ -36,7 +37,7 @@ class TrimmedWeights(SomeLayers):
 
 def check_trimmed(source: str, config: PretrainedConfig, *, layers: int) -> None:
     """Raise ValueError if the encoder has too few layers, or pieces that cannot be trimmed."""
-    kept_layers(config.num_hidden_layers, layers)
+    kept_layers(config.num_hidden_layers, layers, evenly=False)
     check_pieces(load_tokenizer(source))
 
 
