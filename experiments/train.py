@@ -78,7 +78,7 @@ class Train(TrainingOptions):
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     layers: int | None = None
-    """keep so many layers of --start and its 5,000 most frequent pieces; if unset: all"""
+    """keep the first N layers of --start and its 5,000 most frequent pieces; if unset: all"""
     student_layers: int | None = None
     """the same for --student alone, whose teachers then keep all"""
     before: Before | None = None

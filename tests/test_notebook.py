@@ -31,7 +31,7 @@ from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import recipe_tokens
 from tlm_ray.training.encoders.sizes import counted_parameters
-from tlm_ray.training.encoders.starts import Scratch
+from tlm_ray.training.encoders.starts import Scratch, Trimmed
 from tlm_ray.training.objectives import MarkedLabels, Spans, TextLabels
 
 T5 = Scratch(replace(GEOMETRY, family="t5"))
@@ -138,6 +138,21 @@ def test_an_encoder_is_adapted_first_where_the_minutes_are_enough(data, topics, 
         made.append(model._recipe(small_flow(data, tmp_path), "topics"))
     assert made[0] == whole.settled(gpu=False) and made[1].stage_one is None
     assert "too few to adapt the encoder, so it is fine-tuned alone" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("ray_cluster", "alone")
+def test_a_classifier_can_keep_some_layers_of_its_encoder(data, topics, tmp_path):
+    folder = saved(tmp_path / "encoder", BertModel, topics["text"].tolist())
+    model = TLMClassifier(start=folder, layers=1, recipe=small_recipe(), root=str(tmp_path / "tlm"), verbose=False)
+    recipe = model._recipe(small_flow(data, tmp_path), "topics")
+    assert recipe.start == Trimmed(folder, 1) and recipe.stage_one is None
+    assert model.fit(topics).predict(topics["text"]).shape == (len(topics),)
+    with pytest.raises(ValueError, match="start with 2 layers: these are more than the encoder's 1; give fewer"):
+        TLMClassifier(start=folder, layers=2, root=str(tmp_path / "tlm"), verbose=False).fit(topics)
+    with pytest.raises(ValueError, match="layers 2: are those of a pretrained encoder; give start, too"):
+        TLMClassifier(layers=2).fit(topics)
+    with pytest.raises(ValueError, match="layers 0: must be a whole number of 1 or more"):
+        TLMClassifier(start=folder, layers=0).fit(topics)
 
 
 @pytest.mark.usefixtures("ray_cluster", "alone")

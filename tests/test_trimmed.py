@@ -184,7 +184,7 @@ def test_students_of_a_pretrained_row_can_start_from_its_layers(data, tmp_path, 
     students = [one for one in made.trainings(flow) if one.teaching]
     teacher = made.recipes("topics", flow)[encoder]
     assert [one.seed for one in students] == [0, 1, 2]
-    assert {one.row for one in students} == {f"{encoder}, student of 2 with 2 of its layers"}
+    assert {one.row for one in students} == {f"{encoder}, student of 2 with its first 2 layers"}
     assert {one.recipe for one in students} == {replace(teacher, start=Trimmed(encoder, 2))}
     assert {one.teaching for one in students} == {Teaching(seeds=(0, 1), recipe=teacher)}
     with pytest.raises(ValueError, match="--student-layers 2: applies to rows of a pretrained encoder alone"):
@@ -198,7 +198,7 @@ def test_the_frontier_has_rows_of_fewer_layers(data, tmp_path, encoder):
     found, name = made.recipes("topics", small_flow(data, tmp_path)), Path(encoder).name
     whole = found[f"{name} fine-tuned"]
     for layers in (1, 2):
-        assert found[f"{name}, {layers} of its layers"] == replace(whole, start=Trimmed(encoder, layers))
+        assert found[f"{name}, first {layers} layers"] == replace(whole, start=Trimmed(encoder, layers))
 
 
 def test_all_rows_of_adaptations_can_have_fewer_layers(data, tmp_path, encoder):

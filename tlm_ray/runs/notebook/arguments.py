@@ -37,6 +37,11 @@ def check_arguments(given: Any) -> None:
         raise ValueError(f"marks {given.marks!r}: must be True or False")
     if not isinstance(given.start, str | os.PathLike):
         raise ValueError(f"start {given.start!r}: must be the folder or hub name of an encoder")
+    if given.layers is not None:
+        if isinstance(given.layers, bool) or not isinstance(given.layers, numbers.Integral) or given.layers < 1:
+            raise ValueError(f"layers {given.layers!r}: must be a whole number of 1 or more")
+        if not given.start:
+            raise ValueError(f"layers {given.layers}: are those of a pretrained encoder; give start, too")
     if given.text == given.label:
         raise ValueError(f"text and label: are both {given.text!r}; name two columns")
     _check_minutes(given)

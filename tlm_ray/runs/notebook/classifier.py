@@ -26,6 +26,7 @@ from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
 from tlm_ray.runs.planning.minutes import is_enough, within
 from tlm_ray.runs.preflight import check_cluster, check_starts, fitted
 from tlm_ray.runs.recipes.adaptation import adapted
+from tlm_ray.runs.recipes.fine_tuning import trimmed
 from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -46,7 +47,8 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
     """A text classifier with scikit-learn's interface; what it made before is found by its content.
 
     corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
-    start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. scale, recipe: the
+    start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. layers: keep only
+    its first ones, so many, and its 5,000 most frequent pieces. scale, recipe: the
     recipe by name, or one of your own; with `start` those for CPUs fine-tune, after a third of stage one. minutes: a
     budget for the training. marks: the texts mark two spans, such as [[ this ]] and << that >>, whose states the
     classifier reads too. metric: chooses the model on dev. text, label: columns of a table in `fit`. column: that of
@@ -60,6 +62,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         corpus: Any = None,
         *,
         start: str = "",
+        layers: int | None = None,
         scale: str = "mini",
         recipe: Recipe | None = None,
         minutes: float | None = None,
@@ -75,6 +78,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
     ):
         self.corpus = corpus
         self.start = start
+        self.layers = layers
         self.scale = scale
         self.recipe = recipe
         self.minutes = minutes
@@ -250,11 +254,14 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         if self.corpus is not None and self.marks:
             console.print("corpus: left out, because no gain of adapting an encoder that reads marks was shown")
         elif self.corpus is not None:
-            made = adapted(recipe, start, train_rows=rows)
+            made = self._cut(adapted(recipe, start, train_rows=rows))
             if is_enough(self.minutes, made, flow.execution):
                 return made
             console.print(f"minutes {self.minutes:g}: too few to adapt the encoder, so it is fine-tuned alone")
-        return baseline(recipe, start, train_rows=rows)
+        return self._cut(baseline(recipe, start, train_rows=rows))
+
+    def _cut(self, recipe: Recipe) -> Recipe:
+        return recipe if self.layers is None else trimmed(recipe, int(self.layers))
 
 
 @contextmanager
