@@ -32,7 +32,7 @@ from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.runs.recipes.fine_tuning import trimmed
+from tlm_ray.runs.recipes.trimming import with_layers
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
 
@@ -78,7 +78,7 @@ class Adapted(TaughtTable):
         """Return the recipe that adapts the encoder by the task's own text (tapt) or the retrieved one (tlm)."""
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         made = adapted(recipe, self.start, kind, train_rows=rows, steps=self.changes.steps, rate=self.rate)
-        made = made if self.layers is None else trimmed(made, self.layers)
+        made = made if self.layers is None else with_layers(made, self.layers)
         return replace(made, stage_two=self.plain(task, flow).stage_two)
 
     def plain(self, task: str, flow: Flow) -> Recipe:

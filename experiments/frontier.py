@@ -63,6 +63,8 @@ class Frontier(TaughtTable):
         if self.layers and not self.start:
             given = " ".join(map(str, self.layers))
             raise ValueError(f"--layers {given}: applies to a pretrained encoder; give --start too")
+        if self.layers and min(self.layers) < 1:
+            raise ValueError(f"--layers {min(self.layers)}: must be 1 or more")
         for part in self.parts:
             if not 0 < part < 1:
                 raise ValueError(f"--parts {part:g}: must be between 0 and 1, a share of the recipe's tokens")

@@ -80,7 +80,7 @@ class Train(TrainingOptions):
     layers: int | None = None
     """keep the first N layers of --start and its 5,000 most frequent pieces; if unset: all"""
     student_layers: int | None = None
-    """the same for --student alone, whose teachers then keep all"""
+    """the same for --student alone, whose teachers keep all. The student is fine-tuned without other training before"""
     before: Before | None = None
     """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus, enough minutes and
     no --marks), plain (none, the default otherwise), mlm, tapt, dapt, dapt+tapt or tlm"""
@@ -104,6 +104,8 @@ class Train(TrainingOptions):
                 raise ValueError(f"--{name} {count}: applies to --{needs}; give that, too")
             if count is not None and count < 1:
                 raise ValueError(f"--{name} {count}: must be 1 or more")
+        if self.layers and self.student_layers:
+            raise ValueError(f"--layers {self.layers}: teachers of --student-layers keep all layers; give one of them")
         for name in ("ensemble", "student"):
             if getattr(self, name) and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")

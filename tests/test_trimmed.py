@@ -17,6 +17,9 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertTokenizer,
+    MPNetConfig,
+    MPNetModel,
+    MPNetTokenizer,
     PreTrainedTokenizerFast,
 )
 
@@ -24,14 +27,15 @@ from tlm_ray import storage
 from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.preflight import check_starts
-from tlm_ray.runs.recipes.fine_tuning import trimmed as with_fewer_layers
+from tlm_ray.runs.recipes.trimming import with_layers
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.training.encoders.sizes import counted_parameters
-from tlm_ray.training.encoders.starts import Pretrained, Scratch, Trimmed
+from tlm_ray.training.encoders.starts import Pretrained, Trimmed
 from tlm_ray.training.model.joint import JointModel
-from tlm_ray.training.objectives import Labels, Mlm
+from tlm_ray.training.objectives import Labels, Mlm, SoftTokens
+from tlm_ray.training.planned_flops import step_flops
 from tlm_ray.training.tokens.tokenizer import train_wordpiece
-from tlm_ray.training.tokens.trimming import trimmed
+from tlm_ray.training.tokens.trimming import trim_tokenizer
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 KEPT = 70  # pieces
@@ -48,12 +52,13 @@ def encoder(tmp_path_factory, texts) -> str:
     folder = tmp_path_factory.mktemp("encoder")
     first = train_wordpiece(texts, vocabulary=150)
     pieces = sorted(first.get_vocab(), key=first.get_vocab().__getitem__)
-    special = pieces[1:5]
-    order = [pieces[0], *(f"[unused{number}]" for number in range(9)), *special, *pieces[5:]]
+    strange = ["\u3042", "##\u3042"]  # characters that no text has
+    order = [*(f"[unused{number}]" for number in range(9)), *pieces[:5], *strange, *pieces[5:]]
     BertTokenizer(vocab={piece: number for number, piece in enumerate(order)}).save_pretrained(folder)
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(order), max_position_embeddings=64, initializer_range=0.3, **size)
+    size |= {"pad_token_id": order.index("[PAD]")}
+    config = BertConfig(vocab_size=len(order) + 3, max_position_embeddings=64, initializer_range=0.3, **size)
     model = BertForMaskedLM(config)
     torch.nn.init.uniform_(model.cls.predictions.bias)
     model.save_pretrained(folder)
@@ -66,11 +71,11 @@ def whole(encoder):
 
 
 def test_the_most_frequent_pieces_are_kept_and_other_words_fall_apart_into_them(whole, texts):
-    small = trimmed(whole, texts, vocabulary=KEPT)
+    small = trim_tokenizer(whole, texts, vocabulary=KEPT)
     before, after = whole.get_vocab(), small.get_vocab()
     assert len(small) == KEPT and sorted(after.values()) == list(range(KEPT)) and after.keys() < before.keys()
     assert sorted(after, key=after.__getitem__) == sorted(after, key=before.__getitem__), "in their order"
-    assert not any("unused" in piece for piece in after)
+    assert not any("unused" in piece or "\u3042" in piece for piece in after)
     counts = dict.fromkeys(before, 0)
     for text in texts:
         for piece in whole.tokenize(text):
@@ -88,27 +93,82 @@ def test_the_most_frequent_pieces_are_kept_and_other_words_fall_apart_into_them(
     assert pair["token_type_ids"] == [0, 0, 0, 1, 1] and pair["input_ids"][2] == small.sep_token_id
 
 
+def test_characters_of_the_texts_are_kept_however_small_the_vocabulary(whole, texts):
+    small = trim_tokenizer(whole, texts, vocabulary=1)
+    assert len(small) < KEPT and all(len(piece.removeprefix("##")) == 1 or "[" in piece for piece in small.get_vocab())
+    for text in texts:
+        assert small.decode(small(text)["input_ids"], skip_special_tokens=True) == whole.decode(
+            whole(text)["input_ids"], skip_special_tokens=True
+        )
+
+
+def test_characters_that_continue_no_word_are_left_out():
+    han, accented = "\u4e2d", "\u00e9"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", han, f"##{han}", accented, f"##{accented}", f"{accented}x"]
+    tokenizer = BertTokenizer(vocab={piece: n for n, piece in enumerate(words)}, strip_accents=False)
+    kept = trim_tokenizer(tokenizer, [f"{han}{han} {accented}x"], vocabulary=1).get_vocab()
+    assert kept.keys() == {*words[:5], han, accented}
+
+
+def test_an_encoder_with_another_frame_of_rows_is_trimmed(texts, tmp_path):
+    special = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"]
+    pieces = [*special, *(piece for piece in train_wordpiece(texts, vocabulary=150).get_vocab() if "[" not in piece)]
+    MPNetTokenizer(vocab={piece: number for number, piece in enumerate(pieces)}).save_pretrained(tmp_path)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    MPNetModel(MPNetConfig(vocab_size=len(pieces), max_position_embeddings=66, **size)).save_pretrained(tmp_path)
+    whole = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer = trim_tokenizer(whole, texts, vocabulary=KEPT)
+    row = tokenizer(texts[0])["input_ids"]
+    assert (row[0], row[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    model = JointModel.of(Trimmed(str(tmp_path), 1, KEPT), (Labels(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
+    of_whole = MPNetModel.from_pretrained(tmp_path).eval()
+    of_whole.encoder.layer = of_whole.encoder.layer[:1]
+    numbers = whole.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(row))
+    with torch.inference_mode():
+        expected = of_whole(torch.tensor([numbers])).last_hidden_state
+        found = model.eval().encoder(torch.tensor([row])).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_operations_are_planned_for_the_smaller_encoder(encoder, whole, texts, tmp_path):
+    start, tokenizer = Trimmed(encoder, 2, KEPT), trim_tokenizer(whole, texts, vocabulary=KEPT)
+    tokenizer.save_pretrained(tmp_path)
+    model = JointModel.of(start, (Mlm(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
+    model.export(Mlm(), tmp_path, precision="fp32")
+    planned = [
+        step_flops(
+            replace(small_recipe(), start=one, tokenizer=source).settings_one(0),
+            vocabulary=9,
+            row_tokens=(20, 20),
+            longest=(48, 48),
+        )
+        for one, source in ((start, encoder), (Pretrained(str(tmp_path)), str(tmp_path)))
+    ]
+    assert planned[0] == planned[1]
+
+
 def test_a_trimmed_tokenizer_opens_again_and_is_the_same_each_time(whole, texts, tmp_path):
-    small = trimmed(whole, texts, vocabulary=KEPT)
+    small = trim_tokenizer(whole, texts, vocabulary=KEPT)
     small.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
-    assert again.get_vocab() == small.get_vocab() == trimmed(whole, texts, vocabulary=KEPT).get_vocab()
+    assert again.get_vocab() == small.get_vocab() == trim_tokenizer(whole, texts, vocabulary=KEPT).get_vocab()
     assert type(again) is type(whole) and again("the sea") == small("the sea")
-    assert trimmed(whole, texts, vocabulary=len(whole)) is whole, "nothing to trim"
+    assert trim_tokenizer(whole, texts, vocabulary=len(whole)) is whole, "nothing to trim"
 
 
 def test_what_cannot_be_trimmed_is_refused(whole, texts, encoder):
-    with pytest.raises(ValueError, match=r"vocabulary 20: \d+ are special tokens and single characters of the texts"):
-        trimmed(whole, texts, vocabulary=20)
     other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), name_or_path="x")
     with pytest.raises(ValueError, match="tokenizer 'x': is of the kind BPE; only WordPiece, such as BERT's"):
-        trimmed(other, texts, vocabulary=20)
+        trim_tokenizer(other, texts, vocabulary=20)
     with pytest.raises(ValueError, match="start Trimmed: layers 0: must be 1 or more"):
         Trimmed(encoder, 0)
     with pytest.raises(ValueError, match="tokenizer 'trained': the start keeps pieces of its own; give tokenizer="):
         small_recipe(start=Trimmed(encoder, 1))
+    for start, teacher in ((Trimmed(encoder, 1), Pretrained(encoder)), (Pretrained(encoder), Trimmed(encoder, 1))):
+        with pytest.raises(ValueError, match="teacher: a Trimmed encoder has tokens of its own; give Pretrained or"):
+            small_recipe(start=start, tokenizer=encoder, teacher=teacher, objectives=(Mlm(), SoftTokens()))
     with pytest.raises(ValueError, match=r"layers 2: are those of a pretrained encoder; give start=Pretrained"):
-        with_fewer_layers(small_recipe(), 2)
+        with_layers(small_recipe(), 2)
     with pytest.raises(ValueError, match="start Trimmed: its tokenizer has '##z', which the encoder's has not"):
         tokenizer = train_wordpiece(["zzz zzz zzz"], vocabulary=60)
         with Trimmed(encoder, 1).weights(tokenizer=tokenizer, labels=("a", "b"), seed=0):
@@ -125,7 +185,7 @@ def test_layers_that_the_encoder_has_not_are_refused_before_any_work(encoder):
 
 def test_its_size_is_known_from_the_configuration(encoder, whole, texts):
     start = Trimmed(encoder, 2, KEPT)
-    tokenizer = trimmed(whole, texts, vocabulary=KEPT)
+    tokenizer = trim_tokenizer(whole, texts, vocabulary=KEPT)
     model = JointModel.of(start, (Labels(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
     pooler = 32 * 32 + 32  # part of the encoder in transformers, of the head here
     assert counted_parameters(start, vocabulary=9) == model.encoder.num_parameters() + pooler
@@ -134,7 +194,7 @@ def test_its_size_is_known_from_the_configuration(encoder, whole, texts):
 @settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(layers=st.integers(1, 3), row=st.lists(st.integers(5, KEPT - 1), min_size=1, max_size=20))
 def test_it_says_what_the_kept_layers_say_of_the_same_pieces(encoder, whole, texts, layers, row):
-    tokenizer = trimmed(whole, texts, vocabulary=KEPT)
+    tokenizer = trim_tokenizer(whole, texts, vocabulary=KEPT)
     numbers = [tokenizer.cls_token_id, *row, tokenizer.sep_token_id]
     pieces = tokenizer.convert_ids_to_tokens(numbers)
     model = JointModel.of(Trimmed(encoder, layers, KEPT), (Mlm(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
@@ -148,7 +208,7 @@ def test_it_says_what_the_kept_layers_say_of_the_same_pieces(encoder, whole, tex
         found = torch.nn.functional.linear(head(hidden)[0], head.last.weight, head.last.bias)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert (model.config.vocab_size, model.config.num_hidden_layers) == (KEPT, layers)
-    assert model.config.pad_token_id == tokenizer.pad_token_id
+    assert model.config.pad_token_id == tokenizer.pad_token_id == model.encoder.get_input_embeddings().padding_idx
 
 
 @pytest.mark.usefixtures("alone")
@@ -163,8 +223,7 @@ def test_a_trained_one_opens_in_transformers(data, tmp_path, encoder, stage_one)
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert (model.config.num_hidden_layers, model.config.vocab_size, len(tokenizer)) == (2, KEPT, KEPT)
     assert model(**tokenizer("the sea is calm", return_tensors="pt")).logits.shape == (1, 3)
-    texts = set(map(id, stages.tokenizer.inputs.values()))
-    assert (id(stages.neighbours) in texts) == (k > 0), "selected text chooses pieces, too"
+    assert set(stages.tokenizer.inputs) == {"task"}, "rows of other general text have the same pieces"
     plain = flow.stages(replace(recipe, start=Pretrained(encoder)), "topics", 0)
     assert plain.tokenizer.fingerprint != stages.tokenizer.fingerprint
     assert plain.stage_two.fingerprint != stages.stage_two.fingerprint
@@ -187,7 +246,7 @@ def test_students_of_a_pretrained_row_can_start_from_its_layers(data, tmp_path, 
     assert {one.row for one in students} == {f"{encoder}, student of 2 with its first 2 layers"}
     assert {one.recipe for one in students} == {replace(teacher, start=Trimmed(encoder, 2))}
     assert {one.teaching for one in students} == {Teaching(seeds=(0, 1), recipe=teacher)}
-    with pytest.raises(ValueError, match="--student-layers 2: applies to rows of a pretrained encoder alone"):
+    with pytest.raises(ValueError, match="--student-layers 2: applies to rows of a whole pretrained encoder"):
         table(student_of=["TLM, BM25 text"], seeds=3, **options).trainings(flow)
 
 
@@ -224,4 +283,5 @@ def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
     assert student.teaching == Teaching(seeds=(0, 1), recipe=teachers[0].recipe)
     alone = train["trainings"](train["Train"](layers=1, before="plain", **options), flow)
     assert {one.recipe.start for one in alone if one.row == "train"} == {Trimmed(encoder, 1)}
-    assert isinstance(small_recipe().start, Scratch)
+    with pytest.raises(ValueError, match="--layers 1: teachers of --student-layers keep all layers; give one of them"):
+        train["Train"](layers=1, student=True, student_layers=2, **options)

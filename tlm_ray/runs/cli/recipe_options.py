@@ -17,10 +17,10 @@ from tlm_ray.runs.planning.minutes import is_enough, share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import of_rows, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
-from tlm_ray.runs.recipes.fine_tuning import trimmed
 from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.recipes.trimming import with_layers
 from tlm_ray.training.encoders.starts import Architecture
 
 Before = Literal["plain", "mlm", "tapt", "dapt", "dapt+tapt", "tlm", "adapted"]
@@ -249,7 +249,7 @@ class TrainingOptions:
 
         kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`. Of two
         trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it. layers: how
-        many to keep, see `recipes.fine_tuning.trimmed`; None for all.
+        many to keep, see `recipes.trimming`; None for all.
         """
         whole = self.whole_fine_tuned(start, kind, task, flow, mixture, layers=layers)
         after = None if whole.after is None else self.budget.cut(whole.after, flow)
@@ -265,7 +265,7 @@ class TrainingOptions:
             made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
         else:
             made = baseline(recipe, start, kind, train_rows=rows)
-        made = made if layers is None else trimmed(made, layers)
+        made = made if layers is None else with_layers(made, layers)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow, self.data.tasks)

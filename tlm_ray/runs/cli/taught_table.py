@@ -8,7 +8,7 @@ from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
-from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained, Trimmed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class TaughtTable(Table):
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
     student_layers: int | None = None
     """students start from the first N layers of the row's pretrained encoder and its 5,000 most frequent pieces
-    (default: from random weights)"""
+    (default: from random weights). They are fine-tuned in twice the steps, without replaced words"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,8 +61,8 @@ class TaughtTable(Table):
             own = self.recipe(task, flow, self.mixture)
             alike = Teaching(seeds=seeds)
             return own, alike if teacher == own else Teaching.by_others(seeds=seeds, recipe=teacher)
-        if not isinstance(teacher.start, Pretrained):
-            raise ValueError(f"--student-layers {self.student_layers}: applies to rows of a pretrained encoder alone")
+        if not isinstance(teacher.start, Pretrained) or isinstance(teacher.start, Trimmed):
+            raise ValueError(f"--student-layers {self.student_layers}: applies to rows of a whole pretrained encoder")
         source = teacher.start.source
         own = self.fine_tuned(source, "plain", task, flow, self.mixture, layers=self.student_layers)
         return own, Teaching(seeds=seeds, recipe=teacher)

@@ -88,7 +88,7 @@ class FlowStages(DataFlow):
             name="tokenizer",
             version=2,
             parameters=trained if is_trained else given,
-            inputs=_numbered("task", tasks) | _present(neighbours=neighbours if is_trained or kept else None),
+            inputs=_numbered("task", tasks) | _present(neighbours=neighbours if is_trained else None),
             make=lambda folder, inputs: parallel.on_worker(
                 work.write_tokenizer,
                 folder,

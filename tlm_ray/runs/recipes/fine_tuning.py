@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from tlm_ray.runs.recipes.gururangan import TUNED_PASSES, linear_schedule, tuned_passes
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.training.encoders.starts import Pretrained, Trimmed
 
 RATE = 1e-4  # between BERT's rates of 2e-5 to 5e-5 (Devlin et al. 2019) and the higher ones of small encoders
 BATCH_ROWS, WARMUP, DECAY = 32, 0.1, 0.01
@@ -34,17 +33,6 @@ def with_fine_tuning(recipe: Recipe, *, train_rows: int, passes: int = 0, learni
         steps, rows=BATCH_ROWS, rate=learning_rate, decay=DECAY, warmup=WARMUP, evaluations=evaluations
     )
     return replace(recipe, stage_one=one, stage_two=two, labels=replace(recipe.labels, smoothing=0.0))
-
-
-def trimmed(recipe: Recipe, layers: int) -> Recipe:
-    """Return the recipe of a pretrained encoder with so many of its layers and its frequent pieces, see `Trimmed`.
-
-    ValueError for a recipe that starts from no pretrained encoder.
-    """
-    if not isinstance(recipe.start, Pretrained):
-        raise ValueError(f"layers {layers}: are those of a pretrained encoder; give start=Pretrained(...)")
-    after = None if recipe.after is None else trimmed(recipe.after, layers)
-    return replace(recipe, start=Trimmed(recipe.start.source, layers), after=after)
 
 
 def fine_tuning_passes(train_rows: int) -> int:

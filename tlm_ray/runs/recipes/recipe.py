@@ -217,6 +217,10 @@ class Recipe:
         takers += ["start"] if isinstance(self.start, FewerLayers) else []
         if takers and self.teacher is None:
             raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
+        if self.teacher is not None and Trimmed in map(type, (self.start, self.teacher, _start_of(self.teacher))):
+            raise ValueError(
+                "teacher: a Trimmed encoder has tokens of its own; give Pretrained or Scratch as both starts"
+            )
         if self.teacher is not None and (not takers or self.stage_one is None):
             raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
         if isinstance(self.teacher, Pretrained) and self.tokenizer == "trained":
@@ -285,6 +289,10 @@ class Recipe:
             precision=self.precision,
             seed=seed,
         )
+
+
+def _start_of(teacher: Recipe | Start) -> Start:
+    return teacher.start if isinstance(teacher, Recipe) else teacher
 
 
 def _is_whole(value: object, *, least: int) -> bool:

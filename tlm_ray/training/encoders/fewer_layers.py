@@ -1,7 +1,7 @@
 """Take some layers of a trained model, as the start of a smaller one (Sanh et al. 2019, section 3)."""
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from transformers import PretrainedConfig
@@ -13,10 +13,10 @@ from tlm_ray.training.encoders.weights import TrainedWeights
 class SomeLayers(TrainedWeights):
     """The weights of a trained model with some of its layers; ValueError if it has fewer."""
 
-    evenly = True
+    evenly: ClassVar[bool] = True
     """keep evenly spaced layers, or the first ones"""
 
-    restored: tuple[str, ...] = ("num_hidden_layers", "layer_types")
+    restored: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "layer_types")
     """entries of the configuration with which the whole model is opened"""
 
     def __init__(self, source: str, *, layers: int, **options: Any):

@@ -5,7 +5,7 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from tlm_ray.storage.opening import open_settings
-from tlm_ray.training.encoders.special_ids import SPECIAL_IDS
+from tlm_ray.training.encoders.configs import with_first_layers, with_vocabulary_size
 from tlm_ray.training.encoders.starts import Architecture, Start, Trimmed, opened
 
 
@@ -24,13 +24,9 @@ def counted_parameters(start: Start, *, vocabulary: int) -> int:
     with opened(source) as folder:
         config = open_settings(AutoConfig, folder)
     if isinstance(start, Trimmed):
-        config.num_hidden_layers, vocabulary = start.layers, min(start.vocabulary, config.vocab_size)
-        if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[: start.layers]
+        vocabulary = min(start.vocabulary, config.vocab_size)
+        config = with_first_layers(config, start.layers)
     if isinstance(start, Architecture | Trimmed):
-        config.vocab_size = vocabulary
-        for name in SPECIAL_IDS:  # they may lie beyond the new vocabulary
-            if getattr(config, name, None) is not None:
-                setattr(config, name, 0)
+        config = with_vocabulary_size(config, vocabulary)
     with torch.device("meta"):  # no memory, no draws
         return AutoModel.from_config(config).num_parameters()

@@ -18,8 +18,8 @@ from tlm_ray import storage
 from tlm_ray.identity import NO_RESULT
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.storage.opening import open_settings
+from tlm_ray.training.encoders.configs import with_vocabulary
 from tlm_ray.training.encoders.families import Family, Geometry
-from tlm_ray.training.encoders.special_ids import with_vocabulary
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -185,16 +185,16 @@ class Pretrained(Start):
 
 @dataclass(frozen=True)
 class Trimmed(Pretrained):
-    """Starts from some layers and pieces of an encoder, with a new task head: a small model without pretraining it.
+    """Starts from the first layers of an encoder and its frequent pieces, with a new task head: a smaller encoder.
 
-    The layers are the first ones (Sajjad et al. 2020, top-layer dropping). On sciie with marks two of MiniLM's six had
-    73.3 on dev, the first and the last 70.0 (2 seeds; RECORDS.md). The pieces are those most frequent in the texts of
-    the training (Abdaoui et al. 2020). Other words fall apart into them.
+    Layers from the top are dropped (Sajjad et al. 2020). The pieces are those most frequent in the task's training
+    texts (Abdaoui et al. 2020), the same for each general text. Other words fall apart into them.
     """
 
     layers: int
     vocabulary: int = 5_000
-    """pieces to keep; with two layers a MiniLM then has 5.8 of its 22.7 million weights"""
+    """pieces to keep, more if the texts have more characters; two layers of a MiniLM then have 5.8 of its 22.7 million
+    weights"""
 
     def __post_init__(self) -> None:
         for name in ("layers", "vocabulary"):
@@ -203,7 +203,7 @@ class Trimmed(Pretrained):
 
     @property
     def identity(self) -> dict[str, Any]:
-        return super().identity | {"layers": self.layers, "vocabulary": self.vocabulary}
+        return super().identity | {"first_layers": self.layers, "vocabulary": self.vocabulary}
 
     @contextmanager
     def weights(
@@ -212,7 +212,14 @@ class Trimmed(Pretrained):
         from tlm_ray.training.encoders.trimmed import TrimmedWeights
 
         with opened(self.source) as source:
-            yield TrimmedWeights(source, layers=self.layers, labels=labels, seed=seed, tokenizer=tokenizer)
+            yield TrimmedWeights(
+                source,
+                layers=self.layers,
+                vocabulary=self.vocabulary,
+                labels=labels,
+                seed=seed,
+                tokenizer=tokenizer,
+            )
 
 
 def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> "PretrainedConfig":

@@ -1,12 +1,12 @@
 """Take the first layers of a pretrained encoder and its frequent pieces, as the start of a smaller one."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from tlm_ray.training.encoders.configs import SPECIAL_IDS, with_vocabulary, with_vocabulary_size
 from tlm_ray.training.encoders.fewer_layers import SomeLayers, kept_layers
-from tlm_ray.training.encoders.special_ids import SPECIAL_IDS, with_vocabulary
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
 from tlm_ray.training.tokens.trimming import check_pieces
 
@@ -14,25 +14,38 @@ from tlm_ray.training.tokens.trimming import check_pieces
 class TrimmedWeights(SomeLayers):
     """The weights of a trained encoder with its first layers and the pieces of a trimmed tokenizer.
 
-    tokenizer: has some of the source's pieces, by any numbers; None keeps the vocabulary. ValueError for other pieces.
+    tokenizer: has some of the source's pieces, by any numbers; None keeps the first `vocabulary` ones, for the model's
+    size. ValueError for other pieces.
     """
 
-    evenly = False
-    restored = (*SomeLayers.restored, "vocab_size", *SPECIAL_IDS)
+    evenly: ClassVar[bool] = False
+    restored: ClassVar[tuple[str, ...]] = (*SomeLayers.restored, "vocab_size", *SPECIAL_IDS)
 
-    def __init__(self, source: str, *, tokenizer: PreTrainedTokenizerBase | None, **options: Any):
+    def __init__(self, source: str, *, vocabulary: int, tokenizer: PreTrainedTokenizerBase | None, **options: Any):
         super().__init__(source, tokenizer=tokenizer, **options)
-        self.rows = None if tokenizer is None else rows_of(tokenizer, load_tokenizer(source))
-        if tokenizer is not None:
-            with_vocabulary(self.config, tokenizer)
+        whole = self.whole.vocab_size
+        self.rows = (
+            list(range(min(vocabulary, whole)))
+            if tokenizer is None
+            else rows_of(tokenizer, load_tokenizer(source), whole)
+        )
+        self._number(self.config)
 
     def _open(self, model: Any, **options: Any) -> Any:
         found = super()._open(model, **options)
         opened: PreTrainedModel = found[0] if isinstance(found, tuple) else found
-        if self.rows is not None:
-            _keep_rows(opened, self.rows)
-            with_vocabulary(opened.config, self.tokenizer)
+        _keep_rows(opened, self.rows)
+        self._number(opened.config)
+        table = opened.get_input_embeddings()
+        if getattr(table, "padding_idx", None) is not None:  # its row gets no gradient
+            table.padding_idx = opened.config.pad_token_id  # type: ignore[assignment]
         return found
+
+    def _number(self, config: PretrainedConfig) -> None:
+        if self.tokenizer is None:
+            with_vocabulary_size(config, len(self.rows))
+        else:
+            with_vocabulary(config, self.tokenizer)
 
 
 def check_trimmed(source: str, config: PretrainedConfig, *, layers: int) -> None:
@@ -41,11 +54,14 @@ def check_trimmed(source: str, config: PretrainedConfig, *, layers: int) -> None
     check_pieces(load_tokenizer(source))
 
 
-def rows_of(tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> list[int]:
-    """Return the number in the whole vocabulary of each piece; ValueError for a piece that it lacks."""
+def rows_of(tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase, size: int) -> list[int]:
+    """Return the number of each piece in the whole vocabulary.
+
+    size: of the encoder's table. ValueError for a piece that is not there.
+    """
     known, own = whole.get_vocab(), tokenizer.get_vocab()
     pieces = sorted(own, key=own.__getitem__)
-    if unknown := [piece for piece in pieces if piece not in known]:
+    if unknown := [piece for piece in pieces if known.get(piece, size) >= size]:
         raise ValueError(f"start Trimmed: its tokenizer has {unknown[0]!r}, which the encoder's has not; trim that one")
     return [known[piece] for piece in pieces]
 

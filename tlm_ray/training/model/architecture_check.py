@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tlm_ray.training.encoders.special_ids import SPECIAL_IDS
+from tlm_ray.training.encoders.configs import with_first_layers, with_vocabulary_size
 from tlm_ray.training.encoders.starts import Architecture, Pretrained, Trimmed, opened
 from tlm_ray.training.model.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
@@ -32,12 +32,11 @@ def try_architecture(
             from tlm_ray.training.encoders.trimmed import check_trimmed
 
             check_trimmed(folder, config, layers=start.layers)
+            config = with_first_layers(config, start.layers)
     refuse_by_type(config, objectives)
     if _size(config) <= LARGEST_TRIED:
-        for name in SPECIAL_IDS:  # ids of the original vocabulary; a tokenizer's replace them
-            number = getattr(config, name, None)
-            if (name == "pad_token_id" and number is None) or (isinstance(number, int) and number >= config.vocab_size):
-                setattr(config, name, 0)
+        config = with_vocabulary_size(config, config.vocab_size)  # ids beyond it are of another tokenizer
+        config.pad_token_id = getattr(config, "pad_token_id", None) or 0
         model = JointModel(RandomWeights(config, seed=0), objectives)
         check_length(model.on("cpu", packed=packed), longest)
 

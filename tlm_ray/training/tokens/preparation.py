@@ -19,7 +19,7 @@ from tlm_ray.training.tokens.blocks import (
 from tlm_ray.training.tokens.counts import Counted, Counts, count
 from tlm_ray.training.tokens.masking import Vocabulary
 from tlm_ray.training.tokens.tokenizer import load_tokenizer, train_wordpiece
-from tlm_ray.training.tokens.trimming import trimmed
+from tlm_ray.training.tokens.trimming import trim_tokenizer
 
 TOKENIZER = "tokenizer"
 FACTS = "facts.json"
@@ -50,7 +50,7 @@ def make_tokenizer(
         tokenizer = train_wordpiece(texts, vocabulary=vocabulary, sentinels=sentinels)
     else:
         tokenizer = load_tokenizer(name, needs=needs, sentinels=sentinels)
-        tokenizer = trimmed(tokenizer, texts, vocabulary=vocabulary) if is_trimmed else tokenizer
+        tokenizer = trim_tokenizer(tokenizer, texts, vocabulary=vocabulary) if is_trimmed else tokenizer
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
         tokenizer.save_pretrained(path)
     return {"vocabulary": len(tokenizer)}

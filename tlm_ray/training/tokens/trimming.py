@@ -5,7 +5,7 @@ Other words fall apart into shorter pieces that are kept.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -18,34 +18,31 @@ OF_THE_WHOLE = ("added_tokens_decoder", "vocab", "vocab_file")  # settings with 
 TEXTS = 1_000  # tokenised together
 
 
-def trimmed(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerBase:
+def trim_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, vocabulary: int
+) -> PreTrainedTokenizerBase:
     """Return a WordPiece tokenizer with `vocabulary` of its pieces, in their order.
 
-    Special tokens are kept, then the characters of the texts, then the most frequent pieces, ties by their order.
-    ValueError for pieces of another kind, and for a vocabulary too small for the first two.
+    Special tokens and the characters of the texts are kept in any case. Then come the most frequent pieces, ties by
+    their order, and no other single characters. ValueError for pieces of another kind.
     """
     check_pieces(tokenizer)
-    found = tokenizer.get_vocab()
-    if vocabulary >= len(found):
+    numbers = tokenizer.get_vocab()
+    if vocabulary >= len(numbers):
         return tokenizer
     counts = _counts(tokenizer, texts)
-    special = set(map(int, tokenizer.all_special_ids))
-    seen = {character for piece, number in found.items() if counts[number] for character in _letters(piece)}
-    least = special | {number for piece, number in found.items() if _is_character(piece, seen)}
-    if len(least) > vocabulary:
-        raise ValueError(
-            f"vocabulary {vocabulary}: {len(least):,} are special tokens and single characters of the texts; give more"
-        )
-    others = (n for piece, n in found.items() if n not in least and not piece.startswith(UNUSED))
+    least = set(map(int, tokenizer.all_special_ids)) | _characters(numbers, counts)
+    others = [n for piece, n in numbers.items() if not (n in least or _is_single(piece) or piece.startswith(UNUSED))]
     ranked = sorted(others, key=lambda number: (-counts[number], number))
-    kept = sorted(least | set(ranked[: vocabulary - len(least)]))
-    pieces = {number: piece for piece, number in found.items()}
+    kept = sorted(least.union(ranked[: max(0, vocabulary - len(least))]))
+    pieces = {number: piece for piece, number in numbers.items()}
     return _with_pieces(tokenizer, {pieces[number]: place for place, number in enumerate(kept)})
 
 
 def check_pieces(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise ValueError for a tokenizer that cannot be trimmed."""
-    kind = type(tokenizer.backend_tokenizer.model).__name__
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    kind = type(tokenizer).__name__ if backend is None else type(backend.model).__name__
     if kind != "WordPiece":
         raise ValueError(
             f"tokenizer {tokenizer.name_or_path!r}: is of the kind {kind}; only WordPiece, such as BERT's, can be "
@@ -63,14 +60,19 @@ def _counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Counter
     return counts
 
 
-def _letters(piece: str) -> Iterator[str]:
-    yield from piece.removeprefix(CONTINUES)
+def _characters(numbers: dict[str, int], counts: Counter[int]) -> set[int]:
+    """Return the single characters into which counted pieces can fall apart, and those of ASCII."""
+    needed = {piece for piece in numbers if _is_single(piece) and piece[-1].isascii()}
+    for piece, number in numbers.items():
+        if counts[number]:
+            letters = piece.removeprefix(CONTINUES)
+            begins = 0 if letters != piece else 1  # the letters that begin a word
+            needed |= set(letters[:begins]) | {f"{CONTINUES}{letter}" for letter in letters[begins:]}
+    return {numbers[piece] for piece in needed if piece in numbers}
 
 
-def _is_character(piece: str, seen: set[str]) -> bool:
-    """Return whether a piece is a single character, of ASCII or of what was seen."""
-    letters = piece.removeprefix(CONTINUES)
-    return len(letters) == 1 and (letters.isascii() or letters in seen)
+def _is_single(piece: str) -> bool:
+    return len(piece.removeprefix(CONTINUES)) == 1
 
 
 def _with_pieces(tokenizer: PreTrainedTokenizerBase, numbers: dict[str, int]) -> PreTrainedTokenizerBase:
@@ -79,13 +81,15 @@ def _with_pieces(tokenizer: PreTrainedTokenizerBase, numbers: dict[str, int]) ->
     whole["model"]["vocab"] = numbers
     kept = [token for token in whole["added_tokens"] if token["content"] in numbers]
     whole["added_tokens"] = [token | {"id": numbers[token["content"]]} for token in kept]
-    _renumber(whole["post_processor"], numbers)
+    _renumber(whole["post_processor"] or {}, numbers)
     how = {name: value for name, value in tokenizer.init_kwargs.items() if name not in OF_THE_WHOLE}
     return type(tokenizer)(tokenizer_object=Tokenizer.from_str(json.dumps(whole)), **how)
 
 
 def _renumber(processor: dict[str, Any], numbers: dict[str, int]) -> None:
     """Set the numbers of the special tokens that a row begins and ends with."""
+    for inner in processor.get("processors", ()):
+        _renumber(inner, numbers)
     for token in processor.get("special_tokens", {}).values():
         token["ids"] = [numbers[piece] for piece in token["tokens"]]
     for name in ("cls", "sep"):
