@@ -46,7 +46,7 @@ class Adapted(TaughtTable):
     start: str
     """hub name or local folder of the encoder, with its tokenizer"""
     layers: int | None = None
-    """keep its first N layers and its 5,000 most frequent pieces in all rows; if unset: all"""
+    """keep N layers of it, evenly spaced, and its 5,000 most frequent pieces in all rows; if unset: all"""
     rate: float = RATE
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@
     TLM                                parts of the recipe, all of it, larger ones, ensembles
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
                                        last two as --before says
-    NAME, first N layers               with --layers N: a smaller encoder cut from it, fine-tuned
+    NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned
     ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict
 
 Minutes are those of training, as measured, without the retrieval that rows share. Those of a student include its
@@ -49,7 +49,7 @@ class Frontier(TaughtTable):
     start: str = ""
     """hub name or local folder of a pretrained encoder: a row of it frozen, and those of --before"""
     layers: list[int] = field(default_factory=list)
-    """numbers of layers: the first ones of --start and its 5,000 most frequent pieces, fine-tuned, a row each"""
+    """so many layers of --start, evenly spaced, and its 5,000 most frequent pieces, fine-tuned: a row each"""
     before: list[Kind] = field(default_factory=lambda: list(KINDS))
     """training before the fine-tuning of --start, a row each: plain (none), adapted (retrieved text)"""
 
@@ -82,7 +82,7 @@ class Frontier(TaughtTable):
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
         name, how = short_name(self.start), (task, flow, self.mixture)
         small = {
-            f"{name}, first {count} layers": self.fine_tuned(self.start, "plain", *how, layers=count)
+            f"{name}, {count} of its layers": self.fine_tuned(self.start, "plain", *how, layers=count)
             for count in self.layers
         }
         return small | {f"{name} {KINDS[kind]}": self.fine_tuned(self.start, kind, *how) for kind in self.before}

@@ -78,7 +78,7 @@ class Train(TrainingOptions):
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     layers: int | None = None
-    """keep the first N layers of --start and its 5,000 most frequent pieces; if unset: all"""
+    """keep N layers of --start, evenly spaced, and its 5,000 most frequent pieces; if unset: all"""
     student_layers: int | None = None
     """the same for --student alone, whose teachers keep all. The student is fine-tuned without other training before"""
     before: Before | None = None

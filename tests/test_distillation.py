@@ -20,7 +20,7 @@ from transformers import AutoModelForMaskedLM, BertForMaskedLM
 from ways import batch_of
 
 from tlm_ray import make
-from tlm_ray.training.encoders.fewer_layers import kept_layers
+from tlm_ray.training.encoders.configs import kept_layers
 from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Scratch
 from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.model.joint import JointModel
@@ -143,11 +143,13 @@ def test_the_teacher_is_no_part_of_the_student(teacher, tmp_path):
 
 
 def test_layers_are_evenly_spaced():
-    assert kept_layers(12, 6, evenly=True) == [0, 2, 4, 7, 9, 11]
-    assert kept_layers(4, 2, evenly=True) == [0, 3]
-    assert kept_layers(3, 1, evenly=True) == [0]
+    assert kept_layers(12, 6, with_last=True) == [0, 2, 4, 7, 9, 11]
+    assert kept_layers(4, 2, with_last=True) == [0, 3]
+    assert kept_layers(3, 1, with_last=True) == [0]
+    some = [kept_layers(*numbers, with_last=False) for numbers in ((6, 2), (6, 3), (12, 4), (5, 3), (3, 3), (6, 1))]
+    assert some == [[0, 3], [0, 2, 4], [0, 3, 6, 9], [0, 1, 3], [0, 1, 2], [0]]
     with pytest.raises(ValueError, match="start with 6 layers: these are more than the encoder's 4; give fewer"):
-        kept_layers(4, 6, evenly=True)
+        kept_layers(4, 6, with_last=True)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])

@@ -199,7 +199,8 @@ def test_it_says_what_the_kept_layers_say_of_the_same_pieces(encoder, whole, tex
     pieces = tokenizer.convert_ids_to_tokens(numbers)
     model = JointModel.of(Trimmed(encoder, layers, KEPT), (Mlm(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
     of_whole = BertForMaskedLM.from_pretrained(encoder, attn_implementation="eager").eval()
-    of_whole.bert.encoder.layer = of_whole.bert.encoder.layer[:layers]
+    kept = {1: [0], 2: [0, 1], 3: [0, 1, 2]}[layers]
+    of_whole.bert.encoder.layer = torch.nn.ModuleList(of_whole.bert.encoder.layer[number] for number in kept)
     with torch.inference_mode():
         expected = of_whole(torch.tensor([whole.convert_tokens_to_ids(pieces)])).logits[0]
         expected = expected[:, whole.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(range(KEPT)))]
@@ -243,7 +244,7 @@ def test_students_of_a_pretrained_row_can_start_from_its_layers(data, tmp_path, 
     students = [one for one in made.trainings(flow) if one.teaching]
     teacher = made.recipes("topics", flow)[encoder]
     assert [one.seed for one in students] == [0, 1, 2]
-    assert {one.row for one in students} == {f"{encoder}, student of 2 with its first 2 layers"}
+    assert {one.row for one in students} == {f"{encoder}, student of 2 with 2 of its layers"}
     assert {one.recipe for one in students} == {replace(teacher, start=Trimmed(encoder, 2))}
     assert {one.teaching for one in students} == {Teaching(seeds=(0, 1), recipe=teacher)}
     with pytest.raises(ValueError, match="--student-layers 2: applies to rows of a whole pretrained encoder"):
@@ -257,7 +258,7 @@ def test_the_frontier_has_rows_of_fewer_layers(data, tmp_path, encoder):
     found, name = made.recipes("topics", small_flow(data, tmp_path)), Path(encoder).name
     whole = found[f"{name} fine-tuned"]
     for layers in (1, 2):
-        assert found[f"{name}, first {layers} layers"] == replace(whole, start=Trimmed(encoder, layers))
+        assert found[f"{name}, {layers} of its layers"] == replace(whole, start=Trimmed(encoder, layers))
 
 
 def test_all_rows_of_adaptations_can_have_fewer_layers(data, tmp_path, encoder):

@@ -22,7 +22,7 @@ class TaughtTable(Table):
     teacher_seeds: int | None = None
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
     student_layers: int | None = None
-    """students start from the first N layers of the row's pretrained encoder and its 5,000 most frequent pieces
+    """students start from N layers of the row's pretrained encoder, evenly spaced, and its 5,000 most frequent pieces
     (default: from random weights). They are fine-tuned in twice the steps, without replaced words"""
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class TaughtTable(Table):
             raise ValueError(f"--student-of {unknown[0]!r}: allowed are the table's rows {', '.join(map(repr, rows))}")
         seeds = tuple(range(self.teacher_seeds or self.seeds))
         found = {row: self._taught_by(rows[row], seeds, task, flow) for row in self.student_of}
-        layers = f" with its first {self.student_layers} layers" if self.student_layers else ""
+        layers = f" with {self.student_layers} of its layers" if self.student_layers else ""
         return [
             Training(
                 row=f"{row}, student of {len(seeds)}{layers}", task=task, recipe=recipe, seed=seed, teaching=teaching

@@ -1,4 +1,4 @@
-"""Keep the first layers and the frequent pieces of a recipe's pretrained encoder."""
+"""Keep some layers and the frequent pieces of a recipe's pretrained encoder."""
 
 from dataclasses import replace
 

@@ -1,5 +1,6 @@
 """Change an encoder's configuration: its vocabulary with the special tokens, and its number of layers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
@@ -24,9 +25,21 @@ def with_vocabulary_size(config: Any, vocabulary: int) -> Any:
     return config
 
 
-def with_first_layers(config: Any, layers: int) -> Any:
-    """Return a configuration with its first layers alone, which it changes."""
-    config.num_hidden_layers = layers
+def with_layers(config: Any, kept: Sequence[int]) -> Any:
+    """Return a configuration with the layers of these numbers alone, which it changes."""
+    config.num_hidden_layers = len(kept)
     if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:layers]
+        config.layer_types = [config.layer_types[number] for number in kept]
     return config
+
+
+def kept_layers(of: int, layers: int, *, with_last: bool) -> list[int]:
+    """Return the numbers of evenly spaced layers from the first one: 0 and 3 for two of 6.
+
+    with_last: the last is among them, so 0, 2, 4, 7, 9 and 11 for 6 of 12. ValueError for more layers than there are.
+    """
+    if layers > of:
+        raise ValueError(f"start with {layers} layers: these are more than the encoder's {of}; give fewer")
+    if not with_last:
+        return [number * of // layers for number in range(layers)]
+    return [0] if layers == 1 else [round(number * (of - 1) / (layers - 1)) for number in range(layers)]

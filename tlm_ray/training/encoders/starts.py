@@ -4,7 +4,7 @@ Scratch        random weights, sizes of a geometry
 Architecture   random weights, configuration of any encoder
 FewerLayers    some of the teacher's layers
 Pretrained     the weights of an encoder
-Trimmed        the first layers of an encoder, and its frequent pieces
+Trimmed        some layers of an encoder, and its frequent pieces
 """
 
 from abc import ABC, abstractmethod
@@ -185,10 +185,11 @@ class Pretrained(Start):
 
 @dataclass(frozen=True)
 class Trimmed(Pretrained):
-    """Starts from the first layers of an encoder and its frequent pieces, with a new task head: a smaller encoder.
+    """Starts from some layers of an encoder and its frequent pieces, with a new task head: a smaller encoder.
 
-    Layers from the top are dropped (Sajjad et al. 2020). The pieces are those most frequent in the task's training
-    texts (Abdaoui et al. 2020), the same for each general text. Other words fall apart into them.
+    The layers are evenly spaced from the first one, of 6 layers 0 and 3, or 0, 2 and 4 (RECORDS.md has other choices).
+    The pieces are those most frequent in the task's training texts (Abdaoui et al. 2020), the same for each general
+    text. Other words fall apart into them.
     """
 
     layers: int
@@ -203,7 +204,7 @@ class Trimmed(Pretrained):
 
     @property
     def identity(self) -> dict[str, Any]:
-        return super().identity | {"first_layers": self.layers, "vocabulary": self.vocabulary}
+        return super().identity | {"spaced_layers": self.layers, "vocabulary": self.vocabulary}
 
     @contextmanager
     def weights(

@@ -1,24 +1,30 @@
-"""Take the first layers of a pretrained encoder and its frequent pieces, as the start of a smaller one."""
+"""Take some layers of a pretrained encoder and its frequent pieces, as the start of a smaller one."""
 
 from typing import Any, ClassVar
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from tlm_ray.training.encoders.configs import SPECIAL_IDS, with_vocabulary, with_vocabulary_size
-from tlm_ray.training.encoders.fewer_layers import SomeLayers, kept_layers
+from tlm_ray.training.encoders.configs import (
+    SPECIAL_IDS,
+    kept_layers,
+    with_layers,
+    with_vocabulary,
+    with_vocabulary_size,
+)
+from tlm_ray.training.encoders.fewer_layers import SomeLayers
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
 from tlm_ray.training.tokens.trimming import check_pieces
 
 
 class TrimmedWeights(SomeLayers):
-    """The weights of a trained encoder with its first layers and the pieces of a trimmed tokenizer.
+    """The weights of a trained encoder with evenly spaced layers and the pieces of a trimmed tokenizer.
 
     tokenizer: has some of the source's pieces, by any numbers; None keeps the first `vocabulary` ones, for the model's
     size. ValueError for other pieces.
     """
 
-    evenly: ClassVar[bool] = False
+    with_last: ClassVar[bool] = False
     restored: ClassVar[tuple[str, ...]] = (*SomeLayers.restored, "vocab_size", *SPECIAL_IDS)
 
     def __init__(self, source: str, *, vocabulary: int, tokenizer: PreTrainedTokenizerBase | None, **options: Any):
@@ -48,10 +54,13 @@ class TrimmedWeights(SomeLayers):
             with_vocabulary(config, self.tokenizer)
 
 
-def check_trimmed(source: str, config: PretrainedConfig, *, layers: int) -> None:
-    """Raise ValueError if the encoder has too few layers, or pieces that cannot be trimmed."""
-    kept_layers(config.num_hidden_layers, layers, evenly=False)
+def trimmed_config(source: str, config: PretrainedConfig, *, layers: int) -> PretrainedConfig:
+    """Return a configuration with so many layers, which it changes.
+
+    ValueError if the encoder has fewer, or pieces that cannot be trimmed.
+    """
     check_pieces(load_tokenizer(source))
+    return with_layers(config, kept_layers(config.num_hidden_layers, layers, with_last=False))
 
 
 def rows_of(tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase, size: int) -> list[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tlm_ray.training.encoders.configs import with_first_layers, with_vocabulary_size
+from tlm_ray.training.encoders.configs import with_vocabulary_size
 from tlm_ray.training.encoders.starts import Architecture, Pretrained, Trimmed, opened
 from tlm_ray.training.model.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
@@ -29,10 +29,9 @@ def try_architecture(
     with opened(start.source) as folder:
         config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
         if isinstance(start, Trimmed):
-            from tlm_ray.training.encoders.trimmed import check_trimmed
+            from tlm_ray.training.encoders.trimmed import trimmed_config
 
-            check_trimmed(folder, config, layers=start.layers)
-            config = with_first_layers(config, start.layers)
+            config = trimmed_config(folder, config, layers=start.layers)
     refuse_by_type(config, objectives)
     if _size(config) <= LARGEST_TRIED:
         config = with_vocabulary_size(config, config.vocab_size)  # ids beyond it are of another tokenizer
