@@ -1,5 +1,7 @@
 """A smaller encoder cut from a pretrained one: what it reads and says, against transformers on the whole one."""
 
+import json
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import STAGE_TWO, small_flow, small_recipe
 from tokenizers import Tokenizer, models
+from tracked import empty_store
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -58,7 +61,7 @@ def encoder(tmp_path_factory, texts) -> str:
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
     size |= {"pad_token_id": order.index("[PAD]")}
-    config = BertConfig(vocab_size=len(order) + 3, max_position_embeddings=64, initializer_range=0.3, **size)
+    config = BertConfig(vocab_size=len(order) + 3, max_position_embeddings=128, initializer_range=0.3, **size)
     model = BertForMaskedLM(config)
     torch.nn.init.uniform_(model.cls.predictions.bias)
     model.save_pretrained(folder)
@@ -286,3 +289,18 @@ def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
     assert {one.recipe.start for one in alone if one.row == "train"} == {Trimmed(encoder, 1)}
     with pytest.raises(ValueError, match="--layers 1: teachers of --student-layers keep all layers; give one of them"):
         train["Train"](layers=1, student=True, student_layers=2, **options)
+
+
+@pytest.mark.slow
+def test_one_command_trains_teachers_and_keeps_their_small_student(data, tmp_path, encoder, called):
+    options = ["--tasks", "topics", "--task-root", f"{data}/tasks", "--start", encoder, "--before", "plain"]
+    options += ["--root", f"{tmp_path}/tlm", "--tracking-uri", empty_store(tmp_path), "--steps-two", "6"]
+    options += ["--scale", "tiny", "--seeds", "2", "--model", f"{tmp_path}/model"]
+    said = called("experiments/train.py", *options, "--student", "--student-layers", "1")
+    assert re.search(r"^ *student ", said, re.M)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    trained = [json.loads(path.read_text()) for path in (tmp_path / "tlm" / "stage_two").glob("*/record.json")]
+    assert model.config.num_hidden_layers == 1 and len(trained) == 3
+    sizes = {one["facts"]["parameters"]: one["facts"]["steps"] for one in trained}
+    assert sizes[min(sizes)] == 2 * sizes[max(sizes)] == 12, "the smaller one learns twice as long"
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
