@@ -48,7 +48,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
     corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
     start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. layers: keep only
-    so many of them, evenly spaced, and its 5,000 most frequent pieces. scale, recipe: the
+    so many of its layers, evenly spaced, and its 5,000 most frequent pieces. scale, recipe: the
     recipe by name, or one of your own; with `start` those for CPUs fine-tune, after a third of stage one. minutes: a
     budget for the training. marks: the texts mark two spans, such as [[ this ]] and << that >>, whose states the
     classifier reads too. metric: chooses the model on dev. text, label: columns of a table in `fit`. column: that of

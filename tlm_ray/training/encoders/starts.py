@@ -195,7 +195,7 @@ class Trimmed(Pretrained):
     layers: int
     vocabulary: int = 5_000
     """pieces to keep, more if the texts have more characters; two layers of a MiniLM then have 5.8 of its 22.7 million
-    weights"""
+    weights, beside a head for marks"""
 
     def __post_init__(self) -> None:
         for name in ("layers", "vocabulary"):
