@@ -80,7 +80,7 @@ class Train(TrainingOptions):
     layers: int | None = None
     """keep N layers of --start, evenly spaced, and its 5,000 most frequent pieces; if unset: all"""
     student_layers: int | None = None
-    """keep N layers in the student of --student alone; its teachers keep all. It is only fine-tuned, in twice the steps"""
+    """keep N layers in the student of --student alone; teachers keep all. It is only fine-tuned, in twice the steps"""
     before: Before | None = None
     """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus, enough minutes and
     no --marks), plain (none, the default otherwise), mlm, tapt, dapt, dapt+tapt or tlm"""
