@@ -25,7 +25,7 @@ def with_vocabulary_size(config: Any, vocabulary: int) -> Any:
     return config
 
 
-def with_layers(config: Any, kept: Sequence[int]) -> Any:
+def with_kept_layers(config: Any, kept: Sequence[int]) -> Any:
     """Return a configuration with the layers of these numbers alone, which it changes."""
     config.num_hidden_layers = len(kept)
     if getattr(config, "layer_types", None):

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from tlm_ray.training.encoders.configs import kept_layers, with_layers
+from tlm_ray.training.encoders.configs import kept_layers, with_kept_layers
 from tlm_ray.training.encoders.depths import layers_of
 from tlm_ray.training.encoders.weights import TrainedWeights
 
@@ -23,7 +23,7 @@ class SomeLayers(TrainedWeights):
         super().__init__(source, **options)
         self.whole = copy.deepcopy(self.config)
         self.kept = kept_layers(self.whole.num_hidden_layers, layers, with_last=self.with_last)
-        with_layers(self.config, self.kept)
+        with_kept_layers(self.config, self.kept)
 
     def _open(self, model: Any, **options: Any) -> Any:
         config = copy.deepcopy(options.pop("config", self.config))
@@ -44,5 +44,5 @@ class SomeLayers(TrainedWeights):
             for module in layers[number].modules():
                 if hasattr(module, "layer_idx"):  # a decoder's place in its cache
                     module.layer_idx = place  # type: ignore[assignment]
-        with_layers(opened.config, self.kept)
+        with_kept_layers(opened.config, self.kept)
         return found

@@ -5,7 +5,7 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from tlm_ray.storage.opening import open_settings
-from tlm_ray.training.encoders.configs import kept_layers, with_layers, with_vocabulary_size
+from tlm_ray.training.encoders.configs import kept_layers, with_kept_layers, with_vocabulary_size
 from tlm_ray.training.encoders.starts import Architecture, Start, Trimmed, opened
 
 
@@ -25,7 +25,7 @@ def counted_parameters(start: Start, *, vocabulary: int) -> int:
         config = open_settings(AutoConfig, folder)
     if isinstance(start, Trimmed):
         vocabulary = min(start.vocabulary, config.vocab_size)
-        config = with_layers(config, kept_layers(config.num_hidden_layers, start.layers, with_last=False))
+        config = with_kept_layers(config, kept_layers(config.num_hidden_layers, start.layers, with_last=False))
     if isinstance(start, Architecture | Trimmed):
         config = with_vocabulary_size(config, vocabulary)
     with torch.device("meta"):  # no memory, no draws

@@ -8,7 +8,7 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from tlm_ray.training.encoders.configs import (
     SPECIAL_IDS,
     kept_layers,
-    with_layers,
+    with_kept_layers,
     with_vocabulary,
     with_vocabulary_size,
 )
@@ -60,7 +60,7 @@ def trimmed_config(source: str, config: PretrainedConfig, *, layers: int) -> Pre
     ValueError if the encoder has fewer, or pieces that cannot be trimmed.
     """
     check_pieces(load_tokenizer(source))
-    return with_layers(config, kept_layers(config.num_hidden_layers, layers, with_last=False))
+    return with_kept_layers(config, kept_layers(config.num_hidden_layers, layers, with_last=False))
 
 
 def rows_of(tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase, size: int) -> list[int]:
