@@ -133,6 +133,14 @@ def test_an_encoder_with_another_frame_of_rows_is_trimmed(texts, tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_tokenizer_of_no_class_of_its_own_begins_and_ends_rows_with_its_tokens(whole, texts):
+    special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+    generic = PreTrainedTokenizerFast(tokenizer_object=whole.backend_tokenizer, **special)
+    small = trim_tokenizer(generic, texts, vocabulary=KEPT)
+    pieces = small.convert_ids_to_tokens(small(texts[0])["input_ids"])
+    assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]") and type(small) is type(generic)
+
+
 def test_operations_are_planned_for_the_smaller_encoder(encoder, whole, texts, tmp_path):
     start, tokenizer = Trimmed(encoder, 2, KEPT), trim_tokenizer(whole, texts, vocabulary=KEPT)
     tokenizer.save_pretrained(tmp_path)
