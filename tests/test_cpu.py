@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from tlm_ray.training.kernels import cpu
 from tlm_ray.training.kernels.cpu import ATTENTION, Biased, Dropout, Linear, attention, drop, prepare, register
 
 
@@ -71,6 +72,24 @@ def test_attention_shares_are_dropped_too():
     shares, _ = attention(torch.nn.Identity(), query, key, value, None, dropout=0.25, scaling=1.0)
     assert abs(float((shares == 0).float().mean()) - 0.25) < 0.03
     torch.testing.assert_close(shares.max(), torch.tensor(0.01 / 0.75))
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+@pytest.mark.parametrize(("scores", "groups"), [(1, 5), (2 * 64, 5), (2 * 2 * 64, 3), (2**20, 1)])
+def test_groups_of_rows_have_the_bits_of_all_together(monkeypatch, scores, groups, of_all):
+    torch.manual_seed(0)
+    rows, mask = torch.randn(3, 5, 2, 8, 4), torch.where(torch.rand(1 if of_all else 5, 1, 1, 8) > 0.3, 0.0, -1e4)
+    found, calls, whole = [], [], cpu._attended
+    monkeypatch.setattr(cpu, "_attended", lambda *group, **how: (calls.append(group), whole(*group, **how))[1])
+    for size in (scores, 2**30):
+        monkeypatch.setattr(cpu, "SCORES", size)
+        own = rows.clone().requires_grad_()
+        torch.manual_seed(1)
+        said, _ = attention(torch.nn.Identity(), *own, mask, dropout=0.25, scaling=0.5)
+        said.pow(2).sum().backward()
+        found.append((said, own.grad))
+    assert len(calls) == groups + 1 and said.shape == (5, 8, 2, 4)
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="a CPU without products of 16 bits")
