@@ -8,6 +8,7 @@
     python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
     python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
     python experiments/train.py ... --teachers larger-model      # one model, distilled from any trained ones
+    python experiments/train.py ... --teachers larger-model --ensemble   # keep a linear model beside it, to average
     python experiments/train.py ... --register reviews           # also in MLflow's registry
 
 The folder opens with transformers, and with `experiments/predict.py`. The best seed is chosen on the dev set. The table
@@ -67,7 +68,7 @@ class Train(TrainingOptions):
     """what goes to --model: the encoder, or the linear model instead if that has the higher dev score"""
     ensemble: bool = False
     """keep an ensemble: the models of all seeds and the linear model that is best on dev, in the folders `seed-0`, ...,
-    `linear`"""
+    `linear`. With --student or --teachers: the student in place of the seeds"""
     student: bool = False
     """keep one model, distilled from the ensemble of all seeds"""
     teachers: list[str] = field(default_factory=list)
@@ -106,17 +107,19 @@ class Train(TrainingOptions):
                 raise ValueError(f"--{name} {count}: must be 1 or more")
         if self.layers and self.student_layers:
             raise ValueError(f"--layers {self.layers}: teachers of --student-layers keep all layers; give one of them")
-        for name in ("ensemble", "student"):
-            if getattr(self, name) and self.seeds < 2:
+        for name, is_wanted in (("ensemble", self.ensemble and not self.distils), ("student", self.student)):
+            if is_wanted and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
         if self.register and self.ensemble:
             raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble, or use --student")
         for name, value in (("ensemble", self.ensemble), ("register", self.register)):
             if self.keep == "best" and value:
                 raise ValueError(f"--keep best --{name}: that is for encoders alone; give one of them")
-        for name in ("student", "teachers"):
-            if self.ensemble and getattr(self, name):
-                raise ValueError(f"--ensemble and --{name}: give one of them; --{name} keeps one model")
+
+    @property
+    def distils(self) -> bool:
+        """Whether a student is what is kept."""
+        return self.student or bool(self.teachers)
 
 
 def trainings(options: Train, flow: Flow) -> list[Training]:
@@ -175,7 +178,7 @@ def usual(options: Train, flow: Flow) -> Before:
 
 def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
     """Return the student if asked for, once its teachers are known to fit the task."""
-    if not options.student and not options.teachers:
+    if not options.distils:
         return []
     if options.teachers:
         from tlm_ray.training.students.teaching import check_teachers  # transformers: 3 s, which --help need not take
@@ -207,7 +210,7 @@ def main() -> None:
         return
     model = options.model
     if options.ensemble:  # `model/*` would read other folders there as members of the ensemble
-        check_only(model, [*(f"seed-{seed}" for seed in range(options.seeds)), LINEAR])
+        check_only(model, [*(f"seed-{seed}" for seed in range(1 if options.distils else options.seeds)), LINEAR])
     ray.init(**ray_options())
     outcome = run(
         trainings(options, flow),
@@ -215,7 +218,7 @@ def main() -> None:
         name="train",
         tracking_uri=options.place.tracking_uri,
         log_models=options.log_models,
-        ensembles=[ROW],
+        ensembles=[ROW, STUDENT],
         pooled=True,
     )
     facts = {training: outcome.facts(training) for training in outcome.stages}
@@ -227,13 +230,13 @@ def main() -> None:
         seconds = found["seconds"] + found["seconds_taught"]
         add_row(table, f"{name}{' (best)' if training is best else ''}", found["dev"], found["test"], seconds)
     for cell in outcome.cells():
-        if cell.row != ROW and cell.row.startswith(ROW):
+        if cell.row not in (ROW, STUDENT) and cell.row.startswith((ROW, STUDENT)):
             name = cell.row.removeprefix(ROW).lstrip(", ")
             name = f"a seed {name}, mean" if len(cell.scores) > 1 else name
             add_row(table, name, fmean(cell.dev_scores), cell.mean, cell.wall_s)
     Console().print(table)
     if options.ensemble:
-        kept = outcome.keep_ensemble(ROW, model)
+        kept = outcome.keep_ensemble(STUDENT if options.distils else ROW, model)
     else:
         kept, chosen = [model], next((one for one in facts if one.row == STUDENT), best)
         chosen = better(facts, chosen, options.keep)

@@ -230,8 +230,14 @@ def test_a_small_student_learns_from_a_pretrained_encoder_that_was_adapted(tmp_p
     more += ["--rows", "BM25 text", "--student-of", "BM25 text"]
     said = called("experiments/adapted.py", *options[:at], *options[at + 2 :], *more)
     assert "BM25 text, student of 2" in said
-    student = json.loads((tmp_path / "out" / "adapted.json").read_text())["cells"][-1]
-    assert student["row"] == "BM25 text, student of 2" and student["pretrained"], "by its teachers"
+    cells = json.loads((tmp_path / "out" / "adapted.json").read_text())["cells"]
+    *_, student, mean, beside, mean_beside = [cell for cell in cells if "student of 2" in cell["row"]]
+    own = "BM25 text, student of 2"
+    assert [cell["row"] for cell in (student, beside)] == [own, f"{own} with linear model"]
+    assert [cell["row"] for cell in (mean, mean_beside)] == [
+        f"{own}, mean of 2 seeds{end}" for end in ("", " with linear model")
+    ]
+    assert all(cell["pretrained"] for cell in (student, mean, beside, mean_beside)), "by their teachers"
     soft, trained = (records(tmp_path / "tlm" / name) for name in ("soft_labels", "stage_two"))
     assert [one["facts"]["teachers"] for one in soft] == [2], "one stage one replaces words, for both students"
     assert [one["recipe"]["parameters"]["replacements"] for one in records(tmp_path / "tlm" / "student_rows")] == [3]

@@ -197,6 +197,15 @@ def test_an_ensemble_that_is_kept_has_the_share_of_all_seeds(two_rows, tmp_path,
     assert LinearModel.open(kept[-1]).encoders_share == best_share(GOLD_OF_DEV, (first + second) / 2, plain)
 
 
+def test_one_model_that_is_kept_with_the_linear_one_has_its_own_share(two_rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "copy_folder", lambda source, target: None)
+    stages = {one: own for one, own in two_rows.stages.items() if one.row != "ours" or one.seed == 1}
+    kept = replace(two_rows, stages=stages, pooled=True).keep_ensemble("ours", str(tmp_path / "kept"))
+    assert [folder.rpartition("/")[2] for folder in kept] == ["seed-1", "linear"]
+    _, second, plain = map(shares, SAID)
+    assert LinearModel.open(kept[-1]).encoders_share == best_share(GOLD_OF_DEV, second, plain)
+
+
 def test_a_model_takes_the_place_of_one_of_the_other_kind(two_rows, tmp_path, monkeypatch):
     """`predict.py` takes a folder with linear.json for a linear model, and transformers opens one with config.json."""
     kinds = {

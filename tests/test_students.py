@@ -305,6 +305,12 @@ def table_of(data, root, **options):
     )
 
 
+def test_the_ensembles_of_a_table_include_those_of_its_students(data, tmp_path):
+    table, ours = table_of(data, tmp_path, student_of=["TLM, random text"]), ["TLM, BM25 text"]
+    assert table.averaged(table.trainings(small_flow(data, tmp_path))) == [*ours, "TLM, random text, student of 2"]
+    assert table_of(data, tmp_path).averaged(table_of(data, tmp_path).trainings(small_flow(data, tmp_path))) == ours
+
+
 @pytest.mark.parametrize(
     ("rows", "against"), [([], "TLM, BM25 text"), (["TF-IDF + linear model"], "TLM, BM25 text, student of 2")]
 )

@@ -126,7 +126,8 @@ class Outcome:
     def keep_ensemble(self, row: str, folder: str) -> list[str]:
         """Copy the models of a row's seeds and the linear model of their ensemble, for one task.
 
-        Returns their folders. Together (`experiments/predict.py`) they predict like the row's ensemble.
+        Returns their folders, `seed-0`, ... and `linear`. Together (`experiments/predict.py`) they predict like the
+        row's ensemble.
         """
         kept = []
         for training in self.stages:
@@ -134,7 +135,7 @@ class Outcome:
                 kept.append(storage.join(folder, f"seed-{training.seed}"))
                 storage.copy_folder(self.model(training), kept[-1])
         means = [group for group in self.groups if isinstance(group, Mean) and group.row == row]
-        mean = next(each for each in means if each.of_seeds and each.beside)
+        mean = [each for each in means if each.beside][-1]  # of all seeds, or of the one that there is
         beside = next(one for one in self.stages if mean.beside and one.row == mean.beside.row)
         kept.append(storage.join(folder, LINEAR))
         replace(LinearModel.open(self.model(beside)), encoders_share=mean.encoders_share).save(kept[-1])

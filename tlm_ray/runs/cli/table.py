@@ -90,6 +90,10 @@ class Table(TrainingOptions, ABC):
             for seed in range(self.seeds)
         ]
 
+    def averaged(self, trainings: Sequence[Training]) -> Sequence[str]:
+        """Return the rows whose ensembles of seeds the table has too."""
+        return self.ensembles
+
     def view(self, trainings: Sequence[Training]) -> View:
         """Return the view of its scores, which compares students only if there is no other training."""
         trained = [one for one in trainings if isinstance(one.recipe, Recipe)]
@@ -139,7 +143,7 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
         name=table.name,
         tracking_uri=table.place.tracking_uri,
         log_models=table.log_models,
-        ensembles=table.ensembles,
+        ensembles=table.averaged(trainings),
         pooled=table.pooled,
     )
     return outcome.show(table.view(trainings), table.place.out, table.notes(outcome))

@@ -1,5 +1,6 @@
 """Run an experiment that can have students: small models that learn what the seeds of a row predict."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tlm_ray.runs.cli.table import Table
@@ -38,6 +39,10 @@ class TaughtTable(Table):
         """Return the trainings of all rows, then those of students."""
         tasks = self.data.tasks if self.student_of else []
         return super().trainings(flow) + [student for task in tasks for student in self._students(task, flow)]
+
+    def averaged(self, trainings: Sequence[Training]) -> Sequence[str]:
+        """Return also the rows of students."""
+        return [*super().averaged(trainings), *dict.fromkeys(one.row for one in trainings if one.teaching)]
 
     def _students(self, task: str, flow: Flow) -> list[Training]:
         """Return a task's students, one per row of teachers and seed."""
