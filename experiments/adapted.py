@@ -6,8 +6,8 @@
     python experiments/adapted.py --start FOLDER --dry-run
 
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
-All share the encoder's own tokenizer. The first and the last one also have rows for ensembles of their seeds and the
-linear model.
+All share the encoder's own tokenizer. The first and the last one, and students, also have rows for ensembles of their
+seeds and the linear model.
 With `--student-of` small models of random weights learn TLM's way, then from the predictions of a row's seeds.
 
     fine-tuned           the encoder on the task's labels alone

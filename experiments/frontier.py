@@ -10,7 +10,8 @@
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
                                        last two as --before says
     NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned
-    ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict
+    ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict;
+                                       also their ensembles
 
 Minutes are those of training, as measured, without the retrieval that rows share. Those of a student include its
 teachers. They are comparable if nothing else ran beside: give `--side-by-side 1`. Below the table: the rows that are

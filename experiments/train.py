@@ -111,7 +111,10 @@ class Train(TrainingOptions):
             if is_wanted and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
         if self.register and self.ensemble:
-            raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble, or use --student")
+            other = "" if self.distils else ", or use --student"
+            raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble{other}")
+        if overwritten := [one for one in self.teachers if f"{one}/".startswith(f"{self.model}/")]:
+            raise ValueError(f"--model {self.model}: would overwrite the teacher {overwritten[0]}; give another folder")
         for name, value in (("ensemble", self.ensemble), ("register", self.register)):
             if self.keep == "best" and value:
                 raise ValueError(f"--keep best --{name}: that is for encoders alone; give one of them")

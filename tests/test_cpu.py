@@ -74,11 +74,16 @@ def test_attention_shares_are_dropped_too():
     torch.testing.assert_close(shares.max(), torch.tensor(0.01 / 0.75))
 
 
-@pytest.mark.parametrize("of_all", [True, False])
+MASKS = {"none": None, "of all": (1, 1, 1, 8), "of each": (5, 1, 1, 8), "of places": (5, 1, 8, 8)}
+
+
+@pytest.mark.parametrize("shape", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("scores", "groups"), [(1, 5), (2 * 64, 5), (2 * 2 * 64, 3), (2**20, 1)])
-def test_groups_of_rows_have_the_bits_of_all_together(monkeypatch, scores, groups, of_all):
+def test_groups_of_rows_have_the_bits_of_all_together(monkeypatch, scores, groups, dtype, shape):
     torch.manual_seed(0)
-    rows, mask = torch.randn(3, 5, 2, 8, 4), torch.where(torch.rand(1 if of_all else 5, 1, 1, 8) > 0.3, 0.0, -1e4)
+    rows = torch.randn(3, 5, 2, 8, 4).to(dtype)
+    mask = None if shape is None else torch.where(torch.rand(shape) > 0.3, 0.0, -1e4)  # fp32, as under autocast
     found, calls, whole = [], [], cpu._attended
     monkeypatch.setattr(cpu, "_attended", lambda *group, **how: (calls.append(group), whole(*group, **how))[1])
     for size in (scores, 2**30):
@@ -86,7 +91,7 @@ def test_groups_of_rows_have_the_bits_of_all_together(monkeypatch, scores, group
         own = rows.clone().requires_grad_()
         torch.manual_seed(1)
         said, _ = attention(torch.nn.Identity(), *own, mask, dropout=0.25, scaling=0.5)
-        said.pow(2).sum().backward()
+        said.float().pow(2).sum().backward()
         found.append((said, own.grad))
     assert len(calls) == groups + 1 and said.shape == (5, 8, 2, 4)
     assert all(map(torch.equal, *found))

@@ -77,6 +77,21 @@ def refused(parsed, capsys):
     return read
 
 
+def test_a_model_does_not_overwrite_its_teacher(refused, parsed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("m/seed-0", "m2"):
+        (tmp_path / folder).mkdir(parents=True)
+    for teachers in (["m"], ["m2", "m/seed-0"]):
+        said = refused("train", "--model", "m", "--teachers", *teachers).replace(" ", "")
+        assert f"wouldoverwritetheteacher{tmp_path}/{teachers[-1]};giveanotherfolder" in said
+    assert parsed("train", "--model", "m", "--teachers", "m2").teachers == [f"{tmp_path}/m2"]
+
+
+def test_who_asks_for_a_student_is_not_told_to_ask_for_one(refused):
+    said = [refused("train", "--register", "x", "--ensemble", *more) for more in ([], ["--student"])]
+    assert ["or use --student" in each for each in said] == [True, False]
+
+
 def test_the_main_table_takes_the_flags_of_its_contract(parsed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = parsed(

@@ -312,3 +312,9 @@ def test_one_command_trains_teachers_and_keeps_their_small_student(data, tmp_pat
     sizes = {one["facts"]["parameters"]: one["facts"]["steps"] for one in trained}
     assert sizes[min(sizes)] == 2 * sizes[max(sizes)] == 12, "the smaller one learns twice as long"
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    both = ["--ensemble", "--model", f"{tmp_path}/both"]
+    said = called("experiments/train.py", *options, "--student", "--student-layers", "1", *both)
+    assert re.search(r"^ *student with linear model +[\d.]+ +[\d.]+", said, re.M)
+    assert {folder.name for folder in (tmp_path / "both").iterdir()} == {"seed-0", "linear"}, "the student, and no seed"
+    kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "both" / "seed-0")
+    assert all(torch.equal(*pair) for pair in zip(kept.parameters(), model.parameters(), strict=True))

@@ -135,8 +135,8 @@ class Outcome:
                 kept.append(storage.join(folder, f"seed-{training.seed}"))
                 storage.copy_folder(self.model(training), kept[-1])
         means = [group for group in self.groups if isinstance(group, Mean) and group.row == row]
-        mean = [each for each in means if each.beside][-1]  # of all seeds, or of the one that there is
-        beside = next(one for one in self.stages if mean.beside and one.row == mean.beside.row)
+        mean, linear = next((each, each.beside) for each in means if each.beside)
+        beside = next(one for one in self.stages if one.row == linear.row)
         kept.append(storage.join(folder, LINEAR))
         replace(LinearModel.open(self.model(beside)), encoders_share=mean.encoders_share).save(kept[-1])
         return kept

@@ -58,7 +58,7 @@ def _shown_above(results: ResultsData, row: str) -> str:
 
 
 def summary(results: ResultsData) -> list[str]:
-    """Return at most five sentences: on the best ready-made rival of the view's row, and on the expected differences.
+    """Return at most five sentences: on the best rival of the view's row, and on the expected differences.
 
     The rival is the plain or pretrained row that is best on dev. With several tasks the mean difference is reported.
     Returns [] if there is nothing to compare.

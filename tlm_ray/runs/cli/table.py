@@ -90,8 +90,8 @@ class Table(TrainingOptions, ABC):
             for seed in range(self.seeds)
         ]
 
-    def averaged(self, trainings: Sequence[Training]) -> Sequence[str]:
-        """Return the rows whose ensembles of seeds the table has too."""
+    def rows_with_ensembles(self, trainings: Sequence[Training]) -> Sequence[str]:
+        """Return the rows whose ensembles the table has too."""
         return self.ensembles
 
     def view(self, trainings: Sequence[Training]) -> View:
@@ -143,7 +143,7 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
         name=table.name,
         tracking_uri=table.place.tracking_uri,
         log_models=table.log_models,
-        ensembles=table.averaged(trainings),
+        ensembles=table.rows_with_ensembles(trainings),
         pooled=table.pooled,
     )
     return outcome.show(table.view(trainings), table.place.out, table.notes(outcome))

@@ -17,9 +17,9 @@ class TaughtTable(Table):
     """The command line of an experiment that can have students; derive yours from it."""
 
     student_of: list[str] = field(default_factory=list)
-    """rows whose seeds teach students, a further row each. Students have the table's recipe and seeds. Those of a row
-    with another recipe also learn from rows with replaced words, and take four times the steps of stage two. --steps
-    and --steps-two are theirs, too"""
+    """rows whose seeds teach students, a further row each, with rows of their ensembles. Students have the table's
+    recipe and seeds. Those of a row with another recipe also learn from rows with replaced words, and take four times
+    the steps of stage two. --steps and --steps-two are theirs, too"""
     teacher_seeds: int | None = None
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
     student_layers: int | None = None
@@ -40,9 +40,9 @@ class TaughtTable(Table):
         tasks = self.data.tasks if self.student_of else []
         return super().trainings(flow) + [student for task in tasks for student in self._students(task, flow)]
 
-    def averaged(self, trainings: Sequence[Training]) -> Sequence[str]:
+    def rows_with_ensembles(self, trainings: Sequence[Training]) -> Sequence[str]:
         """Return also the rows of students."""
-        return [*super().averaged(trainings), *dict.fromkeys(one.row for one in trainings if one.teaching)]
+        return [*super().rows_with_ensembles(trainings), *dict.fromkeys(one.row for one in trainings if one.teaching)]
 
     def _students(self, task: str, flow: Flow) -> list[Training]:
         """Return a task's students, one per row of teachers and seed."""
