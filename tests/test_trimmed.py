@@ -300,7 +300,7 @@ def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
 
 
 @pytest.mark.slow
-def test_one_command_trains_teachers_and_keeps_their_small_student(data, tmp_path, encoder, called):
+def test_one_command_trains_teachers_and_keeps_their_small_student(data, tmp_path, encoder, called, capsys):
     options = ["--tasks", "topics", "--task-root", f"{data}/tasks", "--start", encoder, "--before", "plain"]
     options += ["--root", f"{tmp_path}/tlm", "--tracking-uri", empty_store(tmp_path), "--steps-two", "6"]
     options += ["--scale", "tiny", "--seeds", "2", "--model", f"{tmp_path}/model"]
@@ -318,3 +318,8 @@ def test_one_command_trains_teachers_and_keeps_their_small_student(data, tmp_pat
     assert {folder.name for folder in (tmp_path / "both").iterdir()} == {"seed-0", "linear"}, "the student, and no seed"
     kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "both" / "seed-0")
     assert all(torch.equal(*pair) for pair in zip(kept.parameters(), model.parameters(), strict=True))
+    (tmp_path / "both" / "seed-1").mkdir()
+    (tmp_path / "both" / "seed-1" / "config.json").write_text("a seed's")
+    with pytest.raises(SystemExit):
+        called("experiments/train.py", *options, "--student", "--student-layers", "1", *both)
+    assert "holds 'seed-1/config.json' besides seed-0, linear" in " ".join(capsys.readouterr().out.split())
