@@ -142,13 +142,13 @@ def test_the_readme_trains_predicts_and_opens_the_model(data, tmp_path, called, 
     less = ["--steps", "8", "--steps-two", "4", "--k", "5", "--seeds", "1", "--precision", "fp32"]
     called(*shlex.split(TRAIN), *less, "--tracking-uri", empty_store(tmp_path))
     called(*shlex.split(PREDICT), "--workers", "1")
-    taught = called(*shlex.split(TRAIN), *less, "--tracking-uri", empty_store(tmp_path), "--teachers", "reviews-model")
-    assert "soft_labels" in taught and re.search(r"^ *student +[\d.]+ +[\d.]+", taught, re.M)
-    command = r"python (experiments/train.py .* --teachers larger-model --ensemble .*)"
-    (together,) = re.findall(command, PAGES["your_data.md"])
-    words = shlex.split(together.replace("larger-model", "reviews-model"))
-    kept = called(*words, *less, "--tracking-uri", empty_store(tmp_path))
-    assert re.search(r"^ *student with linear model +[\d.]+ +[\d.]+", kept, re.M)
+    for more, row in (("", "student"), ("--ensemble ", "student with linear model")):
+        command = rf"python (experiments/train.py .* --teachers larger-model {more}--model .*)"
+        (command,) = re.findall(command, PAGES["your_data.md"])
+        words = shlex.split(command.replace("larger-model", "reviews-model"))
+        taught = called(*words, *less, "--tracking-uri", empty_store(tmp_path))
+        assert re.search(rf"^ *{row} +[\d.]+ +[\d.]+", taught, re.M)
+        assert ("soft_labels" in taught) == (not more), "the second command reuses the student of the first"
     assert {path.name for path in (tmp_path / words[-1]).iterdir()} == {"seed-0", "linear"}
     (parquet,) = (tmp_path / "predictions").glob("*.parquet")
     assert pq.read_table(parquet).column_names == ["review", "predicted", "probabilities"]
