@@ -33,6 +33,12 @@ def test_the_benchmark_that_compares_with_them_says_how_to_install_them():
         importlib.import_module("bench_retrieval")
 
 
+def test_ways_of_attention_take_turns_over_each_shape():
+    done = script("bench_attention", "--shapes", "2x8", "3x16", "--turns", "1", folder="benchmarks")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^\| (\w+) \|(?: [0-9.]+ \|){3} [0-9.]+x \|$", done.stdout, re.M) == ["2x8", "3x16"]
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_millions_of_passages_are_made_searched_and_measured(data, tmp_path):

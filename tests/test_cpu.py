@@ -46,7 +46,9 @@ def test_nothing_is_dropped_in_evaluation_or_without_a_share():
     assert Dropout(0.5).eval()(x) is x and Dropout(0.0).train()(x) is x
 
 
-def test_a_prepared_model_computes_what_transformers_does():
+@pytest.mark.parametrize("scores", [1, cpu.SCORES])
+def test_a_prepared_model_computes_what_transformers_does(monkeypatch, scores):
+    monkeypatch.setattr(cpu, "SCORES", scores)
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     model = BertForSequenceClassification(BertConfig(vocab_size=50, **size)).eval()
