@@ -30,6 +30,7 @@ SCRIPTS = {
     "flops": "Flops",
     "glue": "Glue",
     "k": "K",
+    "pairs": "Pairs",
     "paper": "Paper",
     "pretrained": "PretrainedTable",
     "retrieval": "Retrieval",
@@ -381,6 +382,11 @@ ROWS = {
     "stage_one": ([], "recipe", [("averaged", "recipe")]),
     "main_table": (["--rows", "TLM, BM25 text", "BM25 neighbours"], "TLM, BM25 text", []),
     "flops": (["--parts", "1", "--baseline", "x"], "TLM tiny", []),
+    "pairs": (
+        ["--start", "x", "--rows", "fine-tuned"],
+        "student of a pair",
+        [("student of a pair", "fine-tuned"), ("student of a pair", "fine-tuned, half")],
+    ),
     "frontier": (["--larger", "mini"], "TLM", [("TLM", "TLM, 0.25 of it"), ("TLM", "TLM, 0.5 of it")]),
     "retrieval": (
         ["--methods", "bm25", "dsir", "random"],

@@ -1,0 +1,112 @@
+"""Fine-tune a pretrained encoder twice for half as long, and let one model learn from both, on test scores.
+
+    python experiments/pairs.py --start FOLDER --tasks sciie --task-root data/tasks --marks
+    python experiments/pairs.py --start FOLDER --rows "fine-tuned, longer" --seeds 5 ...
+    python experiments/pairs.py --start FOLDER --dry-run
+
+    fine-tuned           the encoder on the task's labels
+    fine-tuned, longer   twice the steps: as many as a pair and its student together
+    fine-tuned, half     half of the steps, on twice as many seeds: the teachers
+    student of a pair    the encoder on what two teachers predict for four times the rows, in as many steps as the first
+
+Students share no teacher: that of seed s learns from seeds 2s and 2s + 1. Below the table: the means of the pairs. One
+training of one's own is `train.py --seeds 2 --student` with half of the steps.
+
+Expected before running: a student of a pair above one longer fine-tuning.
+"""
+
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import Literal
+
+import numpy as np
+import ray
+
+from tlm_ray import Flow, Outcome, Recipe, Table, Training, main, storage
+from tlm_ray.evaluation.predictions import decide, shares
+from tlm_ray.evaluation.scores import score
+from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.flow.students import Teaching
+from tlm_ray.runs.groups import Group
+
+Row = Literal["fine-tuned", "fine-tuned, longer"]
+PLAIN: Row = "fine-tuned"
+LONGER: Row = "fine-tuned, longer"
+HALF, STUDENT = "fine-tuned, half", "student of a pair"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Table):
+    """Options of the table of pairs."""
+
+    name, split = "pairs", "test"
+
+    start: str
+    """hub name or local folder of the encoder, with its tokenizer"""
+    rows: list[Row] = field(default_factory=lambda: [PLAIN, LONGER])
+    """rows beside the halves and their students"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, storage.absolute_if_there, "start")
+        if self.changes.architecture:
+            raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
+        if self.changes.batch_rows is not None:
+            raise ValueError("--batch-rows: is for trainings from random weights; leave it out")
+
+    def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
+        """Return the rows that learn labels."""
+        return self.vary(self.fine_tuned(self.start, "plain", task, flow, self.mixture))
+
+    def vary(self, recipe: Recipe) -> dict[str, Recipe]:
+        """Return the asked lengths of the fine-tuning, then the half."""
+        two = recipe.stage_two
+        longer, half = (replace(recipe, stage_two=two.of_steps(steps)) for steps in (2 * two.steps, two.steps // 2))
+        asked = {row: own for row, own in ((PLAIN, recipe), (LONGER, longer)) if row in self.rows}
+        return asked | {HALF: half}
+
+    def trainings(self, flow: Flow) -> list[Training]:
+        """Return the trainings of all rows, those of halves on twice the seeds, then their students."""
+        halves = {task: self.recipes(task, flow)[HALF] for task in self.data.tasks}
+        further = [
+            Training(row=HALF, task=task, recipe=half, seed=seed)
+            for task, half in halves.items()
+            for seed in range(self.seeds, 2 * self.seeds)
+        ]
+        students = [
+            Training(row=STUDENT, task=task, recipe=half, seed=seed, teaching=Teaching(seeds=(2 * seed, 2 * seed + 1)))
+            for task, half in halves.items()
+            for seed in range(self.seeds)
+        ]
+        return super().trainings(flow) + further + students
+
+    def expected(self, rows: list[str]) -> list[tuple[str, str]]:
+        """Expect students above everything that learns labels."""
+        return [(STUDENT, row) for row in (LONGER, PLAIN, HALF) if row in rows]
+
+    def notes(self, outcome: Outcome) -> list[str]:
+        """Return the scores of the pairs' means."""
+        return [mean_of_pairs(group) for group in outcome.groups if group.row == HALF]
+
+
+def mean_of_pairs(group: Group) -> str:
+    """Return the scores on dev and test of the mean probabilities of each two seeds, in words."""
+    found = {split: scores_of_pairs(group, split) for split in ("dev", "test")}
+    words = ", ".join(f"{split} {fmean(own):.2f}{spread(own)}" for split, own in found.items())
+    return f"{group.task}: mean of a pair, {len(found['dev'])} pairs: {words}"
+
+
+def scores_of_pairs(group: Group, split: str) -> list[float]:
+    """Return the scores of the mean probabilities of seeds 0 and 1, 2 and 3, ..."""
+    read = group.read(split)
+    said = shares(np.array([each.logits for each in read]))
+    return [score(group.metric, read[0].gold, decide(pair.mean(axis=0))) for pair in np.split(said, len(said) // 2)]
+
+
+def spread(scores: list[float]) -> str:
+    """Return the standard deviation of two or more scores, in words."""
+    return f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+
+
+if __name__ == "__main__":
+    main(Pairs, __doc__, ray.init)
