@@ -113,8 +113,11 @@ class Train(TrainingOptions):
         if self.register and self.ensemble:
             other = "" if self.distils else ", or use --student"
             raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble{other}")
-        if overwritten := [one for one in self.teachers if f"{one}/".startswith(f"{self.model}/")]:
-            raise ValueError(f"--model {self.model}: would overwrite the teacher {overwritten[0]}; give another folder")
+        read = [*self.teachers, storage.absolute_if_there(self.start)]
+        if overwritten := [one for one in read if f"{one}/".startswith(f"{self.model}/")]:
+            raise ValueError(
+                f"--model {self.model}: would overwrite {overwritten[0]}, which is read; give another folder"
+            )
         for name, value in (("ensemble", self.ensemble), ("register", self.register)):
             if self.keep == "best" and value:
                 raise ValueError(f"--keep best --{name}: that is for encoders alone; give one of them")

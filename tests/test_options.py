@@ -78,14 +78,15 @@ def refused(parsed, capsys):
     return read
 
 
-def test_a_model_does_not_overwrite_its_teacher(refused, parsed, tmp_path, monkeypatch):
+def test_a_model_does_not_overwrite_its_teacher_or_its_start(refused, parsed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("m/seed-0", "m2"):
         (tmp_path / folder).mkdir(parents=True)
-    for teachers in (["m"], ["m2", "m/seed-0"]):
-        said = refused("train", "--model", "m", "--teachers", *teachers).replace(" ", "")
-        assert f"wouldoverwritetheteacher{tmp_path}/{teachers[-1]};giveanotherfolder" in said
-    assert parsed("train", "--model", "m", "--teachers", "m2").teachers == [f"{tmp_path}/m2"]
+    for read in (["--teachers", "m"], ["--teachers", "m2", "m/seed-0"], ["--start", "m"], ["--start", "m/seed-0"]):
+        said = refused("train", "--model", "m", *read).replace(" ", "")
+        assert f"wouldoverwrite{tmp_path}/{read[-1]},whichisread;giveanotherfolder" in said
+    assert parsed("train", "--model", "m", "--teachers", "m2", "--start", "m3").teachers == [f"{tmp_path}/m2"]
+    assert parsed("train", "--model", "m", "--start", "m2").start == "m2"
 
 
 def test_who_asks_for_a_student_is_not_told_to_ask_for_one(refused):
