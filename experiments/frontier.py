@@ -15,7 +15,7 @@
 
 Minutes are those of training, as measured, without the retrieval that rows share. Those of a student include its
 teachers. They are comparable if nothing else ran beside: give `--side-by-side 1`. Below the table: the rows that are
-better on dev than all faster ones.
+better on dev than all faster ones and, with several tasks, how far each is above the better linear model.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,10 @@ from typing import Literal
 
 import ray
 
-from tlm_ray import Flow, Outcome, Recipe, Training, View, main, storage
+from tlm_ray import Flow, Outcome, Recipe, TfIdf, Training, View, Windows, main, storage
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.plain import FrozenEncoder
+from tlm_ray.report.tables.best_of import best_of_notes
 from tlm_ray.report.tables.frontier import frontier_notes
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.taught_table import TaughtTable
@@ -107,8 +108,10 @@ class Frontier(TaughtTable):
         return [(OURS, row) for row in rows if row.startswith(f"{OURS},") and "of it" in row]
 
     def notes(self, outcome: Outcome) -> list[str]:
-        """Return the frontier of each task."""
-        return frontier_notes(outcome.results(View(split=self.split)))
+        """Return the frontier of each task, and how far rows are above the better linear model."""
+        results = outcome.results(View(split=self.split))
+        linear = best_of_notes(results, [TfIdf.name, Windows.name], name="the better linear model")
+        return [*frontier_notes(results), *linear]
 
 
 if __name__ == "__main__":
