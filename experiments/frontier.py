@@ -110,7 +110,7 @@ class Frontier(TaughtTable):
     def notes(self, outcome: Outcome) -> list[str]:
         """Return the frontier of each task, and how far rows are above the better linear model."""
         results = outcome.results(View(split=self.split))
-        linear = best_of_notes(results, [TfIdf.name, Windows.name], name="the better linear model")
+        linear = best_of_notes(results, [TfIdf.name, Windows.name], name="the better linear model on dev")
         return [*frontier_notes(results), *linear]
 
 

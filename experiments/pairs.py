@@ -12,7 +12,7 @@
 Students share no teacher: that of seed s learns from seeds 2s and 2s + 1. Below the table: the means of the pairs. One
 training of one's own is `train.py --seeds 2 --student` with half of the steps.
 
-Expected before running: a student of a pair above one longer fine-tuning.
+Expected before running: a student of a pair above all other rows.
 """
 
 from dataclasses import dataclass, field, replace
@@ -59,8 +59,10 @@ class Pairs(Table):
         return self.vary(self.fine_tuned(self.start, "plain", task, flow, self.mixture))
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
-        """Return the asked lengths of the fine-tuning, then the half."""
+        """Return the asked lengths of the fine-tuning, then the half; ValueError for one of a single step."""
         two = recipe.stage_two
+        if two.steps < 2:
+            raise ValueError(f"--steps-two {two.steps}: has no half; give 2 or more")
         longer, half = (replace(recipe, stage_two=two.of_steps(steps)) for steps in (2 * two.steps, two.steps // 2))
         asked = {row: own for row, own in ((PLAIN, recipe), (LONGER, longer)) if row in self.rows}
         return asked | {HALF: half}
@@ -93,7 +95,7 @@ def mean_of_pairs(group: Group) -> str:
     """Return the scores on dev and test of the mean probabilities of each two seeds, in words."""
     found = {split: scores_of_pairs(group, split) for split in ("dev", "test")}
     words = ", ".join(f"{split} {fmean(own):.2f}{spread(own)}" for split, own in found.items())
-    return f"{group.task}: mean of a pair, {len(found['dev'])} pairs: {words}"
+    return f"{group.task}: mean of each pair: {words}"
 
 
 def scores_of_pairs(group: Group, split: str) -> list[float]:

@@ -39,6 +39,12 @@ def test_rows_are_lengths_of_one_fine_tuning(table, rows, steps):
     assert len({one.stage_two.learning_rate for one in recipes.values()}) == 1
 
 
+def test_a_single_step_has_no_half(table):
+    made = table("--steps-two", "1")
+    with pytest.raises(ValueError, match="--steps-two 1: has no half; give 2 or more"):
+        made.recipes("docstrings", made.flow())
+
+
 def test_students_share_no_teacher_and_all_teachers_are_rows(table):
     made = table("--seeds", "3", "--rows", "fine-tuned")
     trainings = [one for one in made.trainings(made.flow()) if one.row in ("fine-tuned", "fine-tuned, half", STUDENT)]
@@ -81,7 +87,7 @@ def test_the_command_ends_with_a_student_per_pair(data, tmp_path, called):
     said = called("experiments/pairs.py", *places, *small)
     cells = {cell["row"]: cell for cell in json.loads((tmp_path / "out" / "pairs.json").read_text())["cells"]}
     assert len(cells["fine-tuned, half"]["scores"]) == 2 and len(cells[STUDENT]["scores"]) == 1
-    assert "topics: mean of a pair, 1 pairs: dev" in " ".join(said.split())
+    assert "topics: mean of each pair: dev" in " ".join(said.split())
     rows = [json.loads(file.read_text())["facts"] for file in (tmp_path / "tlm" / "student_rows").glob("*/record.json")]
     facts = [json.loads(file.read_text())["facts"] for file in (tmp_path / "tlm" / "stage_two").glob("*/record.json")]
     assert [one["rows"] for one in rows] == [4 * len(train)] and sorted(one["steps"] for one in facts) == [4, 4, 8]

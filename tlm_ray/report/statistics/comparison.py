@@ -132,6 +132,17 @@ def _key(found: Difference) -> tuple[frozenset[str], tuple[str, ...]]:
     return frozenset((found.row, found.other)), found.tasks
 
 
+def verdict_text(found: Difference, family: int, *, of: str) -> str:
+    """Return a difference from a row with its interval, its p and whether it is shown.
+
+    family: how many were corrected together, which the text calls `of`.
+    """
+    words = "shown" if found.mean > 0 else "shown to be below"
+    among = f" among {family} {of}" if family > 1 else ""
+    verdict = words if found.is_shown else "not shown"
+    return f"{difference_text(found)} from {found.other}, p {p_text(found.reported_p)}{among}: {verdict}"
+
+
 def difference_text(found: Difference) -> str:
     """Return "+5.0 (2.5 to 7.4)"."""
     low, high = found.interval

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tlm_ray.report.statistics.comparison import difference_text, p_text
+from tlm_ray.report.statistics.comparison import verdict_text
 from tlm_ray.report.statistics.differences import Difference, corrected, over_tasks
 from tlm_ray.report.tables.results import ResultsData
 
@@ -19,10 +19,8 @@ def best_of_notes(results: ResultsData, rows: Sequence[str], *, name: str) -> li
         return []
     others = [row for row in dict.fromkeys(cell.row for cell in results.cells) if row not in rows]
     found = [replace(over_tasks(own), other=name) for row in others if (own := _differences(results, row, best))]
-    among = f" among {len(found)} differences" if len(found) > 1 else ""
     return [
-        f"Mean of {len(best)} tasks: {each.row} {difference_text(each)} from {name} on dev, "
-        f"p {p_text(each.reported_p)}{among}: {'shown' if each.is_shown else 'not shown'}"
+        f"Mean of {len(best)} tasks: {each.row} {verdict_text(each, len(found), of='differences')}"
         for each in corrected(found)
     ]
 

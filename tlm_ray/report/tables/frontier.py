@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from tlm_ray.report.statistics.comparison import difference_text, p_text
-from tlm_ray.report.statistics.differences import Difference, corrected
+from tlm_ray.report.statistics.comparison import verdict_text
+from tlm_ray.report.statistics.differences import corrected
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import name_of, time_text
 from tlm_ray.report.tables.results import ResultsData
@@ -32,17 +32,10 @@ def frontier_notes(results: ResultsData) -> list[str]:
         for found in results.comparison.of(after.row, before.row)
         if found.tasks == (task,)
     ]
-    told = {(each.tasks[0], each.row): _gain(each, len(gains)) for each in corrected(gains)}
+    told = {(each.tasks[0], each.row): f"; {verdict_text(each, len(gains), of='gains')}" for each in corrected(gains)}
     return [
         f"{task}: {time_text(cell.wall_s)} of training buy {name_of(cell)}, {cell.mean:.1f} % on {results.split}"
         + told.get((task, cell.row), "")
         for task, line in lines.items()
         for cell in line
     ]
-
-
-def _gain(found: Difference, family: int) -> str:
-    words = "shown" if found.mean > 0 else "shown to be below"
-    among = f" among {family} gains" if family > 1 else ""
-    shown = words if found.is_shown else "not shown"
-    return f"; {difference_text(found)} from {found.other}, p {p_text(found.reported_p)}{among}: {shown}"
