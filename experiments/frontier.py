@@ -8,7 +8,7 @@
     TF-IDF, windows, BM25 neighbours   as in every table
     TLM                                parts of the recipe, all of it, larger ones, ensembles
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
-                                       last two as --before says
+                                       last two as --before says, with their ensembles
     NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned
     ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict;
                                        also their ensembles
@@ -18,7 +18,7 @@ teachers. They are comparable if nothing else ran beside: give `--side-by-side 1
 better on dev than all faster ones and, with several tasks, how far each is above the better linear model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -98,6 +98,11 @@ class Frontier(TaughtTable):
         row, frozen = f"{short_name(self.start)} frozen", FrozenEncoder(source=self.start)
         own = [Training(row=row, task=task, recipe=frozen) for task in self.data.tasks] if self.start else []
         return own + super().trainings(flow)
+
+    def rows_with_ensembles(self, trainings: Sequence[Training]) -> list[str]:
+        """Return also the fine-tuned encoder's rows, which a user would combine with a linear model, too."""
+        own = [f"{short_name(self.start)} {KINDS[kind]}" for kind in self.before] if self.start else []
+        return [*super().rows_with_ensembles(trainings), *own]
 
     def against(self, rows: list[str]) -> str:
         """Return the whole recipe."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from report_cells import make_cells, make_differences, of
 from test_jobs import script
+from test_options import kinds, parsed  # noqa: F401 - fixtures
 from tracked import empty_store
 
 from tlm_ray.report.figures.scores import points_of, score_figure
@@ -37,6 +38,14 @@ def table(tasks=("reviews",), **view):
     cells = [replace(c, wall_s=60 * ROWS[c.row][0], dev_scores=(ROWS[c.row][1],) * 3) for c in cells]
     differences = make_differences(tasks, {row: share for row, (_, _, share) in ROWS.items()})
     return of(cells, differences, against="large", cost="minutes", **view)
+
+
+def test_a_pretrained_encoder_has_its_ensembles_as_ours_has(parsed, tmp_path):  # noqa: F811
+    table, alone = (parsed("frontier", "--root", str(tmp_path), *words) for words in (["--start", "x"], []))
+    trainings = table.trainings(table.flow())
+    found = table.rows_with_ensembles(trainings)
+    assert found == ["TLM", "x fine-tuned", "x adapted"] and set(found) <= {one.row for one in trainings}
+    assert alone.rows_with_ensembles(alone.trainings(alone.flow())) == ["TLM"]
 
 
 def test_the_frontier_is_what_no_faster_row_reaches_on_dev():
