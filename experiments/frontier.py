@@ -100,7 +100,7 @@ class Frontier(TaughtTable):
         return own + super().trainings(flow)
 
     def rows_with_ensembles(self, trainings: Sequence[Training]) -> list[str]:
-        """Return also the fine-tuned encoder's rows, which a user would combine with a linear model, too."""
+        """Return also the pretrained encoder's rows of --before, which a user would combine, too."""
         own = [f"{short_name(self.start)} {KINDS[kind]}" for kind in self.before] if self.start else []
         return [*super().rows_with_ensembles(trainings), *own]
 
