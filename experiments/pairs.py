@@ -16,18 +16,15 @@ Expected before running: a student of a pair above all other rows.
 """
 
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
 from typing import Literal
 
-import numpy as np
 import ray
 
 from tlm_ray import Flow, Outcome, Recipe, Table, Training, main, storage
-from tlm_ray.evaluation.predictions import decide, shares
-from tlm_ray.evaluation.scores import score
+from tlm_ray.report.formats import score_text
 from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.flow.students import Teaching
-from tlm_ray.runs.groups import Group
+from tlm_ray.runs.groups import Group, Mean
 
 Row = Literal["fine-tuned", "fine-tuned, longer"]
 PLAIN: Row = "fine-tuned"
@@ -88,26 +85,16 @@ class Pairs(Table):
 
     def notes(self, outcome: Outcome) -> list[str]:
         """Return the scores of the pairs' means."""
-        return [mean_of_pairs(group) for group in outcome.groups if group.row == HALF]
+        return [scores_of_pairs(group) for group in outcome.groups if group.row == HALF]
 
 
-def mean_of_pairs(group: Group) -> str:
-    """Return the scores on dev and test of the mean probabilities of each two seeds, in words."""
-    found = {split: scores_of_pairs(group, split) for split in ("dev", "test")}
-    words = ", ".join(f"{split} {fmean(own):.2f}{spread(own)}" for split, own in found.items())
-    return f"{group.task}: mean of each pair: {words}"
-
-
-def scores_of_pairs(group: Group, split: str) -> list[float]:
-    """Return the scores of the mean probabilities of seeds 0 and 1, 2 and 3, ..."""
-    read = group.read(split)
-    said = shares(np.array([each.logits for each in read]))
-    return [score(group.metric, read[0].gold, decide(pair.mean(axis=0))) for pair in np.split(said, len(said) // 2)]
-
-
-def spread(scores: list[float]) -> str:
-    """Return the standard deviation of two or more scores, in words."""
-    return f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+def scores_of_pairs(group: Group) -> str:
+    """Return the scores on dev and test of the ensembles of seeds 0 and 1, 2 and 3, ..., in words."""
+    pairs = [slice(at, at + 2) for at in range(0, len(group.facts), 2)]
+    parts = [replace(group, facts=group.facts[pair], folders=group.folders[pair]) for pair in pairs]
+    means = [Mean(**vars(part), of_seeds=True) for part in parts]
+    told = (f"{split} {score_text([mean.cell(split).mean for mean in means])}" for split in ("dev", "test"))
+    return f"{group.task}: mean of each pair: {', '.join(told)}"
 
 
 if __name__ == "__main__":

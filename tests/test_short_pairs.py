@@ -1,17 +1,20 @@
 """The table of pairs: students of two short fine-tunings, from its command to its result."""
 
 import json
-from types import SimpleNamespace
+from statistics import fmean, stdev
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import softmax
 from sklearn.metrics import f1_score
+from small import small_recipe
 from test_adapted import saved
 from test_options import kinds, parsed  # noqa: F401 - fixtures
 from transformers import BertModel
 
-from tlm_ray.evaluation.predictions import Predicted
+from tlm_ray.evaluation.predictions import write_predictions
+from tlm_ray.runs.groups import Group
 
 STUDENT = "student of a pair"
 
@@ -55,20 +58,32 @@ def test_students_share_no_teacher_and_all_teachers_are_rows(table):
     assert {one.recipe for one in students} == {one.recipe for one in trainings if one.row == "fine-tuned, half"}
 
 
-def test_the_score_of_a_pair_is_that_of_its_mean_probabilities(kinds):  # noqa: F811
-    from pairs import scores_of_pairs, spread
+def test_the_score_of_a_pair_is_that_of_its_mean_probabilities(kinds, tmp_path):  # noqa: F811
+    from pairs import scores_of_pairs
 
     rng = np.random.default_rng(0)
     gold, logits = rng.integers(0, 3, 40), rng.normal(size=(4, 40, 3))
     logits[0] += 3 * np.eye(3)[gold]
-    group = SimpleNamespace(
-        metric="macro_f1", read=lambda split: [Predicted(gold, own.argmax(1), own) for own in logits]
+    folders = [tmp_path / str(seed) for seed in range(4)]
+    for folder, own in zip(folders, logits, strict=True):
+        folder.mkdir()
+        for split in ("dev", "test"):
+            write_predictions(str(folder), split, gold, own)
+    costs = dict.fromkeys(("flops", "flops_counted", "data_bytes", "seconds", "seconds_taught"), 0)
+    group = Group(
+        row="fine-tuned, half",
+        task="topics",
+        metric="macro_f1",
+        facts=[costs | {"metric": "macro_f1", "dev": 0.0, "test": 0.0}] * 4,
+        folders=list(map(str, folders)),
+        task_folder="",
+        recipe=small_recipe(),
     )
-    odds = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    odds = softmax(logits, axis=2)
     means = [(odds[0] + odds[1]).argmax(1), (odds[2] + odds[3]).argmax(1)]
-    expected = [100 * f1_score(gold, mean, average="macro") for mean in means]
-    assert scores_of_pairs(group, "test") == pytest.approx(expected) and expected[0] > expected[1] + 20
-    assert (spread([1.0, 3.0]), spread([1.0])) == (" ± 1.41", "")
+    first, second = (100 * f1_score(gold, mean, average="macro") for mean in means)
+    told = f"{fmean([first, second]):.2f} ± {stdev([first, second]):.2f}"
+    assert scores_of_pairs(group) == f"topics: mean of each pair: dev {told}, test {told}" and first > second + 20
 
 
 @pytest.mark.parametrize("words", [["--architecture", "bert"], ["--batch-rows", "16"]])
