@@ -52,7 +52,7 @@ class BatchRows(Table):
         """Expect fewer rows per step above the recipe."""
         return [(row, PLAIN) for row in rows if row != PLAIN]
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Return the recipe as it is."""
         return PLAIN
 

@@ -57,7 +57,7 @@ class Depth(EqualCostTable):
         first = _row(self.layers[0])
         return [(row, first) for row in rows if self.keeps_steps(row) and first in rows]
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Return the first row."""
         return rows[0]
 

@@ -60,7 +60,7 @@ class Flops(Table):
         *less, most = [row for row in rows if row not in self.baseline]
         return [(most, row) for row in less]
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Return our largest training."""
         return [row for row in rows if row not in self.baseline][-1]
 

@@ -104,7 +104,7 @@ class Frontier(TaughtTable):
         own = [f"{short_name(self.start)} {KINDS[kind]}" for kind in self.before] if self.start else []
         return [*super().rows_with_ensembles(trainings), *own]
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Return the whole recipe."""
         return OURS
 

@@ -44,7 +44,7 @@ class Glue(Table):
         """Return the expectations that a table can test; being within a point of another row is not one."""
         return [(TLM, TfIdf.name)]
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Ours."""
         return TLM
 

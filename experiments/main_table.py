@@ -73,9 +73,9 @@ class MainTable(TaughtTable):
         """Expect BM25 text above random text, and above task data only."""
         return [(OURS, row) for row in rows if OURS in rows and row in ROWS and row != OURS]
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Compare with our row if it is in the table."""
-        return OURS if OURS in rows else super().against(rows)
+        return OURS if OURS in rows else super().main_row(rows)
 
 
 if __name__ == "__main__":

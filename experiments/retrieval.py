@@ -57,7 +57,7 @@ class Retrieval(Table):
         found = [pair for pair in pairs if pair[1] in rows]
         return found + ([] if self.corpora.corpora else [(searched[-1], less) for less in searched[:-1]])
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Return BM25 with the largest corpus, if present."""
         return next((row for row in rows[::-1] if row.startswith("bm25, ")), rows[-1])
 

@@ -62,7 +62,7 @@ class StageOne(Table):
         """Expect averaged weights above the last ones."""
         return [(AVERAGED, PLAIN)] if {AVERAGED, PLAIN} <= set(rows) else []
 
-    def against(self, rows: list[str]) -> str:
+    def main_row(self, rows: list[str]) -> str:
         """Return the recipe as it is, or the first row."""
         return PLAIN if PLAIN in rows else rows[0]
 

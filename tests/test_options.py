@@ -364,7 +364,7 @@ def test_too_few_minutes_are_answered_in_minutes(tmp_path):
 
 
 def test_a_table_of_baselines_alone_has_no_row_to_compare_with(kinds):
-    assert kinds["main_table"](rows=["TF-IDF + linear model"], place=Place(root="r")).against([]) == ""
+    assert kinds["main_table"](rows=["TF-IDF + linear model"], place=Place(root="r")).main_row([]) == ""
 
 
 def test_rows_can_be_made_apart(kinds, tmp_path):

@@ -27,6 +27,7 @@ from tlm_ray.report.tables.grids import make_grid
 from tlm_ray.runs import experiment
 from tlm_ray.runs.card import model_card
 from tlm_ray.runs.flow.training import Training
+from tlm_ray.runs.groups import names_of_means
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD, Stage, unique
@@ -176,6 +177,10 @@ def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_give
         "ours, mean of 2 seeds with linear model",
         "plain",
     ]
+    for seeds, pooled_too in ((2, True), (2, False), (1, True), (1, False)):
+        some = {one: own for one, own in two_rows.stages.items() if one.row != "ours" or one.seed < seeds}
+        rows = [group.name for group in replace(two_rows, stages=some, pooled=pooled_too).groups]
+        assert rows == ["ours", *names_of_means("ours", seeds, with_linear=pooled_too), "plain"]
     first, second, plain = map(shares, SAID)
     mean = (first + second) / 2
     given = [best_share(GOLD_OF_DEV, own, plain) for own in (first, second, mean)]

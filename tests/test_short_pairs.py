@@ -99,9 +99,10 @@ def test_the_command_ends_with_a_student_per_pair(data, tmp_path, called):
     start = saved(tmp_path / "encoder", BertModel, train, positions=128)
     places = ["--tasks", "topics", "--task-root", str(data / "tasks"), "--root", "tlm", "--out", "out"]
     small = ["--start", start, "--steps-two", "8", "--seeds", "1", "--rows", "--precision", "fp32"]
-    said = called("experiments/pairs.py", *places, *small)
+    said = called("experiments/pairs.py", *places, *small, "--against", "fine-tuned, half")
     cells = {cell["row"]: cell for cell in json.loads((tmp_path / "out" / "pairs.json").read_text())["cells"]}
     assert len(cells["fine-tuned, half"]["scores"]) == 2 and len(cells[STUDENT]["scores"]) == 1
+    assert "<h3>fine-tuned, half minus</h3>" in (tmp_path / "out" / "pairs.html").read_text()
     assert "topics: mean of each pair: dev" in " ".join(said.split())
     rows = [json.loads(file.read_text())["facts"] for file in (tmp_path / "tlm" / "student_rows").glob("*/record.json")]
     facts = [json.loads(file.read_text())["facts"] for file in (tmp_path / "tlm" / "stage_two").glob("*/record.json")]

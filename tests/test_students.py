@@ -17,7 +17,7 @@ from test_encoders import similarity  # noqa: F401 - a fixture
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
-from tlm_ray import storage
+from tlm_ray import present, storage
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.cli.recipe_options import Changes
@@ -318,6 +318,23 @@ def test_the_ensembles_of_a_table_include_those_of_its_students(data, tmp_path):
 def test_a_table_compares_its_students_only_without_other_trainings(data, tmp_path, rows, against):
     table = table_of(data, tmp_path, student_of=["TLM, BM25 text"], rows=rows)
     assert table.view(table.trainings(small_flow(data, tmp_path))).against == against
+
+
+STUDENTS = "TLM, BM25 text, student of 2"
+WITH_LINEAR = f"{STUDENTS}, mean of 2 seeds with linear model"
+
+
+@pytest.mark.parametrize("against", ["TF-IDF + linear model", STUDENTS, f"{STUDENTS}, mean of 2 seeds", WITH_LINEAR])
+def test_any_row_can_be_compared_with_all_others(data, tmp_path, against):
+    table = table_of(data, tmp_path, student_of=["TLM, BM25 text"], against=against)
+    assert table.view(table.trainings(small_flow(data, tmp_path))).against == against
+
+
+@pytest.mark.parametrize("against", ["absent", f"{STUDENTS}, mean of 3 seeds", "task data only with linear model"])
+def test_a_row_to_compare_that_is_not_there_is_refused_before_any_work(data, tmp_path, against):
+    table = table_of(data, tmp_path, student_of=["TLM, BM25 text"], against=against)
+    with pytest.raises(ValueError, match=f"--against '{against}': allowed are .*'{WITH_LINEAR}'"):
+        present(table, connect=lambda: pytest.fail("connected to Ray"))
 
 
 def test_students_of_a_row_with_another_recipe_learn_from_replaced_words(data, tmp_path):

@@ -143,6 +143,17 @@ def _which(runs: Sequence[float]) -> str:
 WITH_LINEAR = " with linear model"  # in the names of ensembles that have one
 
 
+def name_of_mean(row: str, seeds: int, *, with_linear: bool) -> str:
+    """Return the name of a row's ensemble of so many seeds."""
+    return f"{row}{f', mean of {seeds} seeds' * (seeds > 1)}{WITH_LINEAR * with_linear}"
+
+
+def names_of_means(row: str, seeds: int, *, with_linear: bool) -> list[str]:
+    """Return the names of all ensembles that a row of so many seeds has."""
+    sizes, beside = sorted({1, seeds}), sorted({False, with_linear})
+    return [name_of_mean(row, size, with_linear=one) for one in beside for size in sizes if one or size > 1]
+
+
 @cache
 def _text_groups(folder: str, split: str) -> np.ndarray:
     """Read a split's groups, once per process: all rows of a table share them, and a stage's folder does not change."""
@@ -214,8 +225,7 @@ class Mean(Group):
     @property
     def name(self) -> str:
         """The name of its row in the table."""
-        seeds = f", mean of {len(self.facts)} seeds" if self.of_seeds else ""
-        return f"{self.row}{seeds}{WITH_LINEAR if self.beside else ''}"
+        return name_of_mean(self.row, len(self.facts) if self.of_seeds else 1, with_linear=bool(self.beside))
 
     @property
     def _runs(self) -> list[np.ndarray]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from tlm_ray.plain import PlainClassifier
 from tlm_ray.report import TABLE_2, PaperTable, Results, View
 from tlm_ray.runs.cli.connection import ray_options
 from tlm_ray.runs.cli.errors import plain_errors
@@ -13,6 +14,7 @@ from tlm_ray.runs.cli.recipe_options import Mixture, TrainingOptions
 from tlm_ray.runs.experiment import run, show_plan, show_reasons
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.training import Training, plain_trainings
+from tlm_ray.runs.groups import names_of_means
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
@@ -42,6 +44,8 @@ class Table(TrainingOptions, ABC):
     mixture: Mixture = field(default_factory=Mixture)
     seeds: int = 3
     """trainings per cell, with seeds 0, 1, ..."""
+    against: str = ""
+    """row to compare with all others, also one of an ensemble or of a linear model (default: the experiment's own)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,8 +73,8 @@ class Table(TrainingOptions, ABC):
     def expected(self, rows: list[str]) -> list[tuple[str, str]]:
         """Return pairs of rows, the first expected above the second."""
 
-    def against(self, rows: list[str]) -> str:
-        """Return the row that is compared with all others: the first of the first pair, or the last row."""
+    def main_row(self, rows: list[str]) -> str:
+        """Return the row that is compared with all others without --against: the first expected, or the last row."""
         return next((above for above, _ in self.expected(rows)), rows[-1] if rows else "")
 
     def notes(self, outcome: Outcome) -> list[str]:
@@ -95,18 +99,33 @@ class Table(TrainingOptions, ABC):
         return self.ensembles
 
     def view(self, trainings: Sequence[Training]) -> View:
-        """Return the view of its scores, which compares students only if there is no other training."""
+        """Return the view of its scores; without --against students are compared only if there is no other training.
+
+        ValueError if --against names no row.
+        """
+        if self.against:
+            self._check_against(trainings)
         trained = [one for one in trainings if isinstance(one.recipe, Recipe)]
         compared = [one for one in trained if not one.teaching] or trained
         rows = list(dict.fromkeys(one.row for one in compared))
         return View(
-            against=self.against(rows),
+            against=self.against or self.main_row(rows),
             split=self.split,
             varied=self.varied,
             cost=self.cost,
             paper=self.paper,
             expected=self.expected(rows),
         )
+
+    def _check_against(self, trainings: Sequence[Training]) -> None:
+        """Raise ValueError if --against names no row of the table."""
+        has_linear = any(isinstance(one.recipe, PlainClassifier) and one.recipe.short for one in trainings)
+        rows = dict.fromkeys(one.row for one in trainings)
+        for row in self.rows_with_ensembles(trainings):
+            seeds = len({one.seed for one in trainings if one.row == row})
+            rows |= dict.fromkeys(names_of_means(row, seeds, with_linear=self.pooled and has_linear))
+        if self.against not in rows:
+            raise ValueError(f"--against {self.against!r}: allowed are {', '.join(map(repr, rows))}")
 
 
 def chosen(recipes: Mapping[str, Recipe], rows: Sequence[str]) -> Mapping[str, Recipe]:
@@ -133,6 +152,7 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
     """
     flow = table.flow()
     trainings = table.trainings(flow)
+    view = table.view(trainings)
     if table.dry_run or table.why:
         show_plan(trainings, flow, price=table.price) if table.dry_run else show_reasons(trainings, flow)
         return None
@@ -146,4 +166,4 @@ def present(table: Table, connect: Callable[[], Any]) -> Results | None:
         ensembles=table.rows_with_ensembles(trainings),
         pooled=table.pooled,
     )
-    return outcome.show(table.view(trainings), table.place.out, table.notes(outcome))
+    return outcome.show(view, table.place.out, table.notes(outcome))
