@@ -161,6 +161,8 @@ REFUSED = [
     ("train", "--ensemble --student --register x", "--register x: registers one model; leave out --ensemble"),
     ("frontier", "--teacher-seeds 2", "--teacher-seeds 2: applies to --student-of; give that, too"),
     ("main_table", "--student-layers 2", "--student-layers 2: applies to --student-of; give that, too"),
+    ("frontier", "--student-of TLM --student-layers 2 2", "--student-layers 2 2: give numbers of 0 or more, each once"),
+    ("frontier", "--student-of TLM --student-layers -1", "--student-layers -1: give numbers of 0 or more, each once"),
     ("frontier", "--layers 2", "--layers 2: applies to a pretrained encoder; give --start too"),
     ("adapted", "--start x --layers 0", "--layers 0: must be 1 or more"),
     ("train", "--layers 2", "--layers 2: applies to --start; give that, too"),

@@ -248,16 +248,20 @@ def test_students_of_a_pretrained_row_can_start_from_its_layers(data, tmp_path, 
         "place": Place(root=str(tmp_path)),
         "baseline": [encoder],
         "teacher_seeds": 2,
-        "student_layers": 2,
+        "student_layers": [0, 2],
     }
     flow = small_flow(data, tmp_path)
     made = table(student_of=[encoder], seeds=3, **options)
     students = [one for one in made.trainings(flow) if one.teaching]
     teacher = made.recipes("topics", flow)[encoder]
-    assert [one.seed for one in students] == [0, 1, 2]
-    assert {one.row for one in students} == {f"{encoder}, student of 2 with 2 of its layers"}
-    assert {one.recipe for one in students} == {replace(teacher, start=Trimmed(encoder, 2))}
-    assert {one.teaching for one in students} == {Teaching(seeds=(0, 1), recipe=teacher)}
+    assert [one.seed for one in students] == [0, 1, 2, 0, 1, 2]
+    scratch, cut = students[:3], students[3:]
+    assert {one.row for one in scratch} == {f"{encoder}, student of 2"}
+    assert {one.recipe for one in scratch} == {made.recipe("topics", flow, made.mixture)}
+    assert {one.teaching for one in scratch} == {Teaching.by_others(seeds=(0, 1), recipe=teacher)}
+    assert {one.row for one in cut} == {f"{encoder}, student of 2 with 2 of its layers"}
+    assert {one.recipe for one in cut} == {replace(teacher, start=Trimmed(encoder, 2))}
+    assert {one.teaching for one in cut} == {Teaching(seeds=(0, 1), recipe=teacher)}
     with pytest.raises(ValueError, match="--student-layers 2: applies to rows of a whole pretrained encoder"):
         table(student_of=["TLM, BM25 text"], seeds=3, **options).trainings(flow)
 

@@ -11,6 +11,8 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
 from tlm_ray.training.encoders.starts import Pretrained, Trimmed
 
+SCRATCH = 0  # the layers of a student that starts from random weights
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaughtTable(Table):
@@ -22,18 +24,22 @@ class TaughtTable(Table):
     the steps of stage two. --steps and --steps-two are theirs, too"""
     teacher_seeds: int | None = None
     """how many seeds of such a row teach: 0, 1, ... (default: as many as --seeds)"""
-    student_layers: int | None = None
-    """students start from N layers of the row's pretrained encoder, evenly spaced, and its 5,000 most frequent pieces
-    (default: from random weights). They are fine-tuned in twice the steps, without replaced words"""
+    student_layers: list[int] = field(default_factory=lambda: [SCRATCH])
+    """students start from so many layers of the row's pretrained encoder, evenly spaced, and its 5,000 most frequent
+    pieces: a row each; 0 for random weights. From layers they are fine-tuned in twice the steps, without replaced
+    words"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("teacher_seeds", "student_layers"):
-            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
-            if value is not None and not self.student_of:
-                raise ValueError(f"{option} {value}: applies to --student-of; give that, too")
-            if value is not None and value < 1:
-                raise ValueError(f"{option} {value}: must be 1 or more")
+        layers = " ".join(map(str, self.student_layers))
+        if self.teacher_seeds is not None and not self.student_of:
+            raise ValueError(f"--teacher-seeds {self.teacher_seeds}: applies to --student-of; give that, too")
+        if self.teacher_seeds is not None and self.teacher_seeds < 1:
+            raise ValueError(f"--teacher-seeds {self.teacher_seeds}: must be 1 or more")
+        if self.student_layers != [SCRATCH] and not self.student_of:
+            raise ValueError(f"--student-layers {layers}: applies to --student-of; give that, too")
+        if min(self.student_layers, default=-1) < 0 or len(set(self.student_layers)) < len(self.student_layers):
+            raise ValueError(f"--student-layers {layers}: give numbers of 0 or more, each once")
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return the trainings of all rows, then those of students."""
@@ -50,24 +56,29 @@ class TaughtTable(Table):
         if unknown := [row for row in self.student_of if row not in rows]:
             raise ValueError(f"--student-of {unknown[0]!r}: allowed are the table's rows {', '.join(map(repr, rows))}")
         seeds = tuple(range(self.teacher_seeds or self.seeds))
-        found = {row: self._taught_by(rows[row], seeds, task, flow) for row in self.student_of}
-        layers = f" with {self.student_layers} of its layers" if self.student_layers else ""
         return [
             Training(
-                row=f"{row}, student of {len(seeds)}{layers}", task=task, recipe=recipe, seed=seed, teaching=teaching
+                row=f"{row}, student of {len(seeds)}{f' with {layers} of its layers' * (layers > SCRATCH)}",
+                task=task,
+                recipe=recipe,
+                seed=seed,
+                teaching=teaching,
             )
-            for row, (recipe, teaching) in found.items()
+            for row in self.student_of
+            for layers in self.student_layers
+            for recipe, teaching in [self._taught_by(rows[row], seeds, layers, task, flow)]
             for seed in range(self.seeds)
         ]
 
-    def _taught_by(self, teacher: Recipe, seeds: tuple[int, ...], task: str, flow: Flow) -> tuple[Recipe, Teaching]:
+    def _taught_by(
+        self, teacher: Recipe, seeds: tuple[int, ...], layers: int, task: str, flow: Flow
+    ) -> tuple[Recipe, Teaching]:
         """Return the recipe of a teacher's students, and how they learn."""
-        if self.student_layers is None:
+        if layers == SCRATCH:
             own = self.recipe(task, flow, self.mixture)
             alike = Teaching(seeds=seeds)
             return own, alike if teacher == own else Teaching.by_others(seeds=seeds, recipe=teacher)
         if not isinstance(teacher.start, Pretrained) or isinstance(teacher.start, Trimmed):
-            raise ValueError(f"--student-layers {self.student_layers}: applies to rows of a whole pretrained encoder")
-        source = teacher.start.source
-        own = self.fine_tuned(source, "plain", task, flow, self.mixture, layers=self.student_layers)
+            raise ValueError(f"--student-layers {layers}: applies to rows of a whole pretrained encoder")
+        own = self.fine_tuned(teacher.start.source, "plain", task, flow, self.mixture, layers=layers)
         return own, Teaching(seeds=seeds, recipe=teacher)
