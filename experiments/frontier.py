@@ -9,7 +9,7 @@
     TLM                                parts of the recipe, all of it, larger ones, ensembles
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
                                        last two as --before says, with their ensembles
-    NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned
+    NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned; its ensembles
     ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict;
                                        also their ensembles
 
@@ -82,12 +82,15 @@ class Frontier(TaughtTable):
         return found | (self._of_encoder(task, flow) if self.start else {})
 
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
-        name, how = short_name(self.start), (task, flow, self.mixture)
-        small = {
-            f"{name}, {count} of its layers": self.fine_tuned(self.start, "plain", *how, layers=count)
-            for count in self.layers
-        }
-        return small | {f"{name} {KINDS[kind]}": self.fine_tuned(self.start, kind, *how) for kind in self.before}
+        how = task, flow, self.mixture
+        small = {self._cut(count): self.fine_tuned(self.start, "plain", *how, layers=count) for count in self.layers}
+        return small | {self._whole(kind): self.fine_tuned(self.start, kind, *how) for kind in self.before}
+
+    def _cut(self, layers: int) -> str:
+        return f"{short_name(self.start)}, {layers} of its layers"
+
+    def _whole(self, kind: Kind) -> str:
+        return f"{short_name(self.start)} {KINDS[kind]}"
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return parts of the recipe, then all of it."""
@@ -100,8 +103,8 @@ class Frontier(TaughtTable):
         return own + super().trainings(flow)
 
     def rows_with_ensembles(self, trainings: Sequence[Training]) -> list[str]:
-        """Return also the pretrained encoder's rows of --before, which a user would combine, too."""
-        own = [f"{short_name(self.start)} {KINDS[kind]}" for kind in self.before] if self.start else []
+        """Return also the pretrained encoder's rows of --layers and --before, which a user would combine, too."""
+        own = [*map(self._cut, self.layers), *map(self._whole, self.before)] if self.start else []
         return [*super().rows_with_ensembles(trainings), *own]
 
     def main_row(self, rows: list[str]) -> str:

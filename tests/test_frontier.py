@@ -41,10 +41,12 @@ def table(tasks=("reviews",), **view):
 
 
 def test_a_pretrained_encoder_has_its_ensembles_as_ours_has(parsed, tmp_path):  # noqa: F811
-    table, alone = (parsed("frontier", "--root", str(tmp_path), *words) for words in (["--start", "x"], []))
+    given = ["--start", "x", "--layers", "2"]
+    table, alone = (parsed("frontier", "--root", str(tmp_path), *words) for words in (given, []))
     trainings = table.trainings(table.flow())
     found = table.rows_with_ensembles(trainings)
-    assert found == ["TLM", "x fine-tuned", "x adapted"] and set(found) <= {one.row for one in trainings}
+    assert found == ["TLM", "x, 2 of its layers", "x fine-tuned", "x adapted"]
+    assert set(found) <= {one.row for one in trainings}
     assert alone.rows_with_ensembles(alone.trainings(alone.flow())) == ["TLM"]
 
 
