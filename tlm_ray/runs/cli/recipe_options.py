@@ -172,7 +172,8 @@ class Budget:
     """maximum tokens per training, over both stages; reduces steps, then rows per step. Rows of a table that change
     the recipe afterwards, such as rho1 = 1, may take more"""
     minutes: float | None = None
-    """maximum minutes per training, by the speed of recorded ones; reduces steps, and chooses an unset --scale"""
+    """maximum minutes per training (a student takes more), by the speed of recorded ones; reduces steps, and chooses
+    an unset --scale"""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.minutes is not None:
