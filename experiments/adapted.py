@@ -3,6 +3,7 @@
     python experiments/adapted.py --start FOLDER --tasks sciie --task-root data/tasks --corpus data/corpus
     python experiments/adapted.py --start FOLDER --rows "fine-tuned" "BM25 text" --seeds 5 ...
     python experiments/adapted.py --start FOLDER --layers 2 ...                        # a smaller encoder cut from it
+    python experiments/adapted.py --start FOLDER --new-words 2000 ...                  # with words of the task's field
     python experiments/adapted.py --start FOLDER --dry-run
 
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
@@ -32,7 +33,7 @@ from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.runs.recipes.trimming import with_layers
+from tlm_ray.runs.recipes.resizing import resized
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
 
@@ -47,6 +48,9 @@ class Adapted(TaughtTable):
     """hub name or local folder of the encoder, with its tokenizer"""
     layers: int | None = None
     """keep N layers of it, evenly spaced, and its 5,000 most frequent pieces in all rows; if unset: all"""
+    new_words: int | None = None
+    """add so many words that its tokenizer splits, the frequent ones of each row's texts, each begun as the mean of its
+    pieces; if unset: none"""
     rate: float = RATE
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)
@@ -57,8 +61,11 @@ class Adapted(TaughtTable):
         settle(self, storage.absolute_if_there, "start")
         if self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
-        if self.layers is not None and self.layers < 1:
-            raise ValueError(f"--layers {self.layers}: must be 1 or more")
+        for name, count in (("layers", self.layers), ("new-words", self.new_words)):
+            if count is not None and count < 1:
+                raise ValueError(f"--{name} {count}: must be 1 or more")
+        if self.layers and self.new_words:
+            raise ValueError(f"--new-words {self.new_words}: --layers {self.layers} trims the pieces; give one of them")
         if self.changes.batch_rows is not None:
             raise ValueError("--batch-rows: is for trainings from random weights; leave it out")
         if self.budget.minutes is not None or self.budget.tokens is not None:
@@ -78,12 +85,13 @@ class Adapted(TaughtTable):
         """Return the recipe that adapts the encoder by the task's own text (tapt) or the retrieved one (tlm)."""
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         made = adapted(recipe, self.start, kind, train_rows=rows, steps=self.changes.steps, rate=self.rate)
-        made = made if self.layers is None else with_layers(made, self.layers)
+        made = resized(made, layers=self.layers, new_words=self.new_words)
         return replace(made, stage_two=self.plain(task, flow).stage_two)
 
     def plain(self, task: str, flow: Flow) -> Recipe:
         """Return the recipe that fine-tunes the encoder alone."""
-        return self.fine_tuned(self.start, "plain", task, flow, self.mixture, layers=self.layers)
+        sizes = {"layers": self.layers, "new_words": self.new_words}
+        return self.fine_tuned(self.start, "plain", task, flow, self.mixture, **sizes)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return the rows that differ in their general text."""

@@ -80,6 +80,9 @@ class Train(TrainingOptions):
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     layers: int | None = None
     """keep N layers of --start, evenly spaced, and its 5,000 most frequent pieces; if unset: all"""
+    new_words: int | None = None
+    """add so many words that the tokenizer of --start splits, the frequent ones of the texts to train on, each begun as
+    the mean of its pieces; if unset: none"""
     student_layers: int | None = None
     """keep N layers in the student of --student alone; teachers keep all. It is only fine-tuned, in twice the steps"""
     before: Before | None = None
@@ -98,6 +101,7 @@ class Train(TrainingOptions):
             raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
         for name, count, needs in (
             ("layers", self.layers, "start"),
+            ("new-words", self.new_words, "start"),
             ("student-layers", self.student_layers, "start"),
             ("student-layers", self.student_layers, "student"),
         ):
@@ -107,6 +111,8 @@ class Train(TrainingOptions):
                 raise ValueError(f"--{name} {count}: must be 1 or more")
         if self.layers and self.student_layers:
             raise ValueError(f"--layers {self.layers}: teachers of --student-layers keep all layers; give one of them")
+        if self.layers and self.new_words:
+            raise ValueError(f"--new-words {self.new_words}: --layers {self.layers} trims the pieces; give one of them")
         for name, is_wanted in (("ensemble", self.ensemble and not self.distils), ("student", self.student)):
             if is_wanted and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
@@ -123,6 +129,11 @@ class Train(TrainingOptions):
                 raise ValueError(f"--keep best --{name}: that is for encoders alone; give one of them")
 
     @property
+    def sizes(self) -> dict[str, int | None]:
+        """The size of the encoder of --start, where it is another than its own."""
+        return {"layers": self.layers, "new_words": self.new_words}
+
+    @property
     def distils(self) -> bool:
         """Whether a student is what is kept."""
         return self.student or bool(self.teachers)
@@ -135,7 +146,7 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
         before = options.before or usual(options, flow)
         if options.before or options.changes.marks or not (options.data.corpus or flow.is_embedded(task)):
             refuse_unread(options, before)
-        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture, layers=options.layers)
+        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture, **options.sizes)
     else:
         recipe = options.recipe(task, flow, options.mixture)
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
@@ -175,7 +186,7 @@ def usual(options: Train, flow: Flow) -> Before:
         print_once("--before plain: no gain of adapting an encoder that reads --marks was shown; or --before adapted")
     if options.changes.marks or not (options.data.corpus or flow.is_embedded(task)):
         return "plain"
-    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture, layers=options.layers)
+    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture, **options.sizes)
     if options.budget.is_enough(whole, flow):
         return "adapted"
     print_once(f"--before plain: {options.budget.minutes:g} minutes are too few to adapt the encoder first")

@@ -30,7 +30,7 @@ from tlm_ray import storage
 from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.preflight import check_starts
-from tlm_ray.runs.recipes.trimming import with_layers
+from tlm_ray.runs.recipes.resizing import resized
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.training.encoders.sizes import counted_parameters
 from tlm_ray.training.encoders.starts import Pretrained, Trimmed
@@ -173,13 +173,13 @@ def test_what_cannot_be_trimmed_is_refused(whole, texts, encoder):
         trim_tokenizer(other, texts, vocabulary=20)
     with pytest.raises(ValueError, match="start Trimmed: layers 0: must be 1 or more"):
         Trimmed(encoder, 0)
-    with pytest.raises(ValueError, match="tokenizer 'trained': the start keeps pieces of its own; give tokenizer="):
+    with pytest.raises(ValueError, match="tokenizer 'trained': the start has pieces of its own; give tokenizer="):
         small_recipe(start=Trimmed(encoder, 1))
     for start, teacher in ((Trimmed(encoder, 1), Pretrained(encoder)), (Pretrained(encoder), Trimmed(encoder, 1))):
-        with pytest.raises(ValueError, match="teacher: a Trimmed encoder has tokens of its own; give Pretrained or"):
+        with pytest.raises(ValueError, match="teacher: a Trimmed or Extended encoder has tokens of its own; give"):
             small_recipe(start=start, tokenizer=encoder, teacher=teacher, objectives=(Mlm(), SoftTokens()))
     with pytest.raises(ValueError, match=r"layers 2: are those of a pretrained encoder; give start=Pretrained"):
-        with_layers(small_recipe(), 2)
+        resized(small_recipe(), layers=2)
     with pytest.raises(ValueError, match="start Trimmed: its tokenizer has '##z', which the encoder's has not"):
         tokenizer = train_wordpiece(["zzz zzz zzz"], vocabulary=60)
         with Trimmed(encoder, 1).weights(tokenizer=tokenizer, labels=("a", "b"), seed=0):

@@ -18,7 +18,7 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
-from tlm_ray.training.encoders.starts import Pretrained, Trimmed
+from tlm_ray.training.encoders.starts import Extended, Pretrained
 from tlm_ray.training.launching.launch import train_stage
 from tlm_ray.training.loop.progress import Follower
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
@@ -77,25 +77,27 @@ class FlowStages(DataFlow):
     def tokenizer(self, recipe: Recipe, tasks: Sequence[Stage], neighbours: Stage | None) -> Stage:
         """Return the stage of the tokenizer, for the selected and the tasks' text."""
         is_trained = recipe.tokenizer == "trained"
-        kept = recipe.start.vocabulary if isinstance(recipe.start, Trimmed) else None
-        k = recipe.vocabulary_k if is_trained and neighbours else None
+        reads_general = is_trained or isinstance(recipe.start, Extended)
+        k = recipe.vocabulary_k if reads_general and neighbours else None
         objectives = (*recipe.objectives, *recipe.auxiliary)
         sentinels = max(one.sentinels for one in objectives)
         trained = {"name": "trained", "vocabulary": recipe.vocabulary} | ({} if k is None else {"k": k})
         trained |= {"sentinels": sentinels} if sentinels else {}
-        given = {"name": identity_of(recipe.tokenizer), "kept": kept} if kept else identity_of(recipe.tokenizer)
+        given: Any = identity_of(recipe.tokenizer)
+        if pieces := recipe.start.pieces:
+            given = {"name": given} | pieces | ({} if k is None else {"k": k})
         return Stage(
             name="tokenizer",
             version=2,
             parameters=trained if is_trained else given,
-            inputs=_numbered("task", tasks) | _present(neighbours=neighbours if is_trained else None),
+            inputs=_numbered("task", tasks) | _present(neighbours=neighbours if reads_general else None),
             make=lambda folder, inputs: parallel.on_worker(
                 work.write_tokenizer,
                 folder,
                 dict(inputs),
                 name=recipe.tokenizer,
-                vocabulary=kept or recipe.vocabulary,
-                is_trimmed=kept is not None,
+                vocabulary=recipe.vocabulary,
+                fit=recipe.start.fitted,
                 k=k,
                 needs=sorted({needed for one in objectives for needed in one.needs}),
                 sentinels=sentinels,

@@ -29,7 +29,7 @@ from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
-from tlm_ray.runs.recipes.trimming import with_layers
+from tlm_ray.runs.recipes.resizing import resized
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
@@ -261,7 +261,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         return self._cut(baseline(recipe, start, train_rows=rows))
 
     def _cut(self, recipe: Recipe) -> Recipe:
-        return recipe if self.layers is None else with_layers(recipe, int(self.layers))
+        return resized(recipe, layers=None if self.layers is None else int(self.layers))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tlm_ray.identity import LATER
 from tlm_ray.retrieval.methods import Bm25, Method, method_named
 from tlm_ray.runs.recipes.precision import fastest_precision
 from tlm_ray.training.encoders.adapters import Lora
-from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start, Trimmed
+from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start
 from tlm_ray.training.loop.optimizers import AdamW, Optimizer
 from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.mixing import MixedOne
@@ -36,7 +36,7 @@ class Recipe:
     scale: str
     """name of the recipe that this one derives from"""
     start: Start
-    """initial model: Scratch(geometry), Architecture(source), Pretrained(source) or Trimmed(source, layers)"""
+    """initial model: Scratch(geometry), Architecture(source), Pretrained(source), Trimmed(source, layers), ..."""
     vocabulary: int
     """vocabulary size of a trained tokenizer"""
     stage_one: Schedule | None
@@ -127,9 +127,9 @@ class Recipe:
             raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
         if self.stage_one is None and not self.begins_trained:
             raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
-        if isinstance(self.start, Trimmed) and self.tokenizer != self.start.source:
+        if isinstance(self.start, Pretrained) and self.start.pieces and self.tokenizer != self.start.source:
             raise ValueError(
-                f"tokenizer {self.tokenizer!r}: the start keeps pieces of its own; give tokenizer={self.start.source!r}"
+                f"tokenizer {self.tokenizer!r}: the start has pieces of its own; give tokenizer={self.start.source!r}"
             )
         if self.after is not None and (self.after.stage_one is None or self.counts is not None):
             raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
@@ -217,9 +217,10 @@ class Recipe:
         takers += ["start"] if isinstance(self.start, FewerLayers) else []
         if takers and self.teacher is None:
             raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
-        if self.teacher is not None and Trimmed in map(type, (self.start, self.teacher, _start_of(self.teacher))):
+        if self.teacher is not None and (self.start.pieces or _start_of(self.teacher).pieces):
             raise ValueError(
-                "teacher: a Trimmed encoder has tokens of its own; give Pretrained or Scratch as both starts"
+                "teacher: a Trimmed or Extended encoder has tokens of its own; give Pretrained or Scratch as both "
+                "starts"
             )
         if self.teacher is not None and (not takers or self.stage_one is None):
             raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")

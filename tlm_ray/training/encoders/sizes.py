@@ -5,8 +5,8 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from tlm_ray.storage.opening import open_settings
-from tlm_ray.training.encoders.configs import kept_layers, with_kept_layers, with_vocabulary_size
-from tlm_ray.training.encoders.starts import Architecture, Start, Trimmed, opened
+from tlm_ray.training.encoders.configs import with_vocabulary_size
+from tlm_ray.training.encoders.starts import Architecture, Pretrained, Start, opened
 
 
 def counted_parameters(start: Start, *, vocabulary: int) -> int:
@@ -23,10 +23,9 @@ def counted_parameters(start: Start, *, vocabulary: int) -> int:
     transformers.utils.logging.set_verbosity_error()
     with opened(source) as folder:
         config = open_settings(AutoConfig, folder)
-    if isinstance(start, Trimmed):
-        vocabulary = min(start.vocabulary, config.vocab_size)
-        config = with_kept_layers(config, kept_layers(config.num_hidden_layers, start.layers, with_last=False))
-    if isinstance(start, Architecture | Trimmed):
+    if isinstance(start, Pretrained):
+        config = start.resized(config)
+    if isinstance(start, Architecture):
         config = with_vocabulary_size(config, vocabulary)
     with torch.device("meta"):  # no memory, no draws
         return AutoModel.from_config(config).num_parameters()

@@ -5,10 +5,11 @@ Architecture   random weights, configuration of any encoder
 FewerLayers    some of the teacher's layers
 Pretrained     the weights of an encoder
 Trimmed        some layers of an encoder, and its frequent pieces
+Extended       an encoder with further words
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tlm_ray import storage
 from tlm_ray.identity import NO_RESULT
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.storage.opening import open_settings
-from tlm_ray.training.encoders.configs import with_vocabulary
+from tlm_ray.training.encoders.configs import kept_layers, with_kept_layers, with_vocabulary, with_vocabulary_size
 from tlm_ray.training.encoders.families import Family, Geometry
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class Start(ABC):
         self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
     ) -> AbstractContextManager["Weights"]:
         """Yield the initial weights; labels: the task's classes, none for a regression."""
+
+    @property
+    def pieces(self) -> dict[str, int]:
+        """How it changes the pieces of its encoder's tokenizer, for the tokenizer's fingerprint; {} if it does not."""
+        return {}
+
+    def fitted(self, tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> "PreTrainedTokenizerBase":
+        """Return the tokenizer with its pieces changed for some texts."""
+        return tokenizer
 
     def beside(self, teacher: str) -> "Start":
         """Return this start with the location of the teacher's model, which some starts read."""
@@ -182,6 +192,10 @@ class Pretrained(Start):
         with opened(self.source) as source:
             yield TrainedWeights(source, labels=labels, seed=seed, tokenizer=tokenizer)
 
+    def resized(self, config: "PretrainedConfig") -> "PretrainedConfig":
+        """Return its configuration before a tokenizer is known, from the encoder's, which it changes."""
+        return config
+
 
 @dataclass(frozen=True)
 class Trimmed(Pretrained):
@@ -206,6 +220,19 @@ class Trimmed(Pretrained):
     def identity(self) -> dict[str, Any]:
         return super().identity | {"spaced_layers": self.layers, "vocabulary": self.vocabulary}
 
+    @property
+    def pieces(self) -> dict[str, int]:
+        return {"kept": self.vocabulary}
+
+    def fitted(self, tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> "PreTrainedTokenizerBase":
+        from tlm_ray.training.tokens.trimming import trim_tokenizer
+
+        return trim_tokenizer(tokenizer, texts, vocabulary=self.vocabulary)
+
+    def resized(self, config: "PretrainedConfig") -> "PretrainedConfig":
+        kept = with_kept_layers(config, kept_layers(config.num_hidden_layers, self.layers, with_last=False))
+        return with_vocabulary_size(kept, min(self.vocabulary, config.vocab_size))
+
     @contextmanager
     def weights(
         self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
@@ -221,6 +248,46 @@ class Trimmed(Pretrained):
                 seed=seed,
                 tokenizer=tokenizer,
             )
+
+
+@dataclass(frozen=True)
+class Extended(Pretrained):
+    """Starts from an encoder with further words, each begun as the mean of its pieces, and a new task head.
+
+    The words are the frequent ones that its tokenizer splits, see `tlm_ray.training.tokens.extending`. Those of a
+    recipe's general text are counted, too.
+    """
+
+    words: int
+
+    def __post_init__(self) -> None:
+        if self.words < 1:
+            raise ValueError(f"start Extended: words {self.words}: must be 1 or more")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return super().identity | self.pieces
+
+    @property
+    def pieces(self) -> dict[str, int]:
+        return {"new_words": self.words}
+
+    def fitted(self, tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> "PreTrainedTokenizerBase":
+        from tlm_ray.training.tokens.extending import extend_tokenizer
+
+        return extend_tokenizer(tokenizer, texts, words=self.words)
+
+    def resized(self, config: "PretrainedConfig") -> "PretrainedConfig":
+        return with_vocabulary_size(config, config.vocab_size + self.words)
+
+    @contextmanager
+    def weights(
+        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
+    ) -> Iterator["Weights"]:
+        from tlm_ray.training.encoders.extended import ExtendedWeights
+
+        with opened(self.source) as source:
+            yield ExtendedWeights(source, words=self.words, labels=labels, seed=seed, tokenizer=tokenizer)
 
 
 def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> "PretrainedConfig":

@@ -5,16 +5,9 @@ from typing import Any, ClassVar
 import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from tlm_ray.training.encoders.configs import (
-    SPECIAL_IDS,
-    kept_layers,
-    with_kept_layers,
-    with_vocabulary,
-    with_vocabulary_size,
-)
+from tlm_ray.training.encoders.configs import SPECIAL_IDS, with_vocabulary, with_vocabulary_size
 from tlm_ray.training.encoders.fewer_layers import SomeLayers
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
-from tlm_ray.training.tokens.trimming import check_pieces
 
 
 class TrimmedWeights(SomeLayers):
@@ -52,15 +45,6 @@ class TrimmedWeights(SomeLayers):
             with_vocabulary_size(config, len(self.rows))
         else:
             with_vocabulary(config, self.tokenizer)
-
-
-def trimmed_config(source: str, config: PretrainedConfig, *, layers: int) -> PretrainedConfig:
-    """Return a configuration with so many layers, which it changes.
-
-    ValueError if the encoder has fewer, or pieces that cannot be trimmed.
-    """
-    check_pieces(load_tokenizer(source))
-    return with_kept_layers(config, kept_layers(config.num_hidden_layers, layers, with_last=False))
 
 
 def rows_of(tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase, size: int) -> list[int]:

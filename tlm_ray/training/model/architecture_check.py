@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tlm_ray.training.encoders.configs import with_vocabulary_size
-from tlm_ray.training.encoders.starts import Architecture, Pretrained, Trimmed, opened
+from tlm_ray.training.encoders.starts import Architecture, Pretrained, opened
 from tlm_ray.training.model.architectures import refuse_by_type
 from tlm_ray.training.objectives import Objective
 
@@ -25,13 +25,15 @@ def try_architecture(
     from tlm_ray.training.encoders.weights import RandomWeights, label_names
     from tlm_ray.training.model.joint import JointModel
     from tlm_ray.training.model.layouts import check_length
+    from tlm_ray.training.tokens.pieces import check_pieces
+    from tlm_ray.training.tokens.tokenizer import load_tokenizer
 
     with opened(start.source) as folder:
         config = open_settings(AutoConfig, folder, **label_names(("a", "b")))
-        if isinstance(start, Trimmed):
-            from tlm_ray.training.encoders.trimmed import trimmed_config
-
-            config = trimmed_config(folder, config, layers=start.layers)
+        if start.pieces:
+            check_pieces(load_tokenizer(folder))
+        if isinstance(start, Pretrained):
+            config = start.resized(config)
     refuse_by_type(config, objectives)
     if _size(config) <= LARGEST_TRIED:
         config = with_vocabulary_size(config, config.vocab_size)  # ids beyond it are of another tokenizer

@@ -1,11 +1,12 @@
 """Prepare the inputs of training: tokenizer, blocks of the selected text and of the task, optional token counts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.labelled.tasks import SPLITS, Task
@@ -19,7 +20,6 @@ from tlm_ray.training.tokens.blocks import (
 from tlm_ray.training.tokens.counts import Counted, Counts, count
 from tlm_ray.training.tokens.masking import Vocabulary
 from tlm_ray.training.tokens.tokenizer import load_tokenizer, train_wordpiece
-from tlm_ray.training.tokens.trimming import trim_tokenizer
 
 TOKENIZER = "tokenizer"
 FACTS = "facts.json"
@@ -33,7 +33,7 @@ def make_tokenizer(
     *,
     name: str,
     vocabulary: int,
-    is_trimmed: bool = False,
+    fit: Callable[[PreTrainedTokenizerBase, Iterable[str]], PreTrainedTokenizerBase] = lambda tokenizer, _: tokenizer,
     k: int | None,
     needs: Sequence[str] = (),
     sentinels: int = 0,
@@ -41,7 +41,7 @@ def make_tokenizer(
     """Write a tokenizer; return its vocabulary size.
 
     name: "trained" to train one on the selected text and the tasks' training texts, else a hub name or local folder.
-    vocabulary: size of a trained one. is_trimmed: keep as many pieces of another, the most frequent ones here.
+    vocabulary: size of a trained one. fit: changes the pieces of another for the same texts.
     selection: locations of its tables. k: use selected text with ranks below k; None for all.
     needs: special tokens that must be there, beside as many sentinels.
     """
@@ -50,7 +50,7 @@ def make_tokenizer(
         tokenizer = train_wordpiece(texts, vocabulary=vocabulary, sentinels=sentinels)
     else:
         tokenizer = load_tokenizer(name, needs=needs, sentinels=sentinels)
-        tokenizer = trim_tokenizer(tokenizer, texts, vocabulary=vocabulary) if is_trimmed else tokenizer
+        tokenizer = fit(tokenizer, texts)
     with storage.folder_for_writing(storage.join(folder, TOKENIZER)) as path:
         tokenizer.save_pretrained(path)
     return {"vocabulary": len(tokenizer)}
