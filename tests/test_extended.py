@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,8 @@ def test_the_words_are_counted_in_all_that_a_recipe_trains_on(data, tmp_path, en
     as_before = flow.stages(plain, "topics", 0)
     assert len({one.tokenizer.fingerprint for one in (*rows.values(), as_before)}) == 3
     assert as_before.stage_two.fingerprint != rows["p"].stage_two.fingerprint
+    identities = [one.identity for one in (Pretrained(encoder), Extended(encoder, 1), Extended(encoder, 2))]
+    assert all(one != other for one, other in combinations(identities, 2))
     make([one.tokenizer for one in rows.values()], flow.execution.root)
     sizes = [one.tokenizer.record(flow.execution.root)["facts"]["vocabulary"] for one in rows.values()]
     assert sizes == [len(AutoTokenizer.from_pretrained(encoder)) + NEW] * 2
