@@ -3,11 +3,12 @@
     python experiments/adapted.py --start FOLDER --tasks sciie --task-root data/tasks --corpus data/corpus
     python experiments/adapted.py --start FOLDER --rows "fine-tuned" "BM25 text" --seeds 5 ...
     python experiments/adapted.py --start FOLDER --layers 2 ...                        # a smaller encoder cut from it
-    python experiments/adapted.py --start FOLDER --new-words 2000 ...                  # with words of the task's field
+    python experiments/adapted.py --start FOLDER --new-words 2000 ...                  # with words of each row's texts
     python experiments/adapted.py --start FOLDER --dry-run
 
 All rows but the first take about as many counted operations, planned from the mean length of the task's texts.
-All share the encoder's own tokenizer. The first and the last one, and students, also have rows for ensembles of their
+All share the encoder's own tokenizer; with `--new-words` each counts the words of its own texts.
+The first and the last one, and students, also have rows for ensembles of their
 seeds and the linear model.
 With `--student-of` small models of random weights learn TLM's way, then from the predictions of a row's seeds.
 

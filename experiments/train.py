@@ -84,7 +84,8 @@ class Train(TrainingOptions):
     """add so many words that the tokenizer of --start splits, the frequent ones of the texts to train on, each begun as
     the mean of its pieces; if unset: none"""
     student_layers: int | None = None
-    """keep N layers in the student of --student alone; teachers keep all. It is only fine-tuned, in twice the steps"""
+    """keep N layers in the student of --student alone; teachers keep all, and have the --new-words. It is only
+    fine-tuned, in twice the steps"""
     before: Before | None = None
     """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus, enough minutes and
     no --marks), plain (none, the default otherwise), mlm, tapt, dapt, dapt+tapt or tlm"""

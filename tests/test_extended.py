@@ -68,6 +68,13 @@ def test_a_word_of_unknown_characters_stays_unknown(whole):  # noqa: F811
     assert len(extend_tokenizer(whole, [odd] * 9, words=5)) == len(whole)
 
 
+def test_a_token_that_was_added_to_the_vocabulary_keeps_its_number(encoder):  # noqa: F811
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    tokenizer.add_tokens(["seaskyzzz"])
+    extended = extend_tokenizer(tokenizer, ["seaskyzzz"] * 9, words=5)
+    assert extended.get_vocab() == tokenizer.get_vocab() and len(extended) == len(tokenizer)
+
+
 def test_a_word_begins_as_the_mean_of_its_pieces_and_all_else_is_as_before(encoder, whole, texts):  # noqa: F811
     tokenizer = extend_tokenizer(whole, texts, words=NEW)
     model = JointModel.of(Extended(encoder, NEW), (Mlm(),), tokenizer=tokenizer, labels=("a", "b"), seed=0).eval()
@@ -160,6 +167,9 @@ def test_the_words_are_counted_in_all_that_a_recipe_trains_on(data, tmp_path, en
     make([one.tokenizer for one in rows.values()], flow.execution.root)
     sizes = [one.tokenizer.record(flow.execution.root)["facts"]["vocabulary"] for one in rows.values()]
     assert sizes == [len(AutoTokenizer.from_pretrained(encoder)) + NEW] * 2
+    folders = [one.tokenizer.folder(flow.execution.root) for one in rows.values()]
+    found = [set(AutoTokenizer.from_pretrained(f"{folder}/tokenizer").get_vocab()) for folder in folders]
+    assert found[0] != found[1], "the general text has other words"
 
 
 @pytest.mark.slow

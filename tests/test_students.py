@@ -337,6 +337,12 @@ def test_a_row_to_compare_that_is_not_there_is_refused_before_any_work(data, tmp
         present(table, connect=lambda: pytest.fail("connected to Ray"))
 
 
+def test_an_ensemble_of_a_row_that_is_left_out_cannot_be_compared(data, tmp_path):
+    table = table_of(data, tmp_path, rows=["TLM, random text"], against="TLM, BM25 text with linear model")
+    with pytest.raises(ValueError, match=r"linear model': allowed are 'TLM, random text'$"):
+        present(table, connect=lambda: pytest.fail("connected to Ray"))
+
+
 def test_students_of_a_row_with_another_recipe_learn_from_replaced_words(data, tmp_path):
     rows, flow = ["TLM, BM25 text", "TLM, random text"], small_flow(data, tmp_path)
     table = table_of(data, tmp_path, student_of=rows)

@@ -121,7 +121,7 @@ class Table(TrainingOptions, ABC):
         """Raise ValueError if --against names no row of the table."""
         has_linear = any(isinstance(one.recipe, PlainClassifier) and one.recipe.short for one in trainings)
         rows = dict.fromkeys(one.row for one in trainings)
-        for row in self.rows_with_ensembles(trainings):
+        for row in (one for one in self.rows_with_ensembles(trainings) if one in rows):
             seeds = len({one.seed for one in trainings if one.row == row})
             rows |= dict.fromkeys(names_of_means(row, seeds, with_linear=self.pooled and has_linear))
         if self.against not in rows:

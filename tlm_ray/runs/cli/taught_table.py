@@ -9,7 +9,7 @@ from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.storage import shown
-from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained, Trimmed
 
 SCRATCH = 0  # the layers of a student that starts from random weights
 
@@ -78,7 +78,7 @@ class TaughtTable(Table):
             own = self.recipe(task, flow, self.mixture)
             alike = Teaching(seeds=seeds)
             return own, alike if teacher == own else Teaching.by_others(seeds=seeds, recipe=teacher)
-        if not isinstance(teacher.start, Pretrained) or teacher.start.pieces:
+        if not isinstance(teacher.start, Pretrained) or isinstance(teacher.start, Trimmed):
             raise ValueError(f"--student-layers {layers}: applies to rows of a whole pretrained encoder")
         own = self.fine_tuned(teacher.start.source, "plain", task, flow, self.mixture, layers=layers)
         return own, Teaching(seeds=seeds, recipe=teacher)

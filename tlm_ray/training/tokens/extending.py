@@ -1,6 +1,7 @@
 """Extend a tokenizer: add the frequent words that it splits (Yao, Huang et al. 2021, AdaLM; Gee et al. 2022, FVT).
 
-Texts then have fewer tokens. A word that begins with a new one may be split at another place than before.
+Texts then have fewer tokens. A word that begins with a new one may be split at another place than before, or become
+unknown where the vocabulary lacks a piece that continues it. BERT's uncased one has a piece for each character.
 """
 
 from collections import Counter
@@ -17,12 +18,17 @@ def extend_tokenizer(
     """Return a WordPiece tokenizer with so many further pieces, whole words, numbered after its own.
 
     They are those that save most tokens in the texts, ties in alphabetical order; fewer if the texts have fewer words
-    that are split. ValueError for pieces of another kind.
+    that are split. ValueError for pieces of another kind, or whose numbers have gaps.
     """
     check_pieces(tokenizer)
+    own = tokenizer.get_vocab()
+    if (most := max(own.values())) >= len(own):
+        raise ValueError(
+            f"tokenizer {tokenizer.name_or_path!r}: has {len(own)} pieces with numbers up to {most}; number them "
+            "without gaps, or leave out the number of new words"
+        )
     saved = _saved(tokenizer, _words(tokenizer, texts))
     new = sorted(saved, key=lambda word: (-saved[word], word))[:words]
-    own = tokenizer.get_vocab()
     return with_pieces(tokenizer, own | {word: len(own) + place for place, word in enumerate(new)})
 
 
@@ -37,11 +43,7 @@ def _words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Counter[
 
 
 def _saved(tokenizer: PreTrainedTokenizerBase, counts: Counter[str]) -> dict[str, int]:
-    """Return how many tokens each word would save that the tokenizer splits into pieces it knows."""
-    model, unknown = tokenizer.backend_tokenizer.model, tokenizer.unk_token
-    saved = {}
-    for word, count in counts.items():
-        pieces = [piece.value for piece in model.tokenize(word)]
-        if len(pieces) > 1 and unknown not in pieces:
-            saved[word] = count * (len(pieces) - 1)
-    return saved
+    """Return how many tokens each word would save that the tokenizer splits; a word of unknown characters is one."""
+    model, known = tokenizer.backend_tokenizer.model, tokenizer.get_vocab()
+    pieces = {word: len(model.tokenize(word)) for word in counts if word not in known}
+    return {word: counts[word] * (number - 1) for word, number in pieces.items() if number > 1}

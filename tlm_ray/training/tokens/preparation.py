@@ -33,7 +33,7 @@ def make_tokenizer(
     *,
     name: str,
     vocabulary: int,
-    fit: Callable[[PreTrainedTokenizerBase, Iterable[str]], PreTrainedTokenizerBase] = lambda tokenizer, _: tokenizer,
+    fit: Callable[[PreTrainedTokenizerBase, Iterable[str]], PreTrainedTokenizerBase],
     k: int | None,
     needs: Sequence[str] = (),
     sentinels: int = 0,
