@@ -244,20 +244,36 @@ class TrainingOptions:
         return self.budget.cut(changes.marked(recipe, task, flow, self.data.tasks), flow)
 
     def fine_tuned(
-        self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture, **sizes: int | None
+        self,
+        start: str,
+        kind: Before,
+        task: str,
+        flow: Flow,
+        mixture: Mixture,
+        *,
+        layers: int | None = None,
+        new_words: int | None = None,
     ) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
 
         kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`. Of two
-        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it. sizes:
-        layers and new_words, see `resized`.
+        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it. layers,
+        new_words: see `resized`.
         """
-        whole = self.whole_fine_tuned(start, kind, task, flow, mixture, **sizes)
+        whole = self.whole_fine_tuned(start, kind, task, flow, mixture, layers=layers, new_words=new_words)
         after = None if whole.after is None else self.budget.cut(whole.after, flow)
         return self.budget.cut(replace(whole, after=after), flow)
 
     def whole_fine_tuned(
-        self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture, **sizes: int | None
+        self,
+        start: str,
+        kind: Before,
+        task: str,
+        flow: Flow,
+        mixture: Mixture,
+        *,
+        layers: int | None = None,
+        new_words: int | None = None,
     ) -> Recipe:
         """Return the recipe of a pretrained encoder before the budget cuts it."""
         changes, rows = replace(self.changes, batch_rows=None), flow.train_rows(task)
@@ -266,7 +282,7 @@ class TrainingOptions:
             made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
         else:
             made = baseline(recipe, start, kind, train_rows=rows)
-        made = resized(made, **sizes)
+        made = resized(made, layers=layers, new_words=new_words)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow, self.data.tasks)
