@@ -30,11 +30,11 @@ from tlm_ray import Flow, Recipe, main, storage
 from tlm_ray.retrieval.methods import Random
 from tlm_ray.runs.cli.equal_cost_table import planned_sizes
 from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.cli.recipe_options import EncoderSize
 from tlm_ray.runs.cli.table import chosen
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.adaptation import RATE, adapted
 from tlm_ray.runs.recipes.equal_cost import of_equal_cost
-from tlm_ray.runs.recipes.resizing import resized
 
 PLAIN, LONGER, TAPT, RANDOM, OURS = "fine-tuned", "fine-tuned, longer", "TAPT", "random text", "BM25 text"
 
@@ -47,11 +47,7 @@ class Adapted(TaughtTable):
 
     start: str
     """hub name or local folder of the encoder, with its tokenizer"""
-    layers: int | None = None
-    """keep N layers of it, evenly spaced, and its 5,000 most frequent pieces in all rows; if unset: all"""
-    new_words: int | None = None
-    """add so many words that its tokenizer splits, the frequent ones of each row's texts, each begun as the mean of its
-    pieces; if unset: none"""
+    size: EncoderSize = field(default_factory=EncoderSize)
     rate: float = RATE
     """peak learning rate of the adaptation"""
     rows: list[str] = field(default_factory=list)
@@ -62,11 +58,6 @@ class Adapted(TaughtTable):
         settle(self, storage.absolute_if_there, "start")
         if self.changes.architecture:
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
-        for name, count in (("layers", self.layers), ("new-words", self.new_words)):
-            if count is not None and count < 1:
-                raise ValueError(f"--{name} {count}: must be 1 or more")
-        if self.layers and self.new_words:
-            raise ValueError(f"--new-words {self.new_words}: --layers {self.layers} trims the pieces; give one of them")
         if self.changes.batch_rows is not None:
             raise ValueError("--batch-rows: is for trainings from random weights; leave it out")
         if self.budget.minutes is not None or self.budget.tokens is not None:
@@ -86,13 +77,11 @@ class Adapted(TaughtTable):
         """Return the recipe that adapts the encoder by the task's own text (tapt) or the retrieved one (tlm)."""
         recipe, rows = self.recipe(task, flow, self.mixture), flow.train_rows(task)
         made = adapted(recipe, self.start, kind, train_rows=rows, steps=self.changes.steps, rate=self.rate)
-        made = resized(made, layers=self.layers, new_words=self.new_words)
-        return replace(made, stage_two=self.plain(task, flow).stage_two)
+        return replace(self.size.change(made), stage_two=self.plain(task, flow).stage_two)
 
     def plain(self, task: str, flow: Flow) -> Recipe:
         """Return the recipe that fine-tunes the encoder alone."""
-        sizes = {"layers": self.layers, "new_words": self.new_words}
-        return self.fine_tuned(self.start, "plain", task, flow, self.mixture, **sizes)
+        return self.fine_tuned(self.start, "plain", task, flow, self.mixture, size=self.size)
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return the rows that differ in their general text."""

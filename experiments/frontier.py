@@ -30,6 +30,7 @@ from tlm_ray.plain import FrozenEncoder
 from tlm_ray.report.tables.best_of import best_of_notes
 from tlm_ray.report.tables.frontier import frontier_notes
 from tlm_ray.runs.cli.options import settle
+from tlm_ray.runs.cli.recipe_options import EncoderSize
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.budget import parts_of
 
@@ -83,7 +84,8 @@ class Frontier(TaughtTable):
 
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
         how = task, flow, self.mixture
-        small = {self._cut(count): self.fine_tuned(self.start, "plain", *how, layers=count) for count in self.layers}
+        sizes = {self._cut(count): EncoderSize(layers=count) for count in self.layers}
+        small = {row: self.fine_tuned(self.start, "plain", *how, size=size) for row, size in sizes.items()}
         return small | {self._whole(kind): self.fine_tuned(self.start, kind, *how) for kind in self.before}
 
     def _cut(self, layers: int) -> str:

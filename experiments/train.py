@@ -45,7 +45,7 @@ from tlm_ray.plain.linear import Linear
 from tlm_ray.runs.cli.commands import predict_command
 from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.cli.preview import show_task
-from tlm_ray.runs.cli.recipe_options import Before
+from tlm_ray.runs.cli.recipe_options import Before, EncoderSize
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.outcome import LINEAR
@@ -78,11 +78,7 @@ class Train(TrainingOptions):
     """name under which MLflow registers the kept model"""
     start: str = ""
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
-    layers: int | None = None
-    """keep N layers of --start, evenly spaced, and its 5,000 most frequent pieces; if unset: all"""
-    new_words: int | None = None
-    """add so many words that the tokenizer of --start splits, the frequent ones of the texts to train on, each begun as
-    the mean of its pieces; if unset: none"""
+    size: EncoderSize = field(default_factory=EncoderSize)
     student_layers: int | None = None
     """keep N layers in the student of --student alone; teachers keep all, and have the --new-words. It is only
     fine-tuned, in twice the steps"""
@@ -101,19 +97,17 @@ class Train(TrainingOptions):
         if self.before and not self.start:
             raise ValueError(f"--before {self.before}: applies to a pretrained encoder; give --start too")
         for name, count, needs in (
-            ("layers", self.layers, "start"),
-            ("new-words", self.new_words, "start"),
+            ("layers", self.size.layers, "start"),
+            ("new-words", self.size.new_words, "start"),
             ("student-layers", self.student_layers, "start"),
             ("student-layers", self.student_layers, "student"),
         ):
             if count is not None and not getattr(self, needs):
                 raise ValueError(f"--{name} {count}: applies to --{needs}; give that, too")
-            if count is not None and count < 1:
-                raise ValueError(f"--{name} {count}: must be 1 or more")
-        if self.layers and self.student_layers:
-            raise ValueError(f"--layers {self.layers}: teachers of --student-layers keep all layers; give one of them")
-        if self.layers and self.new_words:
-            raise ValueError(f"--new-words {self.new_words}: --layers {self.layers} trims the pieces; give one of them")
+        if self.student_layers is not None and self.student_layers < 1:
+            raise ValueError(f"--student-layers {self.student_layers}: must be 1 or more")
+        if (layers := self.size.layers) and self.student_layers:
+            raise ValueError(f"--layers {layers}: teachers of --student-layers keep all layers; give one of them")
         for name, is_wanted in (("ensemble", self.ensemble and not self.distils), ("student", self.student)):
             if is_wanted and self.seeds < 2:
                 raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
@@ -130,11 +124,6 @@ class Train(TrainingOptions):
                 raise ValueError(f"--keep best --{name}: that is for encoders alone; give one of them")
 
     @property
-    def sizes(self) -> dict[str, int | None]:
-        """The size of the encoder of --start, where it is another than its own."""
-        return {"layers": self.layers, "new_words": self.new_words}
-
-    @property
     def distils(self) -> bool:
         """Whether a student is what is kept."""
         return self.student or bool(self.teachers)
@@ -147,7 +136,7 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
         before = options.before or usual(options, flow)
         if options.before or options.changes.marks or not (options.data.corpus or flow.is_embedded(task)):
             refuse_unread(options, before)
-        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture, **options.sizes)
+        recipe = options.fine_tuned(options.start, before, task, flow, options.mixture, size=options.size)
     else:
         recipe = options.recipe(task, flow, options.mixture)
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
@@ -187,7 +176,7 @@ def usual(options: Train, flow: Flow) -> Before:
         print_once("--before plain: no gain of adapting an encoder that reads --marks was shown; or --before adapted")
     if options.changes.marks or not (options.data.corpus or flow.is_embedded(task)):
         return "plain"
-    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture, **options.sizes)
+    whole = options.whole_fine_tuned(options.start, "adapted", task, flow, options.mixture, size=options.size)
     if options.budget.is_enough(whole, flow):
         return "adapted"
     print_once(f"--before plain: {options.budget.minutes:g} minutes are too few to adapt the encoder first")
@@ -206,9 +195,8 @@ def taught(options: Train, flow: Flow, recipe: Recipe) -> list[Training]:
     seeds = tuple(range(options.seeds)) if options.student else ()
     models = tuple(options.teachers)
     if options.student_layers:
-        small = options.fine_tuned(
-            options.start, "plain", options.data.task, flow, options.mixture, layers=options.student_layers
-        )
+        size = EncoderSize(layers=options.student_layers)
+        small = options.fine_tuned(options.start, "plain", options.data.task, flow, options.mixture, size=size)
         teaching = Teaching(seeds=seeds, recipe=recipe, models=models)
         return [Training(row=STUDENT, task=options.data.task, recipe=small, teaching=teaching)]
     others = options.teachers and not (options.student or options.start)  # from scratch, it can replace words

@@ -28,6 +28,7 @@ from transformers import (
 
 from tlm_ray import storage
 from tlm_ray.runs.cli.options import Data, OneTask, Place
+from tlm_ray.runs.cli.recipe_options import EncoderSize
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.preflight import check_starts
 from tlm_ray.runs.recipes.resizing import resized
@@ -146,16 +147,13 @@ def test_operations_are_planned_for_the_smaller_encoder(encoder, whole, texts, t
     tokenizer.save_pretrained(tmp_path)
     model = JointModel.of(start, (Mlm(),), tokenizer=tokenizer, labels=("a", "b"), seed=0)
     model.export(Mlm(), tmp_path, precision="fp32")
-    planned = [
-        step_flops(
-            replace(small_recipe(), start=one, tokenizer=source).settings_one(0),
-            vocabulary=9,
-            row_tokens=(20, 20),
-            longest=(48, 48),
-        )
-        for one, source in ((start, encoder), (Pretrained(str(tmp_path)), str(tmp_path)))
-    ]
-    assert planned[0] == planned[1]
+    assert planned(start, encoder) == planned(Pretrained(str(tmp_path)), str(tmp_path))
+
+
+def planned(start, tokenizer: str) -> float:
+    """Return the planned operations of a step of stage one."""
+    settings = small_recipe(start=start, tokenizer=tokenizer).settings_one(0)
+    return step_flops(settings, vocabulary=9, row_tokens=(20, 20), longest=(48, 48))
 
 
 def test_a_trimmed_tokenizer_opens_again_and_is_the_same_each_time(whole, texts, tmp_path):
@@ -281,7 +279,7 @@ def test_all_rows_of_adaptations_can_have_fewer_layers(data, tmp_path, encoder):
     options = {"data": Data(tasks=["topics"], task_root=str(data / "tasks"), corpus=[str(data / "corpus")])}
     options |= {"place": Place(root=str(tmp_path)), "start": encoder}
     flow = small_flow(data, tmp_path)
-    rows, small = (adapted(layers=layers, **options).recipes("topics", flow) for layers in (None, 2))
+    rows, small = (adapted(size=EncoderSize(layers=layers), **options).recipes("topics", flow) for layers in (None, 2))
     assert list(rows) == list(small)
     for row in ("fine-tuned", "random text", "BM25 text"):  # the steps of others follow from operations
         assert small[row] == replace(rows[row], start=Trimmed(encoder, 2))
@@ -297,10 +295,10 @@ def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
     assert {one.recipe.start for one in teachers} == {Pretrained(encoder)}
     assert student.recipe == replace(teachers[0].recipe, start=Trimmed(encoder, 2))
     assert student.teaching == Teaching(seeds=(0, 1), recipe=teachers[0].recipe)
-    alone = train["trainings"](train["Train"](layers=1, before="plain", **options), flow)
+    alone = train["trainings"](train["Train"](size=EncoderSize(layers=1), before="plain", **options), flow)
     assert {one.recipe.start for one in alone if one.row == "train"} == {Trimmed(encoder, 1)}
     with pytest.raises(ValueError, match="--layers 1: teachers of --student-layers keep all layers; give one of them"):
-        train["Train"](layers=1, student=True, student_layers=2, **options)
+        train["Train"](size=EncoderSize(layers=1), student=True, student_layers=2, **options)
 
 
 @pytest.mark.slow

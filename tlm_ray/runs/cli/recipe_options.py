@@ -140,6 +140,31 @@ class Mixture:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EncoderSize:
+    """The size of a pretrained encoder, where it is to be another than its own."""
+
+    layers: int | None = None
+    """keep N layers of --start, evenly spaced, and its 5,000 most frequent pieces; if unset: all"""
+    new_words: int | None = None
+    """add so many words that the tokenizer of --start splits, the frequent ones of the texts to train on, each begun as
+    the mean of its pieces; if unset: none"""
+
+    def __post_init__(self) -> None:
+        for name, count in (("layers", self.layers), ("new-words", self.new_words)):
+            if count is not None and count < 1:
+                raise ValueError(f"--{name} {count}: must be 1 or more")
+        if self.layers and self.new_words:
+            raise ValueError(f"--new-words {self.new_words}: --layers {self.layers} trims the pieces; give one of them")
+
+    def change(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with this size of its encoder."""
+        return resized(recipe, layers=self.layers, new_words=self.new_words)
+
+
+OWN_SIZE = EncoderSize()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Methods:
     """Methods of retrieving passages."""
 
@@ -244,36 +269,19 @@ class TrainingOptions:
         return self.budget.cut(changes.marked(recipe, task, flow, self.data.tasks), flow)
 
     def fine_tuned(
-        self,
-        start: str,
-        kind: Before,
-        task: str,
-        flow: Flow,
-        mixture: Mixture,
-        *,
-        layers: int | None = None,
-        new_words: int | None = None,
+        self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture, *, size: EncoderSize = OWN_SIZE
     ) -> Recipe:
         """Return the recipe of a pretrained encoder, with the same changes and the same budget.
 
         kind: what trains it before its fine-tuning, see `recipes.baseline`; "adapted" is `recipes.adaptation`. Of two
-        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it. layers,
-        new_words: see `resized`.
+        trainings before it (dapt+tapt) the first has a budget of its own, as in the row that ends with it.
         """
-        whole = self.whole_fine_tuned(start, kind, task, flow, mixture, layers=layers, new_words=new_words)
+        whole = self.whole_fine_tuned(start, kind, task, flow, mixture, size=size)
         after = None if whole.after is None else self.budget.cut(whole.after, flow)
         return self.budget.cut(replace(whole, after=after), flow)
 
     def whole_fine_tuned(
-        self,
-        start: str,
-        kind: Before,
-        task: str,
-        flow: Flow,
-        mixture: Mixture,
-        *,
-        layers: int | None = None,
-        new_words: int | None = None,
+        self, start: str, kind: Before, task: str, flow: Flow, mixture: Mixture, *, size: EncoderSize = OWN_SIZE
     ) -> Recipe:
         """Return the recipe of a pretrained encoder before the budget cuts it."""
         changes, rows = replace(self.changes, batch_rows=None), flow.train_rows(task)
@@ -282,7 +290,7 @@ class TrainingOptions:
             made = adapted(recipe, start, train_rows=rows, steps=self.changes.steps)
         else:
             made = baseline(recipe, start, kind, train_rows=rows)
-        made = resized(made, layers=layers, new_words=new_words)
+        made = size.change(made)
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow, self.data.tasks)

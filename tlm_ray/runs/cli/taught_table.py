@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tlm_ray.runs.cli.recipe_options import EncoderSize
 from tlm_ray.runs.cli.table import Table
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.flow.students import Teaching
@@ -80,5 +81,6 @@ class TaughtTable(Table):
             return own, alike if teacher == own else Teaching.by_others(seeds=seeds, recipe=teacher)
         if not isinstance(teacher.start, Pretrained) or isinstance(teacher.start, Trimmed):
             raise ValueError(f"--student-layers {layers}: applies to rows of a whole pretrained encoder")
-        own = self.fine_tuned(teacher.start.source, "plain", task, flow, self.mixture, layers=layers)
+        size = EncoderSize(layers=layers)
+        own = self.fine_tuned(teacher.start.source, "plain", task, flow, self.mixture, size=size)
         return own, Teaching(seeds=seeds, recipe=teacher)

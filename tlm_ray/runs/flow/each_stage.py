@@ -18,7 +18,7 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage
 from tlm_ray.storage.digests import identity_of
 from tlm_ray.training.cost import stage_one_cost, stage_two_cost
-from tlm_ray.training.encoders.starts import Extended, Pretrained
+from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.launching.launch import train_stage
 from tlm_ray.training.loop.progress import Follower
 from tlm_ray.training.settings import CHECKPOINTS, MODEL, TASK_MODEL, Job, StageSettings
@@ -77,7 +77,7 @@ class FlowStages(DataFlow):
     def tokenizer(self, recipe: Recipe, tasks: Sequence[Stage], neighbours: Stage | None) -> Stage:
         """Return the stage of the tokenizer, for the selected and the tasks' text."""
         is_trained = recipe.tokenizer == "trained"
-        reads_general = is_trained or isinstance(recipe.start, Extended)
+        reads_general = is_trained or recipe.start.fits_general
         k = recipe.vocabulary_k if reads_general and neighbours else None
         objectives = (*recipe.objectives, *recipe.auxiliary)
         sentinels = max(one.sentinels for one in objectives)

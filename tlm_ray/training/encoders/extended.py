@@ -18,14 +18,14 @@ class ExtendedWeights(TrainedWeights):
 
     def __init__(self, source: str, *, words: int, tokenizer: PreTrainedTokenizerBase | None, **options: Any):
         super().__init__(source, tokenizer=tokenizer, **options)
-        self.words = words
+        self.size = self.config.vocab_size + words  # of a model without a tokenizer
         self.pieces = {} if tokenizer is None else pieces_of(tokenizer, load_tokenizer(source))
 
     def _open(self, model: Any, **options: Any) -> Any:
         found = super()._open(model, **options)
         opened: PreTrainedModel = found[0] if isinstance(found, tuple) else found
         if self.tokenizer is None:
-            opened.resize_token_embeddings(opened.config.vocab_size + self.words, mean_resizing=False)
+            opened.resize_token_embeddings(self.size, mean_resizing=False)
             self.config.vocab_size = opened.config.vocab_size
         _begin_as_means(opened, self.pieces)
         return found

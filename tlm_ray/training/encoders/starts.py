@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tlm_ray import storage
 from tlm_ray.identity import NO_RESULT
@@ -51,8 +51,11 @@ class Start(ABC):
         """How it changes the pieces of its encoder's tokenizer, for the tokenizer's fingerprint; {} if it does not."""
         return {}
 
+    fits_general: ClassVar[bool] = False
+    """whether the texts of `fitted` are also a recipe's general text, not the tasks' alone"""
+
     def fitted(self, tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> "PreTrainedTokenizerBase":
-        """Return the tokenizer with its pieces changed for some texts."""
+        """Return the tokenizer with its pieces changed for some texts; how is in `pieces`."""
         return tokenizer
 
     def beside(self, teacher: str) -> "Start":
@@ -187,10 +190,14 @@ class Pretrained(Start):
     def weights(
         self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
     ) -> Iterator["Weights"]:
+        with opened(self.source) as source:
+            yield self.weights_of(source, labels=labels, seed=seed, tokenizer=tokenizer)
+
+    def weights_of(self, source: str, **options: Any) -> "Weights":
+        """Return the initial weights from a local folder or hub name; options: as `weights` has them."""
         from tlm_ray.training.encoders.weights import TrainedWeights
 
-        with opened(self.source) as source:
-            yield TrainedWeights(source, labels=labels, seed=seed, tokenizer=tokenizer)
+        return TrainedWeights(source, **options)
 
     def resized(self, config: "PretrainedConfig") -> "PretrainedConfig":
         """Return its configuration before a tokenizer is known, from the encoder's, which it changes."""
@@ -233,21 +240,10 @@ class Trimmed(Pretrained):
         kept = with_kept_layers(config, kept_layers(config.num_hidden_layers, self.layers, with_last=False))
         return with_vocabulary_size(kept, min(self.vocabulary, config.vocab_size))
 
-    @contextmanager
-    def weights(
-        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
-    ) -> Iterator["Weights"]:
+    def weights_of(self, source: str, **options: Any) -> "Weights":
         from tlm_ray.training.encoders.trimmed import TrimmedWeights
 
-        with opened(self.source) as source:
-            yield TrimmedWeights(
-                source,
-                layers=self.layers,
-                vocabulary=self.vocabulary,
-                labels=labels,
-                seed=seed,
-                tokenizer=tokenizer,
-            )
+        return TrimmedWeights(source, layers=self.layers, vocabulary=self.vocabulary, **options)
 
 
 @dataclass(frozen=True)
@@ -258,6 +254,7 @@ class Extended(Pretrained):
     recipe's general text are counted, too.
     """
 
+    fits_general: ClassVar[bool] = True
     words: int
 
     def __post_init__(self) -> None:
@@ -280,14 +277,10 @@ class Extended(Pretrained):
     def resized(self, config: "PretrainedConfig") -> "PretrainedConfig":
         return with_vocabulary_size(config, config.vocab_size + self.words)
 
-    @contextmanager
-    def weights(
-        self, *, tokenizer: "PreTrainedTokenizerBase", labels: tuple[str, ...], seed: int
-    ) -> Iterator["Weights"]:
+    def weights_of(self, source: str, **options: Any) -> "Weights":
         from tlm_ray.training.encoders.extended import ExtendedWeights
 
-        with opened(self.source) as source:
-            yield ExtendedWeights(source, words=self.words, labels=labels, seed=seed, tokenizer=tokenizer)
+        return ExtendedWeights(source, words=self.words, **options)
 
 
 def scratch_config(geometry: Geometry, *, vocabulary: int, pad_id: int, labels: tuple[str, ...]) -> "PretrainedConfig":
