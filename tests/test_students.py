@@ -1,6 +1,7 @@
 """Students: soft labels against transformers alone, and a stage two that learns them."""
 
 import json
+import re
 import runpy
 import shutil
 from dataclasses import replace
@@ -17,7 +18,7 @@ from test_encoders import similarity  # noqa: F401 - a fixture
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
-from tlm_ray import present, storage
+from tlm_ray import TfIdf, present, storage
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.runs.cli.options import Data, OneTask, Place
 from tlm_ray.runs.cli.recipe_options import Changes
@@ -338,8 +339,8 @@ def test_a_row_to_compare_that_is_not_there_is_refused_before_any_work(data, tmp
 
 
 def test_an_ensemble_of_a_row_that_is_left_out_cannot_be_compared(data, tmp_path):
-    table = table_of(data, tmp_path, rows=["TLM, random text"], against="TLM, BM25 text with linear model")
-    with pytest.raises(ValueError, match=r"linear model': allowed are 'TLM, random text'$"):
+    table = table_of(data, tmp_path, rows=["TLM, random text", TfIdf.name], against="TLM, BM25 text with linear model")
+    with pytest.raises(ValueError, match=f"linear model': allowed are '{re.escape(TfIdf.name)}', 'TLM, random text'$"):
         present(table, connect=lambda: pytest.fail("connected to Ray"))
 
 
