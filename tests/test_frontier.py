@@ -10,7 +10,8 @@ from test_jobs import script
 from test_options import kinds, parsed  # noqa: F401 - fixtures
 from tracked import empty_store
 
-from tlm_ray.report.figures.scores import points_of, score_figure
+from tlm_ray.report.figures.drawing import FAINT, MARKERS
+from tlm_ray.report.figures.scores import legend_of, points_of, score_figure
 from tlm_ray.report.page.charts import score_chart
 from tlm_ray.report.tables.frontier import frontier_notes, frontier_of
 
@@ -102,3 +103,34 @@ def test_the_axis_of_the_figure_is_minutes():
     flops = replace(results, view=replace(results.view, cost="FLOPs"))
     assert points_of(flops, "reviews")[0].x == pytest.approx(results.cells[0].flops)
     assert not [line for line in score_figure(flops).axes[0].lines if line.get_drawstyle() == "steps-post"]
+
+
+@pytest.mark.parametrize("cost", ["minutes", "FLOPs"])
+def test_an_ensemble_looks_like_its_members_with_another_fill(cost):
+    rows = ["linear", "x", "x, mean of 2 seeds", "x with linear model", "y", "y with linear model"]
+    cells = [
+        replace(c, row=row, members=row[0] if len(row) > 6 else "")
+        for row in rows
+        for c in make_cells(["a", "b"], rows=["any"])
+    ]
+    cells = [replace(c, flops=1e12 * 3**k, wall_s=60.0 * 3**k) for k, c in enumerate(cells)]
+    results = of(cells, cost=cost)
+    looks = {p.name: (p.colour, p.marker) for p in points_of(results, "b")}
+    assert list(looks) == rows and len(set(looks.values())) == 3
+    assert {looks[row] for row in rows[1:4]} == {looks["x"]} and looks["y with linear model"] == looks["y"]
+    assert [p.fill for p in points_of(results, "b")] == ["full", "full", "left", "bottom", "full", "bottom"]
+    legend = [(p.name, p.fill, p.colour == FAINT) for p in legend_of(results)]
+    assert legend[:3] == [(row, "full", False) for row in ("linear", "x", "y")]
+    assert legend[3:] == [("…, mean of 2 seeds", "left", True), ("… with linear model", "bottom", True)]
+    signs = [(entry.sign, entry.colour) for entry in score_chart(results).legend]
+    assert signs == [("●", "c0"), ("■", "c1"), ("◆", "c2"), ("◐", "paper"), ("◒", "paper")]
+    marks = [line for line in score_figure(results).axes[1].lines if line.get_marker() in MARKERS]
+    drawn = [line.get_fillstyle() for line in marks]
+    assert sorted(drawn) == sorted(p.fill for p in points_of(results, "b"))
+
+
+def test_names_of_times_are_few_enough_to_be_read():
+    results = table()
+    slow = [replace(c, wall_s=10800.0 if c.row == "large" else c.wall_s / 60) for c in results.cells]
+    (panel,) = score_figure(replace(results, cells=slow)).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1 s", "10 s", "3 min", "1 h"]

@@ -192,6 +192,7 @@ def test_a_plain_classifier_has_the_share_beside_trainings_that_the_dev_set_give
     np.testing.assert_array_equal(whole.predicted, said[2:])
     np.testing.assert_array_equal(whole.without, [said[1], said[0]], "each seed left out in turn")
     assert each.members == whole.members == "ours" and each.without is None
+    assert [group.cell().members for group in groups.values()] == ["", "ours", "ours", "ours", ""]
 
 
 def test_an_ensemble_that_is_kept_has_the_share_of_all_seeds(two_rows, tmp_path, monkeypatch):

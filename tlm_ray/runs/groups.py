@@ -192,6 +192,7 @@ class Mean(Group):
         return replace(
             own,
             row=self.name,
+            members=self.row,
             flops=times * own.flops,
             flops_counted=times * own.flops_counted,
             wall_s=own.wall_s + further + beside,

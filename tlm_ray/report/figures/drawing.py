@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -20,6 +21,8 @@ from matplotlib.transforms import ScaledTranslation
 # markers repeat the distinction for greyscale print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "D", "^", "v", "P")
+Fill = Literal["full", "left", "bottom", "none", "right", "top"]
+FILLS: tuple[Fill, ...] = ("left", "bottom", "none", "right", "top")  # which part of an ensemble's mark has its colour
 SHADES = ("#d3dfea", "#a9cbe3", "#6ba6d3", "#2a72b5", "#08306b")  # from the worst to the best
 INK = "#333333"
 FAINT = "#8a8a8a"
@@ -43,6 +46,8 @@ class Point:
     colour: str
     marker: str
     hollow: bool
+    fill: Fill = "full"
+    """which part of its mark has the colour: full, or one of FILLS"""
     shift: float = 0.0
     """how far it is drawn to the right of x, in widths of a mark"""
 
@@ -157,7 +162,9 @@ def _draw_point(panel: Axes, x: float, point: Point) -> None:
         color=point.colour,
         marker=point.marker,
         markersize=4.2 if point.hollow else 6.5,
+        fillstyle=point.fill,
         markerfacecolor="white" if point.hollow else point.colour,
+        markerfacecoloralt="white",
         linewidth=0.8 if point.hollow else 1.3,
         capsize=0 if point.hollow else 2.5,
         zorder=2 if point.hollow else 3,
@@ -172,8 +179,8 @@ def add_legend(figure: Figure, series: Sequence[Point]) -> None:
         Line2D([], [], color=p.colour, linestyle=":", label=plain(p.name))
         if p.x is None
         else Line2D(
-            [], [], color=p.colour, marker=p.marker, linewidth=0, label=plain(p.name),
-            markerfacecolor="white" if p.hollow else p.colour,
+            [], [], color=p.colour, marker=p.marker, linewidth=0, label=plain(p.name), fillstyle=p.fill,
+            markerfacecolor="white" if p.hollow else p.colour, markerfacecoloralt="white",
         )
         for p in series
     ]  # fmt: skip

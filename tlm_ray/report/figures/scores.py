@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from tlm_ray.report.figures import drawing
-from tlm_ray.report.figures.drawing import Point
+from tlm_ray.report.figures.drawing import Fill, Point
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.exports import SPLIT_NAMES
 from tlm_ray.report.tables.frontier import frontier_of
@@ -24,6 +26,7 @@ TIMES = {  # of the axis, in minutes, half of a decade apart or more, so that th
     for unit, name, numbers in ((1 / 60, "s", (1, 3, 10)), (1, "min", (1, 3, 10)), (60, "h", (1, 3, 10, 30)))
     for number in numbers
 }
+MOST_TIMES = 6  # of them per panel; of more, every other one is left out
 NEAR = 0.03  # share of the axis that a mark covers
 LEAST_SPAN = 0.8  # decades of an axis whose points are all at one place
 # the paper's models of one kind, smaller to larger
@@ -39,6 +42,7 @@ def score_figure(results: ResultsData, task: str = "") -> Figure:
 
     The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs or minutes (log). Over FLOPs a
     pretrained row is at those of its pretraining, if published. A row without a place is a dotted line at its score.
+    Ensembles have the colour and marker of their members' row, and its mark is filled in part.
     Over minutes a grey line leads along the rows that no faster one reaches on dev (`frontier_of`).
 
     task: draw this task alone, without the title and legend that a page writes; "" for a panel per task, three per row.
@@ -54,7 +58,7 @@ def score_figure(results: ResultsData, task: str = "") -> Figure:
             drawing.set_title(panel, task_title(results, each))
     drawing.set_axis_titles(figure, x=_x_title(results), y=f"{SPLIT_NAMES[results.split].lower()} score, %")
     if not task:
-        drawing.add_legend(figure, series_of(results))
+        drawing.add_legend(figure, legend_of(results))
     return figure
 
 
@@ -63,10 +67,27 @@ def task_title(results: ResultsData, task: str) -> str:
     return f"{task} ({metric_text(results.metric(task))})"
 
 
-def series_of(results: ResultsData) -> list[Point]:
-    """Return one point per series of any task, for a legend."""
+def legend_of(results: ResultsData) -> list[Point]:
+    """Return a point per entry of the legend: the series of all tasks without ensembles, then how these are filled."""
+    series, key = _series_of(results), replace(_point("", 1.0, 0.0, 0.0, 0), colour=drawing.FAINT)
+    drawn = {point.fill for point in series}
+    filled = [replace(key, name=f"…{kind}", fill=fill) for kind, fill in _fills(results).items() if fill in drawn]
+    return [point for point in series if point.fill == "full"] + filled
+
+
+def _series_of(results: ResultsData) -> list[Point]:
     points = [point for task in results.tasks for point in points_of(results, task)]
     return list({point.name: point for point in points}.values())
+
+
+def _fills(results: ResultsData) -> dict[str, Fill]:
+    """Return how the marks of ensembles are filled, by what their names add to that of their members' row."""
+    kinds = dict.fromkeys(map(_kind, results.cells))
+    return dict(zip(filter(None, kinds), cycle(drawing.FILLS), strict=False))
+
+
+def _kind(cell: Cell) -> str:
+    return cell.row.removeprefix(cell.members) if cell.members else ""
 
 
 def points_of(results: ResultsData, task: str) -> list[Point]:
@@ -86,14 +107,14 @@ def _is_over_time(results: ResultsData) -> bool:
 
 
 def _by_minutes(results: ResultsData, task: str) -> list[Point]:
-    return [
-        _point(name_of(cell), cell.wall_s / 60 or None, cell.mean, cell.std, index)
-        for index, cell in _cells(results, task, results.rows)
-    ]
+    return [_own_point(results, name_of(cell), cell.wall_s / 60, cell) for cell in _cells(results, task)]
 
 
 def _by_flops(results: ResultsData, task: str) -> list[Point]:
-    own = [_flops_point(index, cell) for index, cell in _cells(results, task, results.rows)]
+    own = [
+        _own_point(results, _name_by_flops(cell), cell.flops + cell.pretraining_flops, cell)
+        for cell in _cells(results, task)
+    ]
     found = {row.row: row for row in results.reported(task) if row.flops}
     return own + [
         _paper_point(name, found[model].flops, found[model], series)
@@ -114,28 +135,29 @@ def _apart(points: Sequence[Point], scale: Callable[[np.ndarray], np.ndarray]) -
 
 
 def _varied(results: ResultsData, task: str) -> list[Point]:
-    own = [c for c in results.cells if c.task == task and c.x is not None]
     flat = [row for row in results.rows if all(cell.x is None for cell in results.of_row(row).values())]
+    own = _cells(results, task)
     return (
-        [_point(OWN, c.x, c.mean, c.std, 0) for c in own]
-        + [_point(cell.row, None, cell.mean, cell.std, index + 1) for index, cell in _cells(results, task, flat)]
+        [_point(OWN, c.x, c.mean, c.std, 0) for c in own if c.x is not None]
+        + [_point(c.row, None, c.mean, c.std, flat.index(c.row) + 1) for c in own if c.row in flat]
         + [_paper_point(PAPER, row.x, row, 1) for row in results.reported(task) if row.x is not None]
     )
 
 
-def _cells(results: ResultsData, task: str, rows: Sequence[str]) -> list[tuple[int, Cell]]:
-    found = [(index, results.of_row(row).get(task)) for index, row in enumerate(rows)]
-    return [(index, cell) for index, cell in found if cell is not None]
+def _cells(results: ResultsData, task: str) -> list[Cell]:
+    return [cell for cell in results.cells if cell.task == task]
 
 
-def _flops_point(index: int, cell: Cell) -> Point:
-    name = f"{cell.row} {MARK}" if _lacks_pretraining(cell) else cell.row
-    return _point(name, (cell.flops + cell.pretraining_flops) or None, cell.mean, cell.std, index)
+def _own_point(results: ResultsData, name: str, cost: float, cell: Cell) -> Point:
+    """Return the point of one of our rows at its cost; an ensemble's is like that of its members' row, but its fill."""
+    rows = list(dict.fromkeys(each.members or each.row for each in results.cells))
+    point = _point(name, cost or None, cell.mean, cell.std, rows.index(cell.members or cell.row))
+    return replace(point, fill=_fills(results).get(_kind(cell), "full"))
 
 
-def _lacks_pretraining(cell: Cell) -> bool:
-    """Return whether a row is at the FLOPs of its fine-tuning alone, because those of its pretraining are unknown."""
-    return cell.pretrained and not cell.pretraining_flops
+def _name_by_flops(cell: Cell) -> str:
+    """Return a row's name, marked at the FLOPs of its fine-tuning alone, where those of its pretraining are unknown."""
+    return cell.row if cell.pretraining_flops else name_of(cell)
 
 
 def _point(name: str, x: float | None, y: float, error: float, index: int) -> Point:
@@ -155,9 +177,10 @@ def _x_title(results: ResultsData) -> str:
         title += "\ngrey line: rows that are better on dev than all faster ones"
     if any(point.shift for task in results.tasks for point in points_of(results, task)):
         title += "\nmarks of one place are side by side"
-    if any(point.hollow for point in series_of(results)):
+    series = _series_of(results)
+    if any(point.hollow for point in series):
         title += f"\nhollow grey: {results.view.paper.name} of Yao et al. (2022)"
-    if any(MARK in point.name for point in series_of(results)):
+    if any(MARK in point.name for point in series):
         title += f"\n{MARK} without its pretraining"
     return title
 
@@ -187,8 +210,9 @@ def _scale_cost(panel: Axes, places: Sequence[float], named: Mapping[float, str]
     margin = max(0.1 * (high - low), 0.4)  # in decades
     first, last = 10 ** (low - margin), 10 ** (high + margin)
     panel.xaxis.set_major_locator(LogLocator(numticks=6))
-    if ticks := {x: text for x, text in named.items() if first <= x <= last}:
-        panel.set_xticks(list(ticks), list(ticks.values()))
+    if ticks := [x for x in named if first <= x <= last]:
+        ticks = ticks[:: 2 if len(ticks) > MOST_TIMES else 1]
+        panel.set_xticks(ticks, [named[x] for x in ticks])
         panel.xaxis.set_minor_locator(NullLocator())
     panel.set_xlim(first, last)
     panel.xaxis.set_minor_formatter(NullFormatter())

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tlm_ray.report.figures.drawing import COLOURS, MARKERS, Point
-from tlm_ray.report.figures.scores import score_figure, series_of, task_title
+from tlm_ray.report.figures.drawing import COLOURS, FAINT, FILLS, MARKERS, Point
+from tlm_ray.report.figures.scores import legend_of, score_figure, task_title
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.tables.results import ResultsData
 
 FULL, HOLLOW = (dict(zip(MARKERS, signs, strict=True)) for signs in ("●■◆▲▼✚", "○□◇△▽✛"))
+FILLED = dict(zip(FILLS, "◐◒○◑◓", strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +46,15 @@ def score_chart(results: ResultsData) -> Chart:
         (task_title(results, task), inline(score_figure(results, task), f"{task}: score over {over}"))
         for task in results.tasks
     ]
-    return Chart(heading=f"Score over {over}", panels=panels, legend=[_entry(each) for each in series_of(results)])
+    return Chart(heading=f"Score over {over}", panels=panels, legend=[_entry(each) for each in legend_of(results)])
 
 
 def _entry(point: Point) -> Entry:
-    sign = "┈" if point.x is None else (HOLLOW if point.hollow else FULL)[point.marker]
-    return Entry(name=point.name, sign=sign, colour="paper" if point.hollow else f"c{COLOURS.index(point.colour)}")
+    colour = "paper" if point.colour == FAINT else f"c{COLOURS.index(point.colour)}"
+    return Entry(name=point.name, sign=_sign(point), colour=colour)
+
+
+def _sign(point: Point) -> str:
+    if point.x is None:
+        return "┈"
+    return FILLED.get(point.fill) or (HOLLOW if point.hollow else FULL)[point.marker]

@@ -45,6 +45,8 @@ class Cell:
     """training started from a pretrained encoder, whose cost these numbers exclude"""
     pretraining_flops: float = 0.0
     """that cost as published; 0 if unknown"""
+    members: str = ""
+    """the row whose runs an ensemble combines; "" for own runs"""
 
     def __post_init__(self) -> None:
         if not self.scores or len(self.dev_scores) not in (0, len(self.scores)):
