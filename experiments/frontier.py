@@ -8,7 +8,7 @@
     TF-IDF, windows, BM25 neighbours   as in every table
     TLM                                parts of the recipe, all of it, larger ones, ensembles
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
-                                       last two as --before says, with their ensembles
+                                       last two as --before says, also parts of them, with their ensembles
     NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned; its ensembles
     ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict;
                                        also their ensembles
@@ -33,6 +33,7 @@ from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.recipe_options import EncoderSize
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.budget import parts_of
+from tlm_ray.training.encoders.starts import Pretrained
 
 OURS = "TLM"
 Kind = Literal["plain", "adapted"]
@@ -46,7 +47,7 @@ class Frontier(TaughtTable):
     name, split, cost, ensembles, pooled = "frontier", "test", "minutes", (OURS,), True
 
     parts: list[float] = field(default_factory=lambda: [0.25, 0.5])
-    """shares of the recipe's tokens to train on, a row each, beside all"""
+    """shares of the tokens to train on, a row each, beside all: of TLM's recipe and of those of --before"""
     larger: list[str] = field(default_factory=list)
     """further scales, a row each, such as midi"""
     start: str = ""
@@ -85,8 +86,10 @@ class Frontier(TaughtTable):
     def _of_encoder(self, task: str, flow: Flow) -> dict[str, Recipe]:
         how = task, flow, self.mixture
         sizes = {self._cut(count): EncoderSize(layers=count) for count in self.layers}
-        small = {row: self.fine_tuned(self.start, "plain", *how, size=size) for row, size in sizes.items()}
-        return small | {self._whole(kind): self.fine_tuned(self.start, kind, *how) for kind in self.before}
+        found = {row: self.fine_tuned(self.start, "plain", *how, size=size) for row, size in sizes.items()}
+        for kind in self.before:
+            found |= self._with_parts(self._whole(kind), self.fine_tuned(self.start, kind, *how))
+        return found
 
     def _cut(self, layers: int) -> str:
         return f"{short_name(self.start)}, {layers} of its layers"
@@ -96,7 +99,10 @@ class Frontier(TaughtTable):
 
     def vary(self, recipe: Recipe) -> dict[str, Recipe]:
         """Return parts of the recipe, then all of it."""
-        return {f"{OURS}, {part:g} of it": own for part, own in parts_of(recipe, self.parts).items()} | {OURS: recipe}
+        return self._with_parts(OURS, recipe)
+
+    def _with_parts(self, row: str, recipe: Recipe) -> dict[str, Recipe]:
+        return {f"{row}, {part:g} of it": own for part, own in parts_of(recipe, self.parts).items()} | {row: recipe}
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return all rows, the frozen encoder first."""
@@ -106,7 +112,8 @@ class Frontier(TaughtTable):
 
     def rows_with_ensembles(self, trainings: Sequence[Training]) -> list[str]:
         """Return also the pretrained encoder's rows of --layers and --before, which a user would combine, too."""
-        own = [*map(self._cut, self.layers), *map(self._whole, self.before)] if self.start else []
+        recipes = {one.row: one.recipe for one in trainings if not one.teaching}
+        own = [row for row, one in recipes.items() if isinstance(one, Recipe) and isinstance(one.start, Pretrained)]
         return [*super().rows_with_ensembles(trainings), *own]
 
     def main_row(self, rows: list[str]) -> str:

@@ -14,6 +14,7 @@ from tlm_ray.report.figures.drawing import FAINT, MARKERS
 from tlm_ray.report.figures.scores import legend_of, points_of, score_figure
 from tlm_ray.report.page.charts import score_chart
 from tlm_ray.report.tables.frontier import frontier_notes, frontier_of
+from tlm_ray.runs.recipes.budget import recipe_tokens
 
 ROWS = {"linear": (0.5, 70.0, 0.7), "slow": (3.0, 69.0, 0.72), "small": (2.0, 75.0, 0.8), "large": (9.0, 76.0, 0.803)}
 
@@ -46,8 +47,13 @@ def test_a_pretrained_encoder_has_its_ensembles_as_ours_has(parsed, tmp_path):  
     table, alone = (parsed("frontier", "--root", str(tmp_path), *words) for words in (given, []))
     trainings = table.trainings(table.flow())
     found = table.rows_with_ensembles(trainings)
-    assert found == ["TLM", "x, 2 of its layers", "x fine-tuned", "x adapted"]
-    assert set(found) <= {one.row for one in trainings}
+    whole = [f"x {kind}{part}" for kind in ("fine-tuned", "adapted") for part in (", 0.25 of it", ", 0.5 of it", "")]
+    assert found == ["TLM", "x, 2 of its layers", *whole]
+    recipes = {one.row: one.recipe for one in trainings}
+    assert set(found) <= set(recipes)
+    for kind in ("fine-tuned", "adapted"):
+        part, all_of_it = (recipe_tokens(recipes[f"x {kind}{part}"]) for part in (", 0.25 of it", ""))
+        assert 0.9 * all_of_it < 4 * part <= all_of_it
     assert alone.rows_with_ensembles(alone.trainings(alone.flow())) == ["TLM"]
 
 
