@@ -194,6 +194,17 @@ def test_rows_a_few_at_a_time_train_the_same_model(micro_rows):
     assert_near(parts.progress.history, snapshot(parts.model), whole)
 
 
+def test_long_rows_are_processed_a_few_at_a_time_on_cpus(monkeypatch):
+    assert [Worker().rows_at_once(width) for width in (128, 136, 512, 8192)] == [32, 30, 8, 1]
+    others = (Worker(micro_rows=20), Worker(sharded=True, world=2), Worker(device="cuda:1"))
+    assert [worker.rows_at_once(512) for worker in others] == [20, 0, 0]
+    whole, widest = run_whole(), max(make_batches().batch(step).tokens.shape[1] for step in range(SCHEDULE.steps))
+    monkeypatch.setattr("tlm_ray.training.loop.worker.TOKENS_AT_ONCE", 2 * widest)
+    parts, told = run_whole(), run_whole(worker=Worker(micro_rows=SCHEDULE.batch_rows))
+    assert told.progress.flops == whole.progress.flops > parts.progress.flops
+    assert_near(parts.progress.history, snapshot(parts.model), whole)
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
 @pytest.mark.parametrize("micro_rows", [0, 3])
 def test_rows_one_after_another_train_the_same_model(micro_rows):

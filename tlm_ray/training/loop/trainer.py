@@ -6,7 +6,7 @@ interrupted and resumed from a checkpoint gives the same result.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -149,7 +149,7 @@ class Trainer:
         """Take one optimizer step."""
         started = time.monotonic()
         batch = self.prefetcher.batch(step)
-        parts = list(batch.parts(self.worker.micro_rows, at_least=self._parts_of_all()))
+        parts = list(self._parts_of(batch, at_least=self._parts_of_all()))
         self.pace.waiting += time.monotonic() - started
         torch.manual_seed(_key(self.batches.seed, step, self.worker.rank))
         self.model.train()
@@ -167,8 +167,11 @@ class Trainer:
             loss = torch.stack([sums[objective.name] for sums in losses]).sum()
             self.window.add(objective.logged_as(batch.stream), loss / targets.total)
 
+    def _parts_of(self, batch: Batch, *, at_least: int = 0) -> Iterator[Batch]:
+        return batch.parts(self.worker.rows_at_once(batch.tokens.shape[1]), at_least=at_least)
+
     def _parts_of_all(self) -> int:
-        """Split a batch into parts; with sharded weights, all workers get as many as the first."""
+        """Return the minimum number of parts; with sharded weights, all workers get as many as the first."""
         micro_rows = self.worker.micro_rows
         return math.ceil(self.batches.rows_of(0) / micro_rows) if self.worker.sharded and micro_rows else 1
 
@@ -190,7 +193,7 @@ class Trainer:
         The bucket order decides the summation order of three or more workers' gradients. To make resumed runs
         identical, every run starts with this pass over the first step and discards its gradients.
         """
-        first = next(self.batches.batch(0).parts(self.worker.micro_rows))
+        first = next(self._parts_of(self.batches.batch(0)))
         self.model.train()
         self._backward(first, last=True)
         self.optimizer.zero_grad(set_to_none=True)
