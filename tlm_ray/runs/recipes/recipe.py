@@ -24,9 +24,12 @@ from tlm_ray.training.settings import GENERAL, StageOne, StageTwo
 from tlm_ray.training.tokens.counts import Counts
 
 HISTORY = ("dev", "learning_rate", "step")  # entries that a task's name would replace
-PRECISIONS = ("auto", "fp32", "bf16")
-VOCABULARY_TEXTS = ("depth", "k")
-LEAST = 4  # tokens per row: two special ones, and two of text
+CHOICES = {
+    "weighting": WEIGHTINGS,
+    "precision": ("auto", "fp32", "bf16"),
+    "vocabulary_text": ("depth", "k"),
+}
+LEAST_TOKENS = {"passage_tokens": 1, "block_tokens": 4, "task_tokens": 4}  # a row has two special ones and two of text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,69 +109,81 @@ class Recipe:
         if not self.depth:
             object.__setattr__(self, "depth", max(1, self.k))
         object.__setattr__(self, "method", method_named(self.method))
-        choices = {"weighting": WEIGHTINGS, "precision": PRECISIONS, "vocabulary_text": VOCABULARY_TEXTS}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
-        if not 0 <= self.k <= self.depth:
-            raise ValueError(
-                f"k {self.k}: must lie between 0 and depth ({self.depth}), the passages retrieved per query; "
-                "lower k or raise --depth"
-            )
-        if self.rho1 is not None and not _is_whole(self.rho1, least=0):
-            raise ValueError(
-                f"rho1 {self.rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
-            )
-        if not 0 < self.corpus_share <= 1:
-            raise ValueError(f"corpus_share {self.corpus_share!r}: must be above 0 and at most 1, a share of documents")
-        if not 0 < self.general_share <= 1:
-            raise ValueError(f"general_share {self.general_share!r}: must be above 0 and at most 1, a share of blocks")
-        if not self.rho2 >= 0:
-            raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
-        if self.stage_one is None and not self.begins_trained:
-            raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
-        if isinstance(self.start, Pretrained) and self.start.pieces and self.tokenizer != self.start.source:
-            raise ValueError(
-                f"tokenizer {self.tokenizer!r}: the start has pieces of its own; give tokenizer={self.start.source!r}"
-            )
-        if self.after is not None and (self.after.stage_one is None or self.counts is not None):
-            raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
+        self._check_choices()
+        self._check_amounts()
+        self._check_start()
         self._check_teacher()
         self._check_tasks()
         self._check_writing()
         self._check_objectives()
-        if self.one_stage and self.adapters is not None:
-            raise ValueError("adapters: are trained in stage two, which one_stage leaves out; give one of them")
-        if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
-            raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
-        if self.counts is not None and (self.stage_one is None or (self.counts.embeddings and not self.start.width)):
+        self._check_auxiliary()
+        self._check_stages()
+        self._check_lengths()
+
+    def _check_choices(self) -> None:
+        for name, allowed in CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"{name} {value!r}: allowed are {', '.join(allowed)}")
+
+    def _check_amounts(self) -> None:
+        k, rho1 = self.k, self.rho1
+        if not 0 <= k <= self.depth:
             raise ValueError(
-                f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "
+                f"k {k}: must lie between 0 and depth ({self.depth}), the passages retrieved per query; "
+                "lower k or raise --depth"
+            )
+        if rho1 is not None and not _is_whole(rho1, least=0):
+            raise ValueError(
+                f"rho1 {rho1!r}: must be a whole number of 0 or more, the general batches before each task batch"
+            )
+        if rho1 is None and k == 0:
+            raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
+        if not self.rho2 >= 0:
+            raise ValueError(f"rho2 {self.rho2!r}: must be 0 or more, the weight of the MLM loss in a task batch")
+        for name, things in (("corpus_share", "documents"), ("general_share", "blocks")):
+            if not 0 < (share := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} {share!r}: must be above 0 and at most 1, a share of {things}")
+
+    def _check_start(self) -> None:
+        start, counts = self.start, self.counts
+        if self.stage_one is None and not self.begins_trained:
+            raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
+        if isinstance(start, Pretrained) and start.pieces and self.tokenizer != start.source:
+            raise ValueError(
+                f"tokenizer {self.tokenizer!r}: the start has pieces of its own; give tokenizer={start.source!r}"
+            )
+        if self.after is not None and (self.after.stage_one is None or counts is not None):
+            raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
+        if counts is not None and (self.stage_one is None or (counts.embeddings and not start.width)):
+            raise ValueError(
+                f"counts {counts}: need a stage one and a start that knows its width, such as Scratch; give "
                 "counts=None, or Counts(embeddings=False)"
             )
-        if not self.objectives or len({objective.name for objective in self.objectives}) < len(self.objectives):
-            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
-        beside = [one.name for one in self.auxiliary]
-        unfit = not all(one.in_stage_two for one in self.auxiliary)
-        if len(set(beside)) < len(beside) or Labels.name in beside or unfit:
+
+    def _check_teacher(self) -> None:
+        """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
+        start, teacher = self.start, self.teacher
+        takers = [one.name for one in self.objectives if one.needs_teacher]
+        takers += ["start"] if isinstance(start, FewerLayers) else []
+        if teacher is None:
+            if takers:
+                raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
+            return
+        if start.pieces or (teacher if isinstance(teacher, Pretrained) else teacher.start).pieces:
             raise ValueError(
-                f"auxiliary {', '.join(beside)}: give objectives of tokens, each once, such as Clm(times=0.5)"
+                "teacher: a Trimmed or Extended encoder has tokens of its own; give Pretrained or Scratch as both "
+                "starts"
             )
-        if any(one.needs_teacher or one.reads_layers for one in self.auxiliary):
-            raise ValueError(f"auxiliary {self.auxiliary!r}: stage two has no teacher; give objectives such as Clm()")
-        if self.exported and self.exported not in (names := [objective.name for objective in self.objectives]):
-            raise ValueError(f"exported {self.exported!r}: allowed are {', '.join(names)}, the recipe's objectives")
-        if self.mixer is not None and (not self.uses_general or self.rho1 is None or self.tasks):
-            raise ValueError("mixer: chooses between general text and one task; give both, k and rho1 above 0")
-        if self.rho1 is None and self.k == 0:
-            raise ValueError("rho1 None: without task batches k must be 1 or more, or there is nothing to train on")
-        for name, least in (("passage_tokens", 1), ("block_tokens", LEAST), ("task_tokens", LEAST)):
-            value = getattr(self, name)
-            if not _is_whole(value, least=least):
-                raise ValueError(f"{name} {value!r}: must be a whole number of {least} or more")
-        longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
-        if positions is not None and longest > positions:
-            raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
+        if not takers or self.stage_one is None:
+            raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
+        if isinstance(teacher, Pretrained) and self.tokenizer == "trained":
+            raise ValueError(
+                f"tokenizer 'trained': the student shares the teacher's tokens; give tokenizer={teacher.source!r}"
+            )
+        if isinstance(start, FewerLayers) and self.counts is not None:
+            raise ValueError("counts: would replace the teacher's embeddings, with which it starts; give counts=None")
+        if not isinstance(teacher, Pretrained) and (teacher.stage_one is None or self.after is not None):
+            raise ValueError("teacher: must be a recipe with a stage one, and the student has no `after`")
 
     def _check_tasks(self) -> None:
         """Raise ValueError if several tasks cannot be trained together."""
@@ -206,32 +221,42 @@ class Recipe:
 
     def _check_objectives(self) -> None:
         """Raise ValueError if an objective cannot prepare this recipe's rows after those before it."""
+        names = [one.name for one in self.objectives]
         for group in (self.objectives, (self.labels,), self.auxiliary):
             for number, one in enumerate(group):
                 before = [other.name for other in group[:number]]
                 one.check(tokens=max(self.block_tokens, self.task_tokens), before=before)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"objectives {self.objectives!r}: give one or more, each with a different name")
+        if self.exported and self.exported not in names:
+            raise ValueError(f"exported {self.exported!r}: allowed are {', '.join(names)}, the recipe's objectives")
 
-    def _check_teacher(self) -> None:
-        """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
-        takers = [one.name for one in self.objectives if one.needs_teacher]
-        takers += ["start"] if isinstance(self.start, FewerLayers) else []
-        if takers and self.teacher is None:
-            raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
-        if self.teacher is not None and (self.start.pieces or _start_of(self.teacher).pieces):
+    def _check_auxiliary(self) -> None:
+        names = [one.name for one in self.auxiliary]
+        unfit = not all(one.in_stage_two for one in self.auxiliary)
+        if len(set(names)) < len(names) or Labels.name in names or unfit:
             raise ValueError(
-                "teacher: a Trimmed or Extended encoder has tokens of its own; give Pretrained or Scratch as both "
-                "starts"
+                f"auxiliary {', '.join(names)}: give objectives of tokens, each once, such as Clm(times=0.5)"
             )
-        if self.teacher is not None and (not takers or self.stage_one is None):
-            raise ValueError("teacher: stage one does not learn from it; give objectives such as SoftTokens()")
-        if isinstance(self.teacher, Pretrained) and self.tokenizer == "trained":
-            raise ValueError(
-                f"tokenizer 'trained': the student shares the teacher's tokens; give tokenizer={self.teacher.source!r}"
-            )
-        if isinstance(self.start, FewerLayers) and self.counts is not None:
-            raise ValueError("counts: would replace the teacher's embeddings, with which it starts; give counts=None")
-        if isinstance(self.teacher, Recipe) and (self.teacher.stage_one is None or self.after is not None):
-            raise ValueError("teacher: must be a recipe with a stage one, and the student has no `after`")
+        if any(one.needs_teacher or one.reads_layers for one in self.auxiliary):
+            raise ValueError(f"auxiliary {self.auxiliary!r}: stage two has no teacher; give objectives such as Clm()")
+
+    def _check_stages(self) -> None:
+        """Raise ValueError for a part that no stage of the recipe would use."""
+        if self.one_stage and self.adapters is not None:
+            raise ValueError("adapters: are trained in stage two, which one_stage leaves out; give one of them")
+        if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
+            raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
+        if self.mixer is not None and (not self.uses_general or self.rho1 is None or self.tasks):
+            raise ValueError("mixer: chooses between general text and one task; give both, k and rho1 above 0")
+
+    def _check_lengths(self) -> None:
+        for name, least in LEAST_TOKENS.items():
+            if not _is_whole(value := getattr(self, name), least=least):
+                raise ValueError(f"{name} {value!r}: must be a whole number of {least} or more")
+        longest, positions = max(self.block_tokens, self.task_tokens), self.start.positions
+        if positions is not None and longest > positions:
+            raise ValueError(f"block_tokens and task_tokens: {longest} is more than the model's {positions} positions")
 
     @property
     def vocabulary_k(self) -> int | None:
@@ -290,10 +315,6 @@ class Recipe:
             precision=self.precision,
             seed=seed,
         )
-
-
-def _start_of(teacher: Recipe | Start) -> Start:
-    return teacher.start if isinstance(teacher, Recipe) else teacher
 
 
 def _is_whole(value: object, *, least: int) -> bool:
