@@ -6,13 +6,13 @@
     python experiments/frontier.py --dry-run
 
     TF-IDF, windows, BM25 neighbours   as in every table
-    TLM                                parts of the recipe, all of it, larger ones, ensembles
+    TLM                                parts of the recipe, all of it, larger ones
     NAME frozen, fine-tuned, adapted   with --start: a pretrained encoder, without the time of its pretraining; the
-                                       last two as --before says, also parts of them, with their ensembles
-    NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned; its ensembles
-    ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict;
-                                       also their ensembles
+                                       last two as --before says, also parts of them
+    NAME, N of its layers              with --layers N: a smaller encoder cut from it, fine-tuned
+    ROW, student of N                  with --student-of ROW: small models that learn what N seeds of the row predict
 
+Rows that train an encoder also have ensembles: the mean of their seeds, and each with the better linear model.
 Minutes are those of training, as measured, without the retrieval that rows share. Those of a student include its
 teachers. They are comparable if nothing else ran beside: give `--side-by-side 1`. Below the table: the rows that are
 better on dev than all faster ones and, with several tasks, how far each is above the better linear model.
@@ -33,7 +33,6 @@ from tlm_ray.runs.cli.options import settle
 from tlm_ray.runs.cli.recipe_options import EncoderSize
 from tlm_ray.runs.cli.taught_table import TaughtTable
 from tlm_ray.runs.recipes.budget import parts_of
-from tlm_ray.training.encoders.starts import Pretrained
 
 OURS = "TLM"
 Kind = Literal["plain", "adapted"]
@@ -44,10 +43,10 @@ KINDS: dict[Kind, str] = {"plain": "fine-tuned", "adapted": "adapted"}
 class Frontier(TaughtTable):
     """Options of the figure."""
 
-    name, split, cost, ensembles, pooled = "frontier", "test", "minutes", (OURS,), True
+    name, split, cost, pooled = "frontier", "test", "minutes", True
 
     parts: list[float] = field(default_factory=lambda: [0.25, 0.5])
-    """shares of the tokens to train on, a row each, beside all: of TLM's recipe and of those of --before"""
+    """shares of the tokens to train on, a row each, beside the whole: of TLM and of each row of --before"""
     larger: list[str] = field(default_factory=list)
     """further scales, a row each, such as midi"""
     start: str = ""
@@ -102,7 +101,12 @@ class Frontier(TaughtTable):
         return self._with_parts(OURS, recipe)
 
     def _with_parts(self, row: str, recipe: Recipe) -> dict[str, Recipe]:
-        return {f"{row}, {part:g} of it": own for part, own in parts_of(recipe, self.parts).items()} | {row: recipe}
+        try:
+            parts = parts_of(recipe, self.parts)
+        except ValueError as error:
+            given = " ".join(f"{part:g}" for part in self.parts)
+            raise ValueError(f"--parts {given}: a part of {row!r} is too short; give larger parts ({error})") from error
+        return {f"{row}, {part:g} of it": own for part, own in parts.items()} | {row: recipe}
 
     def trainings(self, flow: Flow) -> list[Training]:
         """Return all rows, the frozen encoder first."""
@@ -111,10 +115,8 @@ class Frontier(TaughtTable):
         return own + super().trainings(flow)
 
     def rows_with_ensembles(self, trainings: Sequence[Training]) -> list[str]:
-        """Return also the pretrained encoder's rows of --layers and --before, which a user would combine, too."""
-        recipes = {one.row: one.recipe for one in trainings if not one.teaching}
-        own = [row for row, one in recipes.items() if isinstance(one, Recipe) and isinstance(one.start, Pretrained)]
-        return [*super().rows_with_ensembles(trainings), *own]
+        """Return all rows that train an encoder."""
+        return list(dict.fromkeys(one.row for one in trainings if isinstance(one.recipe, Recipe)))
 
     def main_row(self, rows: list[str]) -> str:
         """Return the whole recipe."""

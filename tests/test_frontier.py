@@ -10,7 +10,7 @@ from test_jobs import script
 from test_options import kinds, parsed  # noqa: F401 - fixtures
 from tracked import empty_store
 
-from tlm_ray.report.figures.drawing import FAINT, MARKERS
+from tlm_ray.report.figures.drawing import INK, MARKERS
 from tlm_ray.report.figures.scores import legend_of, points_of, score_figure
 from tlm_ray.report.page.charts import score_chart
 from tlm_ray.report.tables.frontier import frontier_notes, frontier_of
@@ -48,13 +48,21 @@ def test_a_pretrained_encoder_has_its_ensembles_as_ours_has(parsed, tmp_path):  
     trainings = table.trainings(table.flow())
     found = table.rows_with_ensembles(trainings)
     whole = [f"x {kind}{part}" for kind in ("fine-tuned", "adapted") for part in (", 0.25 of it", ", 0.5 of it", "")]
-    assert found == ["TLM", "x, 2 of its layers", *whole]
+    ours = ["TLM, 0.25 of it", "TLM, 0.5 of it", "TLM"]
+    assert found == [*ours, "x, 2 of its layers", *whole]
     recipes = {one.row: one.recipe for one in trainings}
-    assert set(found) <= set(recipes)
+    assert set(found) == set(recipes) - {"x frozen", "BM25 neighbours", *(row for row in recipes if "linear" in row)}
     for kind in ("fine-tuned", "adapted"):
         part, all_of_it = (recipe_tokens(recipes[f"x {kind}{part}"]) for part in (", 0.25 of it", ""))
         assert 0.9 * all_of_it < 4 * part <= all_of_it
-    assert alone.rows_with_ensembles(alone.trainings(alone.flow())) == ["TLM"]
+    assert alone.rows_with_ensembles(alone.trainings(alone.flow())) == ours
+
+
+def test_a_part_that_is_too_short_is_named(parsed, tmp_path):  # noqa: F811
+    table = parsed("frontier", "--root", str(tmp_path), "--tokens", "240000")
+    said = r"^--parts 0.25 0.5: a part of 'TLM' is too short; give larger parts \(tokens 59,840: .* 204,800 or more"
+    with pytest.raises(ValueError, match=said):
+        table.trainings(table.flow())
 
 
 def test_the_frontier_is_what_no_faster_row_reaches_on_dev():
@@ -113,7 +121,8 @@ def test_the_axis_of_the_figure_is_minutes():
 
 @pytest.mark.parametrize("cost", ["minutes", "FLOPs"])
 def test_an_ensemble_looks_like_its_members_with_another_fill(cost):
-    rows = ["linear", "x", "x, mean of 2 seeds", "x with linear model", "y", "y with linear model"]
+    both = "x, mean of 2 seeds with linear model"
+    rows = ["linear", "x", "x, mean of 2 seeds", "x with linear model", both, "y", "y with linear model"]
     cells = [
         replace(c, row=row, members=row[0] if len(row) > 6 else "")
         for row in rows
@@ -123,16 +132,25 @@ def test_an_ensemble_looks_like_its_members_with_another_fill(cost):
     results = of(cells, cost=cost)
     looks = {p.name: (p.colour, p.marker) for p in points_of(results, "b")}
     assert list(looks) == rows and len(set(looks.values())) == 3
-    assert {looks[row] for row in rows[1:4]} == {looks["x"]} and looks["y with linear model"] == looks["y"]
-    assert [p.fill for p in points_of(results, "b")] == ["full", "full", "left", "bottom", "full", "bottom"]
-    legend = [(p.name, p.fill, p.colour == FAINT) for p in legend_of(results)]
+    assert {looks[row] for row in rows[1:5]} == {looks["x"]} and looks["y with linear model"] == looks["y"]
+    assert [p.fill for p in points_of(results, "b")] == ["full", "full", "left", "bottom", "none", "full", "bottom"]
+    legend = [(p.name, p.fill, p.colour == INK) for p in legend_of(results)]
     assert legend[:3] == [(row, "full", False) for row in ("linear", "x", "y")]
-    assert legend[3:] == [("…, mean of 2 seeds", "left", True), ("… with linear model", "bottom", True)]
+    ensembles = {"…, mean of 2 seeds": "left", "… with linear model": "bottom", f"…{both[1:]}": "none"}
+    assert legend[3:] == [(name, fill, True) for name, fill in ensembles.items()]
     signs = [(entry.sign, entry.colour) for entry in score_chart(results).legend]
-    assert signs == [("●", "c0"), ("■", "c1"), ("◆", "c2"), ("◐", "paper"), ("◒", "paper")]
-    marks = [line for line in score_figure(results).axes[1].lines if line.get_marker() in MARKERS]
-    drawn = [line.get_fillstyle() for line in marks]
-    assert sorted(drawn) == sorted(p.fill for p in points_of(results, "b"))
+    assert signs == [("●", "c0"), ("■", "c1"), ("◆", "c2"), ("◐", "dim"), ("◒", "dim"), ("○", "dim")]
+    figure = score_figure(results)
+    fills = {"full": ("full", False), "left": ("left", False), "bottom": ("bottom", False), "none": ("full", True)}
+    marks = [line for line in figure.axes[1].lines if line.get_marker() in MARKERS]
+    drawn = {float(line.get_xdata()[0]): looks_filled(line) for line in marks}
+    assert drawn == {p.x: fills[p.fill] for p in points_of(results, "b")}
+    assert [looks_filled(line) for line in figure.legends[0].legend_handles] == [fills[fill] for _, fill, _ in legend]
+
+
+def looks_filled(line):
+    assert line.get_markerfacecoloralt() == "white", "nothing shows through"
+    return line.get_fillstyle(), line.get_markerfacecolor() == "white"
 
 
 def test_names_of_times_are_few_enough_to_be_read():

@@ -195,14 +195,19 @@ def test_rows_a_few_at_a_time_train_the_same_model(micro_rows):
 
 
 def test_long_rows_are_processed_a_few_at_a_time_on_cpus(monkeypatch):
-    assert [Worker().rows_at_once(width) for width in (128, 136, 512, 8192)] == [32, 30, 8, 1]
+    assert [Worker().rows_at_once(32, 32 * width) for width in (128, 136, 512, 8192)] == [32, 30, 8, 1]
     others = (Worker(micro_rows=20), Worker(sharded=True, world=2), Worker(device="cuda:1"))
-    assert [worker.rows_at_once(512) for worker in others] == [20, 0, 0]
-    whole, widest = run_whole(), max(make_batches().batch(step).tokens.shape[1] for step in range(SCHEDULE.steps))
+    assert [worker.rows_at_once(32, 32 * 512) for worker in others] == [20, 0, 0]
+    batches = [make_batches(stage_one()).batch(step) for step in range(SCHEDULE.steps)]
+    whole, widest = run_whole(), max(batch.tokens.shape[1] for batch in batches)
     monkeypatch.setattr("tlm_ray.training.loop.worker.TOKENS_AT_ONCE", 2 * widest)
     parts, told = run_whole(), run_whole(worker=Worker(micro_rows=SCHEDULE.batch_rows))
-    assert told.progress.flops == whole.progress.flops > parts.progress.flops
+    assert told.progress.flops == whole.progress.flops != parts.progress.flops
     assert_near(parts.progress.history, snapshot(parts.model), whole)
+    asked = []
+    monkeypatch.setattr(Worker, "rows_at_once", lambda self, rows, tokens: asked.append((rows, tokens)) or 0)
+    run_whole(worker=Worker(packed=True))
+    assert asked == [(len(batch.tokens), batch.real_tokens) for batch in batches], "packed rows have no padding"
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")

@@ -236,7 +236,7 @@ def test_a_pretrained_baseline_from_a_local_folder(data, tmp_path, monkeypatch):
 
 
 def test_rows_at_once_are_an_execution_setting():
-    with pytest.raises(ValueError, match=r"micro_rows -1: must be 0 \(the default\) or more"):
+    with pytest.raises(ValueError, match=r"micro_rows -1: must be 1 or more, or 0 for all that fit"):
         Compute(micro_rows=-1)
     with pytest.raises(ValueError, match="workers 0: a training needs 1 or more"):
         Compute(workers=0)

@@ -17,7 +17,7 @@ class Compute:
     max_failures: int = 3
     """maximum number of retries after lost workers"""
     micro_rows: int = 0
-    """maximum rows per forward pass of a worker, with accumulated gradients; 0: all, on a CPU up to 4,096 tokens"""
+    """maximum rows per forward pass of a worker, with accumulated gradients; 0: all, on a CPU those of 4,096 tokens"""
     packed: bool = False
     """whether rows are packed instead of padded"""
     sharded: bool = False
@@ -27,7 +27,7 @@ class Compute:
 
     def __post_init__(self) -> None:
         if self.micro_rows < 0:
-            raise ValueError(f"micro_rows {self.micro_rows}: must be 0 (the default) or more")
+            raise ValueError(f"micro_rows {self.micro_rows}: must be 1 or more, or 0 for all that fit")
         if self.workers < 1:
             raise ValueError(f"workers {self.workers}: a training needs 1 or more")
         if not 0 <= self.least_workers <= self.workers:

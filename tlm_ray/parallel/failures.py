@@ -31,7 +31,8 @@ def lost(what: str) -> ChildProcessError:
     """Return the error of work whose process was lost on every retry."""
     return ChildProcessError(
         f"{what}: its worker process died again and again, most often for want of memory; use fewer workers at a time "
-        "(for trainings --side-by-side or --micro-rows), or machines with more memory, then run the same again"
+        "(for a training a lower --side-by-side, or --micro-rows 4) or machines with more memory, then run the same "
+        "again"
     )
 
 

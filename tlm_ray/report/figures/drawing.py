@@ -8,7 +8,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -46,6 +46,7 @@ class Point:
     colour: str
     marker: str
     hollow: bool
+    """it is one of the paper's"""
     fill: Fill = "full"
     """which part of its mark has the colour: full, or one of FILLS"""
     shift: float = 0.0
@@ -162,9 +163,7 @@ def _draw_point(panel: Axes, x: float, point: Point) -> None:
         color=point.colour,
         marker=point.marker,
         markersize=4.2 if point.hollow else 6.5,
-        fillstyle=point.fill,
-        markerfacecolor="white" if point.hollow else point.colour,
-        markerfacecoloralt="white",
+        **_face(point),
         linewidth=0.8 if point.hollow else 1.3,
         capsize=0 if point.hollow else 2.5,
         zorder=2 if point.hollow else 3,
@@ -173,14 +172,23 @@ def _draw_point(panel: Axes, x: float, point: Point) -> None:
     panel.update_datalim([(x, point.y - point.error), (x, point.y + point.error)])  # it counts no moved marks
 
 
+def _face(point: Point) -> dict[str, Any]:
+    """Return how a mark is filled, with white where it has no colour, so that nothing shows through."""
+    is_empty = point.hollow or point.fill == "none"
+    return {
+        "fillstyle": "full" if is_empty else point.fill,
+        "markerfacecolor": "white" if is_empty else point.colour,
+        "markerfacecoloralt": "white",
+    }
+
+
 def add_legend(figure: Figure, series: Sequence[Point]) -> None:
     """Add a legend above the panels, an entry per series."""
     handles = [
         Line2D([], [], color=p.colour, linestyle=":", label=plain(p.name))
         if p.x is None
         else Line2D(
-            [], [], color=p.colour, marker=p.marker, linewidth=0, label=plain(p.name), fillstyle=p.fill,
-            markerfacecolor="white" if p.hollow else p.colour, markerfacecoloralt="white",
+            [], [], color=p.colour, marker=p.marker, linewidth=0, label=plain(p.name), **_face(p),
         )
         for p in series
     ]  # fmt: skip

@@ -21,12 +21,12 @@ from tlm_ray.report.tables.results import ResultsData, View
 
 OWN, PAPER = "here", "the paper"
 COSTS = {"FLOPs": "training FLOPs (6 × tokens × parameters)", "minutes": "time of training"}
-TIMES = {  # of the axis, in minutes, half of a decade apart or more, so that their names have room
+TIMES = {  # of the axis, in minutes
     number * unit: f"{number} {name}"
     for unit, name, numbers in ((1 / 60, "s", (1, 3, 10)), (1, "min", (1, 3, 10)), (60, "h", (1, 3, 10, 30)))
     for number in numbers
 }
-MOST_TIMES = 6  # of them per panel; of more, every other one is left out
+MOST_TIMES = 6  # of them per panel; of more, every other one is left out, so that their names have room
 NEAR = 0.03  # share of the axis that a mark covers
 LEAST_SPAN = 0.8  # decades of an axis whose points are all at one place
 # the paper's models of one kind, smaller to larger
@@ -42,7 +42,7 @@ def score_figure(results: ResultsData, task: str = "") -> Figure:
 
     The x axis is the number that the rows vary (log(1 + value)), or else training FLOPs or minutes (log). Over FLOPs a
     pretrained row is at those of its pretraining, if published. A row without a place is a dotted line at its score.
-    Ensembles have the colour and marker of their members' row, and its mark is filled in part.
+    Ensembles have the colour and marker of their members' row, and differ in their fill, but not over a varied number.
     Over minutes a grey line leads along the rows that no faster one reaches on dev (`frontier_of`).
 
     task: draw this task alone, without the title and legend that a page writes; "" for a panel per task, three per row.
@@ -69,7 +69,7 @@ def task_title(results: ResultsData, task: str) -> str:
 
 def legend_of(results: ResultsData) -> list[Point]:
     """Return a point per entry of the legend: the series of all tasks without ensembles, then how these are filled."""
-    series, key = _series_of(results), replace(_point("", 1.0, 0.0, 0.0, 0), colour=drawing.FAINT)
+    series, key = _series_of(results), replace(_point("", 1.0, 0.0, 0.0, 0), colour=drawing.INK)
     drawn = {point.fill for point in series}
     filled = [replace(key, name=f"…{kind}", fill=fill) for kind, fill in _fills(results).items() if fill in drawn]
     return [point for point in series if point.fill == "full"] + filled
@@ -149,14 +149,14 @@ def _cells(results: ResultsData, task: str) -> list[Cell]:
 
 
 def _own_point(results: ResultsData, name: str, cost: float, cell: Cell) -> Point:
-    """Return the point of one of our rows at its cost; an ensemble's is like that of its members' row, but its fill."""
+    """Return the point of one of our rows at its cost; an ensemble's is like its members', except for its fill."""
     rows = list(dict.fromkeys(each.members or each.row for each in results.cells))
     point = _point(name, cost or None, cell.mean, cell.std, rows.index(cell.members or cell.row))
     return replace(point, fill=_fills(results).get(_kind(cell), "full"))
 
 
 def _name_by_flops(cell: Cell) -> str:
-    """Return a row's name, marked at the FLOPs of its fine-tuning alone, where those of its pretraining are unknown."""
+    """Return a row's name, with MARK if its FLOPs leave out an unknown pretraining."""
     return cell.row if cell.pretraining_flops else name_of(cell)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tlm_ray.report.figures.drawing import COLOURS, FAINT, FILLS, MARKERS, Point
+from tlm_ray.report.figures.drawing import COLOURS, FILLS, INK, MARKERS, Point
 from tlm_ray.report.figures.scores import legend_of, score_figure, task_title
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.tables.results import ResultsData
@@ -50,8 +50,13 @@ def score_chart(results: ResultsData) -> Chart:
 
 
 def _entry(point: Point) -> Entry:
-    colour = "paper" if point.colour == FAINT else f"c{COLOURS.index(point.colour)}"
-    return Entry(name=point.name, sign=_sign(point), colour=colour)
+    return Entry(name=point.name, sign=_sign(point), colour=_colour(point))
+
+
+def _colour(point: Point) -> str:
+    if point.hollow:
+        return "paper"
+    return "dim" if point.colour == INK else f"c{COLOURS.index(point.colour)}"
 
 
 def _sign(point: Point) -> str:

@@ -197,7 +197,7 @@ class Cluster(Workers):
     train_resources: list[str] = field(default_factory=lambda: ["CPU=1"])
     """Ray resources per training worker, such as CPU=1, or CPU=4 GPU=1"""
     micro_rows: int = 0
-    """rows that a worker processes at once, to limit memory (0: all of a step, on CPUs up to 4,096 tokens)"""
+    """rows that a worker processes at once, to limit memory (0: all of a step, on CPUs those of 4,096 tokens)"""
     packed: bool = False
     """pack rows into one sequence instead of padding them"""
     sharded: bool = False

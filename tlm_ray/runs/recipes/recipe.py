@@ -145,20 +145,15 @@ class Recipe:
                 raise ValueError(f"{name} {share!r}: must be above 0 and at most 1, a share of {things}")
 
     def _check_start(self) -> None:
-        start, counts = self.start, self.counts
+        start = self.start
         if self.stage_one is None and not self.begins_trained:
             raise ValueError("stage_one None: stage two needs a trained encoder; give start=Pretrained(...), or after")
         if isinstance(start, Pretrained) and start.pieces and self.tokenizer != start.source:
             raise ValueError(
                 f"tokenizer {self.tokenizer!r}: the start has pieces of its own; give tokenizer={start.source!r}"
             )
-        if self.after is not None and (self.after.stage_one is None or counts is not None):
+        if self.after is not None and (self.after.stage_one is None or self.counts is not None):
             raise ValueError("after: must be a recipe with a stage one, and its embeddings are kept; give counts=None")
-        if counts is not None and (self.stage_one is None or (counts.embeddings and not start.width)):
-            raise ValueError(
-                f"counts {counts}: need a stage one and a start that knows its width, such as Scratch; give "
-                "counts=None, or Counts(embeddings=False)"
-            )
 
     def _check_teacher(self) -> None:
         """Raise ValueError if a part needs a teacher that the recipe has not, or the reverse."""
@@ -169,6 +164,8 @@ class Recipe:
             if takers:
                 raise ValueError(f"teacher None: {takers[0]} needs one; give teacher=RECIPE or Pretrained(folder)")
             return
+        if not isinstance(teacher, Recipe | Pretrained):
+            raise ValueError(f"teacher: is a {type(teacher).__name__}; give a recipe or Pretrained(folder)")
         if start.pieces or (teacher if isinstance(teacher, Pretrained) else teacher.start).pieces:
             raise ValueError(
                 "teacher: a Trimmed or Extended encoder has tokens of its own; give Pretrained or Scratch as both "
@@ -220,7 +217,7 @@ class Recipe:
             raise ValueError(f"vocabulary {self.vocabulary}: {sentinels} are sentinels; give {2 * sentinels} or more")
 
     def _check_objectives(self) -> None:
-        """Raise ValueError if an objective cannot prepare this recipe's rows after those before it."""
+        """Raise ValueError if objectives share a name, or one cannot prepare the rows after those before it."""
         names = [one.name for one in self.objectives]
         for group in (self.objectives, (self.labels,), self.auxiliary):
             for number, one in enumerate(group):
@@ -242,11 +239,16 @@ class Recipe:
             raise ValueError(f"auxiliary {self.auxiliary!r}: stage two has no teacher; give objectives such as Clm()")
 
     def _check_stages(self) -> None:
-        """Raise ValueError for a part that no stage of the recipe would use."""
+        """Raise ValueError if a part needs a stage, or an input of it, that the recipe leaves out."""
         if self.one_stage and self.adapters is not None:
             raise ValueError("adapters: are trained in stage two, which one_stage leaves out; give one of them")
         if self.one_stage and (self.stage_one is None or self.rho1 is None or self.weighting == "mlm"):
             raise ValueError("one_stage True: needs a stage one that learns the task's labels; give stage_one and rho1")
+        if self.counts is not None and (self.stage_one is None or (self.counts.embeddings and not self.start.width)):
+            raise ValueError(
+                f"counts {self.counts}: need a stage one and a start that knows its width, such as Scratch; give "
+                "counts=None, or Counts(embeddings=False)"
+            )
         if self.mixer is not None and (not self.uses_general or self.rho1 is None or self.tasks):
             raise ValueError("mixer: chooses between general text and one task; give both, k and rho1 above 0")
 

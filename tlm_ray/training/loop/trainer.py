@@ -168,7 +168,8 @@ class Trainer:
             self.window.add(objective.logged_as(batch.stream), loss / targets.total)
 
     def _parts_of(self, batch: Batch, *, at_least: int = 0) -> Iterator[Batch]:
-        return batch.parts(self.worker.rows_at_once(batch.tokens.shape[1]), at_least=at_least)
+        tokens = batch.real_tokens if self.worker.packed else batch.tokens.size
+        return batch.parts(self.worker.rows_at_once(len(batch.tokens), tokens), at_least=at_least)
 
     def _parts_of_all(self) -> int:
         """Return the minimum number of parts; with sharded weights, all workers get as many as the first."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-# per forward pass on a CPU. MiniLM on 32 rows of 512 grew to 12.8 GB at once, in four parts to 3 GB. Parts of 8 rows
-# took 5.3 s, of 16 rows 5.8 (two cores with AVX-512 BF16, busy).
+# Tokens per forward pass on a CPU. A training of MiniLM on 32 rows of 512 tokens grew to 12.8 GB, in passes of 8 rows
+# to 5.8 GB. A step took no longer: 5.3 s in passes of 8 rows, 5.8 s in passes of 16 (AVX-512 BF16, bf16, busy machine).
 TOKENS_AT_ONCE = 4096
 
 
@@ -21,7 +21,7 @@ class Worker:
     precision: str = "fp32"
     """fp32, or bf16 with autocast"""
     micro_rows: int = 0
-    """rows processed at once (0: all of its rows of a step, on a CPU up to TOKENS_AT_ONCE)"""
+    """rows processed at once (0: all of its rows of a step; on a CPU, unless sharded, those of TOKENS_AT_ONCE)"""
     packed: bool = False
     """rows are packed instead of padded"""
     sharded: bool = False
@@ -32,11 +32,11 @@ class Worker:
         """Whether weights are replicated over several workers."""
         return self.world > 1 and not self.sharded
 
-    def rows_at_once(self, width: int) -> int:
-        """Return how many rows of so many tokens to process at once, 0 for all."""
+    def rows_at_once(self, rows: int, tokens: int) -> int:
+        """Return how many of a batch's rows to process at once, 0 for all; tokens: of the batch, with its padding."""
         if self.micro_rows or self.sharded or torch.device(self.device).type != "cpu":
             return self.micro_rows
-        return max(1, TOKENS_AT_ONCE // width)
+        return max(1, rows * TOKENS_AT_ONCE // tokens)
 
     def autocast(self) -> AbstractContextManager:
         """Return the context for forward passes."""
