@@ -148,6 +148,12 @@ def test_an_ensemble_looks_like_its_members_with_another_fill(cost):
     assert [looks_filled(line) for line in figure.legends[0].legend_handles] == [fills[fill] for _, fill, _ in legend]
 
 
+def test_over_a_varied_number_no_ensemble_is_explained():
+    cells = make_cells(["a"], rows=["K = 5", "K = 5, mean of 2 seeds"])
+    cells = [replace(c, x=5.0, members="K = 5" if "mean" in c.row else "") for c in cells]
+    assert [p.name for p in legend_of(of(cells, varied="K"))] == ["here"]
+
+
 def looks_filled(line):
     assert line.get_markerfacecoloralt() == "white", "nothing shows through"
     return line.get_fillstyle(), line.get_markerfacecolor() == "white"
