@@ -60,8 +60,8 @@ class Adapted(TaughtTable):
             raise ValueError(f"--architecture {self.changes.architecture}: --start is the encoder; leave it out")
         if self.changes.batch_rows is not None:
             raise ValueError("--batch-rows: is for trainings from random weights; leave it out")
-        if self.budget.minutes is not None or self.budget.tokens is not None:
-            raise ValueError("--minutes, --tokens: rows of equal operations set their own steps; give --steps")
+        if self.budget.given:
+            raise ValueError(f"{self.budget.given}: rows of equal operations set their own steps; give --steps")
 
     def recipes(self, task: str, flow: Flow) -> Mapping[str, Recipe]:
         """Return the rows of a task, all but the first of equal cost."""

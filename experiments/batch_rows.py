@@ -34,8 +34,8 @@ class BatchRows(Table):
         super().__post_init__()
         if self.changes.batch_rows is not None:
             raise ValueError("--batch-rows: is what this experiment varies; give --sizes")
-        if self.budget.tokens is not None:
-            raise ValueError(f"--tokens {self.budget.tokens}: may change the rows per step; give --steps or --minutes")
+        if self.budget.given and self.budget.minutes is None:
+            raise ValueError(f"{self.budget.given}: may change the rows per step; give --steps or --minutes")
         if min(self.sizes, default=1) < 1 or len(set(self.sizes)) < len(self.sizes):
             given = " ".join(map(str, self.sizes))
             raise ValueError(f"--sizes {given}: give whole numbers from 1 on, each once")

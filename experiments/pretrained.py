@@ -50,8 +50,8 @@ class PretrainedTable(Table):
         super().__post_init__()
         if self.gururangan and not self.start:
             raise ValueError("--gururangan: needs a pretrained encoder; give --start too")
-        if self.gururangan and (self.budget.tokens is not None or self.budget.minutes is not None):
-            raise ValueError("--gururangan: sets the steps itself; leave out --tokens and --minutes")
+        if self.gururangan and self.budget.given:
+            raise ValueError(f"--gururangan: sets the steps itself; leave out {self.budget.given}")
 
     def recipes(self, task: str, flow: Flow) -> dict[str, Recipe]:
         """Return a row per kind of adaptation, with the settings of Gururangan et al. if requested, and TLM."""

@@ -5,7 +5,9 @@
     python experiments/train.py ... --start google-bert/bert-base-uncased  # adapt it by retrieved text, then fine-tune
     python experiments/train.py ... --start google-bert/bert-base-uncased --before plain # fine-tune alone
     python experiments/train.py ... --start sentence-transformers/all-MiniLM-L6-v2 --layers 2   # a smaller one of it
+    python experiments/train.py ... --seeds 1 --ensemble         # keep an encoder and a linear model, to average
     python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
+    python experiments/train.py ... --part 0.33                  # a third of the steps
     python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
     python experiments/train.py ... --teachers larger-model      # one model, distilled from any trained ones
     python experiments/train.py ... --teachers larger-model --ensemble   # keep a linear model beside it, to average
@@ -15,7 +17,7 @@ The folder opens with transformers, and with `experiments/predict.py`. The best 
 also has baselines: linear models on words, and BM25 neighbours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
@@ -42,12 +44,14 @@ from tlm_ray import (
 )  # fmt: skip
 from tlm_ray.console import print_once
 from tlm_ray.plain.linear import Linear
+from tlm_ray.report.tables.cells import Cell
 from tlm_ray.runs.cli.commands import predict_command
 from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.cli.recipe_options import Before, EncoderSize
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
+from tlm_ray.runs.groups import name_of_mean
 from tlm_ray.runs.outcome import LINEAR
 from tlm_ray.storage.listing import check_only
 
@@ -108,9 +112,8 @@ class Train(TrainingOptions):
             raise ValueError(f"--student-layers {self.student_layers}: must be 1 or more")
         if (layers := self.size.layers) and self.student_layers:
             raise ValueError(f"--layers {layers}: teachers of --student-layers keep all layers; give one of them")
-        for name, is_wanted in (("ensemble", self.ensemble and not self.distils), ("student", self.student)):
-            if is_wanted and self.seeds < 2:
-                raise ValueError(f"--{name} --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
+        if self.student and self.seeds < 2:
+            raise ValueError(f"--student --seeds {self.seeds}: one model is not an ensemble; give --seeds 2 or more")
         if self.register and self.ensemble:
             other = "" if self.distils else ", or use --student"
             raise ValueError(f"--register {self.register}: registers one model; leave out --ensemble{other}")
@@ -235,10 +238,10 @@ def main() -> None:
         name = f"seed {training.seed}" if training.row == ROW else training.row
         seconds = found["seconds"] + found["seconds_taught"]
         add_row(table, f"{name}{' (best)' if training is best else ''}", found["dev"], found["test"], seconds)
-    for cell in outcome.cells():
+    cells = outcome.cells()
+    for cell in cells:
         if cell.row not in (ROW, STUDENT) and cell.row.startswith((ROW, STUDENT)):
-            name = cell.row.removeprefix(ROW).lstrip(", ")
-            name = f"a seed {name}, mean" if len(cell.scores) > 1 else name
+            name = f"a seed {short(cell.row)}, mean" if len(cell.scores) > 1 else short(cell.row)
             add_row(table, name, fmean(cell.dev_scores), cell.mean, cell.wall_s)
     Console().print(table)
     if options.ensemble:
@@ -246,6 +249,8 @@ def main() -> None:
     else:
         kept, chosen = [model], next((one for one in facts if one.row == STUDENT), best)
         chosen = better(facts, chosen, options.keep)
+        row, seeds = (STUDENT, 1) if options.distils else (ROW, options.seeds)
+        tell_ensemble(cells, name_of_mean(row, seeds, with_linear=True), facts[chosen]["dev"])
         outcome.keep_model(chosen, model)
         if options.register:
             outcome.log_model(chosen, register=options.register)
@@ -266,6 +271,18 @@ def better(facts: Mapping[Training, Mapping[str, float]], chosen: Training, keep
         return linear
     print(f"{linear.row} has the higher score, {scores}; --keep best keeps it instead")
     return chosen
+
+
+def tell_ensemble(cells: Sequence[Cell], row: str, dev: float) -> None:
+    """Print that --ensemble would keep models of a higher dev score, if so."""
+    found = next((fmean(cell.dev_scores) for cell in cells if cell.row == row), dev)
+    if found > dev:
+        print(f"{short(row)} has the higher score, {found:.1f} on dev against {dev:.1f}; --ensemble keeps these models")
+
+
+def short(row: str) -> str:
+    """Return an ensemble's name without that of the table's only row."""
+    return row.removeprefix(ROW).lstrip(", ")
 
 
 def add_row(table: Table, name: str, dev: float, test: float, seconds: float) -> None:

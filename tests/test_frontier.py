@@ -58,9 +58,19 @@ def test_a_pretrained_encoder_has_its_ensembles_as_ours_has(parsed, tmp_path):  
     assert alone.rows_with_ensembles(alone.trainings(alone.flow())) == ours
 
 
+def test_train_part_is_the_frontiers_part(parsed, tmp_path):  # noqa: F811
+    place = ["--root", str(tmp_path), "--start", "x", "--before", "plain"]
+    table, train = parsed("frontier", *place, "--parts", "0.33"), parsed("train", *place, "--part", "0.33")
+    recipes = {one.row: one.recipe for one in table.trainings(table.flow())}
+    flow = table.flow()
+    fine_tuned = train.fine_tuned("x", "plain", "docstrings", flow, train.mixture)
+    assert fine_tuned == recipes["x fine-tuned, 0.33 of it"] != recipes["x fine-tuned"]
+    assert train.recipe("docstrings", flow, train.mixture) == recipes["TLM, 0.33 of it"]
+
+
 def test_a_part_that_is_too_short_is_named(parsed, tmp_path):  # noqa: F811
     table = parsed("frontier", "--root", str(tmp_path), "--tokens", "240000")
-    said = r"^--parts 0.25 0.5: a part of 'TLM' is too short; give larger parts \(tokens 59,840: .* 204,800 or more"
+    said = r"^--parts 0.25 0.5: a part of 'TLM' is too short; give larger parts \(part 0.25: .* needs 0.856 or more"
     with pytest.raises(ValueError, match=said):
         table.trainings(table.flow())
 

@@ -12,6 +12,7 @@ from test_own_files import as_csv
 
 from tlm_ray.corpus.labelled.tasks import read_task
 from tlm_ray.plain import TfIdf
+from tlm_ray.report.tables.cells import Cell
 from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.flow.training import Training
 
@@ -182,3 +183,17 @@ def test_the_model_to_keep_is_the_encoder_unless_the_best_on_dev_is_asked_for(ca
     assert capsys.readouterr().out == ""
     with pytest.raises(ValueError, match="--keep best --register: that is for encoders alone; give one of them"):
         TRAIN["Train"](keep="best", register="name")
+
+
+def test_an_ensemble_of_a_higher_dev_score_is_told(capsys):
+    row, other = "train, mean of 2 seeds with linear model", "train with linear model"
+    costs = {"flops": 0.0, "data_bytes": 0, "wall_s": 0.0}
+    own = {"task": "t", "metric": "accuracy", "scores": (70.0,), "dev_scores": (81.25,)} | costs
+    cells = [Cell(row=one, **own) for one in (other, row)]
+    for dev in (81.25, 82.0):
+        TRAIN["tell_ensemble"](cells, row, dev)
+    TRAIN["tell_ensemble"](cells, "student with linear model", 77.0)
+    assert capsys.readouterr().out == "", "no higher score, or no such ensemble"
+    TRAIN["tell_ensemble"](cells, row, 77.0)
+    said = "mean of 2 seeds with linear model has the higher score, 81.2 on dev against 77.0"
+    assert capsys.readouterr().out == f"{said}; --ensemble keeps these models\n"

@@ -302,6 +302,18 @@ def test_one_command_trains_a_student_of_fewer_layers(data, tmp_path, encoder):
 
 
 @pytest.mark.slow
+def test_one_command_keeps_an_encoder_and_a_linear_model(data, tmp_path, encoder, called):
+    own = ["--tasks", "topics", "--task-root", f"{data}/tasks", "--scale", "tiny", "--steps-two", "300"]
+    own += ["--start", encoder, "--before", "plain", "--part", "0.4", "--seeds", "1"]
+    place = ["--root", f"{tmp_path}/tlm", "--tracking-uri", empty_store(tmp_path), "--model", f"{tmp_path}/both"]
+    said = called("experiments/train.py", *own, *place, "--ensemble")
+    assert "stage two: 120 steps instead of 300" in said
+    assert re.search(r"^ *with linear model +[\d.]+ +[\d.]+", said, re.M)
+    assert {folder.name for folder in (tmp_path / "both").iterdir()} == {"seed-0", "linear"}
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "both" / "seed-0")
+
+
+@pytest.mark.slow
 def test_one_command_trains_teachers_and_keeps_their_small_student(data, tmp_path, encoder, called, capsys):
     options = ["--tasks", "topics", "--task-root", f"{data}/tasks", "--start", encoder, "--before", "plain"]
     options += ["--root", f"{tmp_path}/tlm", "--tracking-uri", empty_store(tmp_path), "--steps-two", "6"]

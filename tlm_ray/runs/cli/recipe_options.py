@@ -15,7 +15,7 @@ from tlm_ray.runs.cli.options import Cluster, Data, Place, settle
 from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.planning.minutes import is_enough, share_within, within
 from tlm_ray.runs.recipes.adaptation import adapted
-from tlm_ray.runs.recipes.budget import of_rows, scaled
+from tlm_ray.runs.recipes.budget import of_rows, part_of, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
@@ -199,14 +199,23 @@ class Budget:
     minutes: float | None = None
     """maximum minutes per training (a student takes more), by the speed of recorded ones; reduces steps, and chooses
     an unset --scale"""
+    part: float | None = None
+    """share of the recipe's tokens to train on, below 1, such as 0.33; reduces steps"""
 
     def __post_init__(self) -> None:
-        if self.tokens is not None and self.minutes is not None:
-            raise ValueError("--tokens and --minutes: both set the budget; give one of them")
-        for name in ("tokens", "minutes"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(f'--{name}' for name in given)}: each sets the budget; give one of them")
+        for name, value in given.items():
+            if not 0 < value < math.inf:
                 raise ValueError(f"--{name} {value:g}: must be more than 0")
+        if self.part is not None and self.part >= 1:
+            raise ValueError(f"--part {self.part:g}: must be less than 1, a share of the recipe's tokens")
+
+    @property
+    def given(self) -> str:
+        """The option that sets a budget, with its value; "" if none does."""
+        return next((f"--{name} {value:.12g}" for name, value in vars(self).items() if value is not None), "")
 
     def at_best_scale(self, changes: Changes, task: str, flow: Flow) -> Changes:
         """Return the changes at the scale that suits the minutes best, unless one is given; prints it if it differs."""
@@ -228,6 +237,8 @@ class Budget:
             recipe, changes = within(self.minutes, recipe, flow.execution)
         elif self.tokens is not None:
             recipe, changes = scaled(recipe, self.tokens)
+        elif self.part is not None:
+            recipe, changes = part_of(recipe, self.part)
         for change in changes:
             print_once(change)
         return recipe

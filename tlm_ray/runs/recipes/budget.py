@@ -1,5 +1,6 @@
 """Shorten a recipe to a token budget: fewer steps first, then fewer rows per step; or trade rows per step for steps."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,10 +48,21 @@ def of_rows(recipe: Recipe, batch_rows: int) -> Recipe:
     return replace(recipe, stage_one=one and one.of_rows(batch_rows), stage_two=recipe.stage_two.of_rows(batch_rows))
 
 
+def part_of(recipe: Recipe, part: float) -> tuple[Recipe, list[str]]:
+    """Return the recipe cut to a share of its tokens, and its changes in words; see `scaled`.
+
+    ValueError for a share that is too small, with the least that the recipe needs.
+    """
+    total = recipe_tokens(recipe)
+    if (tokens := int(part * total)) < (least := least_tokens(recipe)):
+        needed = math.ceil(1000 * least / total) / 1000
+        raise ValueError(f"part {part:g}: this recipe needs {needed:g} or more of its tokens; give a larger part")
+    return scaled(recipe, tokens)
+
+
 def parts_of(recipe: Recipe, parts: Sequence[float]) -> dict[float, Recipe]:
-    """Return the recipe cut to shares of its tokens, smallest first, each share once."""
-    tokens = recipe_tokens(recipe)
-    return {part: scaled(recipe, int(part * tokens))[0] for part in sorted(set(parts))}
+    """Return the recipe cut to shares of its tokens, smallest first, each share once; see `part_of`."""
+    return {part: part_of(recipe, part)[0] for part in sorted(set(parts))}
 
 
 def recipe_tokens(recipe: Recipe) -> int:
