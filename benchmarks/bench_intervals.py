@@ -8,7 +8,7 @@ classes, and rows of one text are hard together. `compare` tells the differences
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -101,6 +101,7 @@ SETTINGS = (
     Setting(name="sciie", rows=974, classes=SCIIE, groups=397),
 )
 EQUAL, APART = (0.0, 0.0), (0.3, 0.0)
+MIXED = 0.1  # share of predictions by which the second of two rows of the same trainings is another's
 
 
 def rows_of(
@@ -118,14 +119,31 @@ def rows_of(
 
 
 def differences(
-    setting: Setting, draw: np.random.Generator, leads: tuple[float, float], seeds: int, tables: int
+    setting: Setting,
+    draw: np.random.Generator,
+    leads: tuple[float, float],
+    seeds: int,
+    tables: int,
+    *,
+    are_kin: bool = False,
 ) -> dict[str, list[Difference]]:
-    """Return the difference of two rows in so many tables, by metric."""
+    """Return the difference of two rows in so many tables, by metric; see `kin`."""
     found: dict[str, list[Difference]] = {metric: [] for metric in METRICS}
     for _ in range(tables):
-        for metric, rows in rows_of(setting, draw, leads, seeds).items():
-            found[metric].append(compare(rows)[0])
+        drawn = rows_of(setting, draw, leads, seeds)
+        mixed = draw.random((seeds, setting.rows)) < MIXED
+        for metric, rows in drawn.items():
+            found[metric].append(compare(kin(rows, mixed) if are_kin else rows)[0])
     return found
+
+
+def kin(rows: list[Predictions], mixed: np.ndarray) -> list[Predictions]:
+    """Return the first row, and another of the same trainings that predicts where `mixed` what the second row does.
+
+    So does an encoder beside a linear model. The two are equal in the mean if the given rows are.
+    """
+    one, other = rows
+    return [one, replace(other, predicted=np.where(mixed, other.predicted, one.predicted), members=one.row)]
 
 
 def coverage(found: list[Difference], truth: float) -> float:
@@ -161,10 +179,12 @@ class Intervals:
 
 
 def covered(options: Intervals, setting: Setting) -> Iterator[list[str]]:
-    """Yield a line for each metric, number of seeds, and of equal rows and rows apart."""
-    for seeds, (words, leads) in product((3, 5), (("equal", EQUAL), ("apart", APART))):
+    """Yield a line for each metric, number of seeds, and of equal rows, rows apart, and rows of the same trainings."""
+    kinds = (("equal", EQUAL), ("apart", APART), ("same trainings", EQUAL))
+    for seeds, (words, leads) in product((2, 3, 5), kinds):
         draw = np.random.default_rng([options.seed, seeds, len(words)])
-        for metric, found in differences(setting, draw, leads, seeds, options.tables).items():
+        are_kin = words == "same trainings"
+        for metric, found in differences(setting, draw, leads, seeds, options.tables, are_kin=are_kin).items():
             means = np.array([each.mean for each in found])
             truth = 0.0 if leads == EQUAL else float(means.mean())
             ratio = np.mean([each.error**2 for each in found]) / means.var()

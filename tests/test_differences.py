@@ -17,6 +17,7 @@ from tlm_ray.report.statistics.differences import (
     over_tasks,
 )
 from tlm_ray.report.statistics.jackknife import freedom_of, row_values
+from tlm_ray.report.tables.grids import average_of
 
 ROWS = 800
 
@@ -267,6 +268,45 @@ def test_means_over_tasks_add_variances():
     assert (whole.tasks, whole.mean) == (("x", "y"), 2.0)
     assert whole.error == pytest.approx(np.sqrt(2**2 + 4**2) / 2)
     assert whole.freedom == pytest.approx((4 + 16) ** 2 / (4**2 / 4 + 16**2 / 4))
+
+
+def test_a_mean_counts_trainings_with_two_test_sets_once():
+    parts = [Difference(row="a", other="b", tasks=(t,), mean=m, error=e, freedom=f) for t, m, e, f in
+             (("rte", 1.0, 2.0, 9), ("mnli", 4.0, 1.0, 5), ("mnli-mm", 6.0, 3.0, 7))]  # fmt: skip
+    whole = over_tasks(parts)
+    assert whole.tasks == ("rte", "mnli", "mnli-mm")
+    assert whole.mean == average_of({each.tasks[0]: each.mean for each in parts}) == 3.0
+    assert whole.error == pytest.approx(np.sqrt(2**2 + 2**2) / 2), "as if both test sets erred together"
+    assert whole.freedom == pytest.approx((4 + 4) ** 2 / (4**2 / 9 + 4**2 / 5))
+
+
+def erring(*places):
+    """Runs over 100 rows that are wrong from each place on, for 20 or 21 rows; 0 is right."""
+    return np.array([[int(start <= row < stop) for row in range(100)] for start, stop in places])
+
+
+def test_seeds_that_happen_to_score_alike_are_no_proof():
+    """With 20 or 21 errors of 100 in other rows, differences of both seeds are equal, and rows covary negatively."""
+    gold = np.zeros(100, int)
+    one, other = single("a", erring((0, 20), (20, 40)), gold), single("b", erring((40, 61), (61, 82)), gold)
+    one, other = (replace(row, is_drawn=True, members="a") for row in (one, other))
+    found = compare([one, other])[0]
+    by_rows = (one.predicted == 0).mean(axis=0) - (other.predicted == 0).mean(axis=0)
+    assert found.mean == pytest.approx(1.0)
+    assert found.error == pytest.approx(100 * by_rows.std(ddof=1) / 10), "of the test rows, as of one training"
+    assert found.p > 0.5 and not found.counts_seeds
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_rows_of_the_same_trainings_with_equal_means_seldom_differ(seeds):
+    draw, repeats, rows, shown = np.random.default_rng(6), 400, 300, 0
+    for _ in range(repeats):
+        hard, gold = draw.normal(1.5, 1.5, rows), np.zeros(rows, int)
+        one, again = (draw.random((rows, seeds)) < probabilities(draw, hard, 0.0, seeds) for _ in range(2))
+        other = np.where(draw.random((rows, seeds)) < 0.1, again, one)
+        runs = [single(name, (~right).astype(int).T, gold, is_drawn=True) for name, right in (("a", one), ("b", other))]
+        shown += compare([runs[0], replace(runs[1], members="a")])[0].p < 0.05
+    assert shown / repeats <= 0.06
 
 
 def test_rows_that_predict_alike_do_not_differ(pair):

@@ -23,6 +23,13 @@ def test_95_of_100_intervals_hold_that_rows_are_equal(setting, seeds):
         assert 0.93 <= coverage(each, 0.0) <= 0.98, metric
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_intervals_of_rows_of_the_same_trainings_are_wide_enough(seeds):
+    found = differences(SCIIE, np.random.default_rng(3), EQUAL, seeds, tables=150, are_kin=True)
+    for metric, each in found.items():
+        assert all(one.are_kin for one in each) and coverage(each, 0.0) >= 0.93, metric
+
+
 def test_rows_of_one_text_that_are_taken_apart_make_intervals_too_narrow():
     draw, held = np.random.default_rng(1), []
     setting = replace(SCIIE, groups=120, noise=0.1, seed_strength=0.0, seed_lean=0.0)

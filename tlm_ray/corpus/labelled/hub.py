@@ -84,3 +84,8 @@ def short_name(task: str) -> str:
     """Return a task's name: the last part of its location, without slashes, query string or file extension."""
     name = storage.without_query(task).rstrip("/").rpartition("/")[2]
     return TABLE_ENDING.sub("", name)
+
+
+def trained_as(task: str) -> str:
+    """Return the task whose trainings a task shares: itself, or the one from which only its test set differs."""
+    return OTHER_TEST_OF.get(known_name(task), task)

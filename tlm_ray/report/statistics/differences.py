@@ -5,6 +5,7 @@ The variance of a difference of two means is that of two crossed factors,
     covariance between seeds, over groups of test rows  +  s² (1/n + 1/n')
 
 where s² is the variance over seeds. Both terms are estimated from pseudo-values, of row groups and of ensemble members.
+Few seeds can estimate either as 0, so the sum is at least the variance over test rows of the seeds that there are.
 The degrees of freedom of the sum are Satterthwaite's. docs/statistics.md gives the derivation and the coverage.
 """
 
@@ -12,10 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from tlm_ray.corpus.labelled.hub import trained_as
 from tlm_ray.evaluation.scores import Metric, score
 from tlm_ray.report.statistics.jackknife import freedom_of, row_values
 
@@ -127,14 +130,22 @@ def compare(predictions: Sequence[Predictions]) -> list[Difference]:
 
 
 def over_tasks(found: Sequence[Difference]) -> Difference:
-    """Return the mean of one pair's differences over several tasks, which are independent."""
-    count, parts = len(found), [(each.error**2, each.freedom) for each in found]
-    variance, freedom = _sum(parts)
+    """Return the mean of one pair's differences over several tasks, which are independent.
+
+    Tasks that differ only in their test set (`trained_as`) count as one. Their trainings are the same, so the error of
+    their mean is the mean of theirs, which is its largest possible value.
+    """
+    trained: dict[str, list[Difference]] = {}
+    for each in found:
+        trained.setdefault(trained_as(each.tasks[0]), []).append(each)
+    count = len(trained)
+    errors = [(fmean(each.error for each in same), min(each.freedom for each in same)) for same in trained.values()]
+    variance, freedom = _sum([(error**2, freedom) for error, freedom in errors])
     return Difference(
         row=found[0].row,
         other=found[0].other,
         tasks=tuple(task for each in found for task in each.tasks),
-        mean=sum(each.mean for each in found) / count,
+        mean=fmean(fmean(each.mean for each in same) for same in trained.values()),
         error=math.sqrt(variance) / count,
         freedom=freedom,
         counts_seeds=all(each.counts_seeds for each in found),
@@ -181,8 +192,10 @@ class _Runs:
 def _difference(one: _Runs, other: _Runs) -> Difference:
     are_kin = (one.of.members or one.of.row) == (other.of.members or other.of.row)
     over_rows, (over_seeds, freedom, counts_seeds) = (_paired if are_kin else _apart)(one, other)
-    rows_freedom = freedom_of(one.by_rows.mean(axis=0) - other.by_rows.mean(axis=0))
-    variance, effective = _sum([(max(0.0, over_rows), rows_freedom), (over_seeds, freedom)])
+    by_rows = one.by_rows.mean(axis=0) - other.by_rows.mean(axis=0)
+    rows_freedom = freedom_of(by_rows)
+    at_least = _in_common(by_rows[None]) - over_seeds
+    variance, effective = _sum([(max(0.0, over_rows, at_least), rows_freedom), (over_seeds, freedom)])
     varies = math.sqrt(variance) > TINY
     return Difference(
         row=one.of.row,

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tlm_ray.corpus.labelled.hub import OTHER_TEST_OF, known_name
+from tlm_ray.corpus.labelled.hub import trained_as
 from tlm_ray.report.formats import ABSENT, human, pair_text, score_text
 from tlm_ray.report.paper import ReportedRow
 from tlm_ray.report.tables.cells import Cell
@@ -127,7 +127,7 @@ def average_of(means: Mapping[str, float]) -> float:
     """Return the mean over tasks; tasks that differ only in their test set count as one (table 10)."""
     scores: dict[str, list[float]] = {}
     for task, mean in means.items():
-        scores.setdefault(OTHER_TEST_OF.get(known_name(task), task), []).append(mean)
+        scores.setdefault(trained_as(task), []).append(mean)
     return statistics.fmean(map(statistics.fmean, scores.values()))
 
 
