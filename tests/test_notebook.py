@@ -90,10 +90,12 @@ def test_any_table_gives_the_same_model_which_is_found_again(data, topics, tmp_p
     assert (tmp_path / "other" / "README.md").read_text() == "my own"
     assert again.report() == first.report() and "3 classes, 54 rows to train on, 6 of dev" in again.report()
     topics.to_csv(tmp_path / "reviews.csv", index=False)
-    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    snippet, beside_linear = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     own = f'TLMClassifier(corpus="{data}/corpus", recipe=recipe, root="{tmp_path}/tlm")'
     assert 'TLMClassifier(corpus="texts")' in snippet
     monkeypatch.chdir(tmp_path)
+    exec(beside_linear.replace('TLMClassifier(corpus="texts")', own), {"recipe": small_recipe()})
+    assert re.search(r"^\['(sea|sky|kitchen)' '(sea|sky|kitchen)'\]$", capsys.readouterr().out, re.M)
     exec(snippet.replace('TLMClassifier(corpus="texts")', own), {"recipe": small_recipe()})
     assert "3 classes, 54 rows to train on" in capsys.readouterr().out
     assert (tmp_path / "reviews-model" / "model.safetensors").exists()
@@ -138,6 +140,13 @@ def test_an_encoder_is_adapted_first_where_the_minutes_are_enough(data, topics, 
         made.append(model._recipe(small_flow(data, tmp_path), "topics"))
     assert made[0] == whole.settled(gpu=False) and made[1].stage_one is None
     assert "too few to adapt the encoder, so it is fine-tuned alone" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_part_shortens_the_fine_tuning_and_says_so(data, topics, tmp_path, capsys):
+    folder = saved(tmp_path / "encoder", BertModel, topics["text"].tolist())
+    recipe = TLMClassifier(start=folder, part=0.4)._recipe(small_flow(data, tmp_path), "topics")
+    assert recipe.stage_one is None and recipe.stage_two.steps == 400
+    assert "stage two: 400 steps instead of 1,000" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("ray_cluster", "alone")
@@ -329,6 +338,9 @@ def test_a_generator_and_a_series_with_another_index_are_lists():
         ({"seed": -1}, "seed -1: must be a whole number of 0 or more"),
         ({"minutes": "10"}, "minutes '10': must be a number above 0"),
         ({"minutes": 0}, "minutes 0: must be a number above 0"),
+        ({"part": 1}, "part 1: must be a number above 0 and below 1"),
+        ({"part": "0.3"}, "part '0.3': must be a number above 0 and below 1"),
+        ({"part": 0.5, "minutes": 3}, "minutes 3, part 0.5: each sets the budget; give one of them"),
         ({"marks": "[["}, r"marks '\[\[': must be True or False"),
         (
             {"marks": True},

@@ -44,14 +44,16 @@ def check_arguments(given: Any) -> None:
             raise ValueError(f"layers {given.layers}: are those of a pretrained encoder; give start, too")
     if given.text == given.label:
         raise ValueError(f"text and label: are both {given.text!r}; name two columns")
-    _check_minutes(given)
+    _check_budget(given)
 
 
-def _check_minutes(given: Any) -> None:
-    if given.minutes is None:
-        return
-    if not isinstance(given.minutes, numbers.Real) or not 0 < float(given.minutes) < math.inf:
-        raise ValueError(f"minutes {given.minutes!r}: must be a number above 0")
+def _check_budget(given: Any) -> None:
+    for name, most, allowed in (("minutes", math.inf, "above 0"), ("part", 1, "above 0 and below 1")):
+        value = getattr(given, name)
+        if value is not None and not (isinstance(value, numbers.Real) and 0 < float(value) < most):
+            raise ValueError(f"{name} {value!r}: must be a number {allowed}")
+    if given.minutes is not None and given.part is not None:
+        raise ValueError(f"minutes {given.minutes:g}, part {given.part:g}: each sets the budget; give one of them")
 
 
 def corpus_of(given: Any, root: str) -> Any:

@@ -26,6 +26,7 @@ from tlm_ray.runs.notebook.rows import FOLDER, names_of, write_rows
 from tlm_ray.runs.planning.minutes import is_enough, within
 from tlm_ray.runs.preflight import check_cluster, check_starts, fitted
 from tlm_ray.runs.recipes.adaptation import adapted
+from tlm_ray.runs.recipes.budget import part_of
 from tlm_ray.runs.recipes.marking import reading_marks
 from tlm_ray.runs.recipes.paper import baseline, recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -48,13 +49,13 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
     corpus: unlabelled text of the same kind: a location or several, or a Ray Dataset; None trains on the labels alone.
     start: a pretrained encoder to adapt (hub name or local folder) instead of training from scratch. layers: keep only
-    so many of its layers, evenly spaced, and its 5,000 most frequent pieces. scale, recipe: the
-    recipe by name, or one of your own; with `start` those for CPUs fine-tune, after a third of stage one. minutes: a
-    budget for the training. marks: the texts mark two spans, such as [[ this ]] and << that >>, whose states the
-    classifier reads too. metric: chooses the model on dev. text, label: columns of a table in `fit`. column: that of
-    the corpus. root: folder of all results. execution: workers and GPUs, which change no result, such as
-    `Execution(root="", compute=Compute(...))`. verbose: print the progress. A tenth of the texts is the dev set, unless
-    the data has one.
+    so many of its layers, evenly spaced, and its 5,000 most frequent pieces. scale, recipe: the recipe by name, or one
+    of your own; with `start` those for CPUs fine-tune, after a third of stage one. minutes, part: a budget for the
+    training, or the share of the recipe's tokens to train on. marks: the texts mark two spans, such as
+    [[ this ]] and << that >>, whose states the classifier reads too. metric: chooses the model on dev. text, label:
+    columns of a table in `fit`. column: that of the corpus. root: folder of all results. execution: workers and GPUs,
+    which change no result, such as `Execution(root="", compute=Compute(...))`. verbose: print the progress. A tenth of
+    the texts is the dev set, unless the data has one.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         scale: str = "mini",
         recipe: Recipe | None = None,
         minutes: float | None = None,
+        part: float | None = None,
         marks: bool = False,
         metric: str | Metric = "macro_f1",
         seed: int = 0,
@@ -82,6 +84,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         self.scale = scale
         self.recipe = recipe
         self.minutes = minutes
+        self.part = part
         self.marks = marks
         self.metric = metric
         self.seed = seed
@@ -237,9 +240,11 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
             made = replace(recipe, k=0, rho1=0) if self.corpus is None else recipe
         made = reading_marks(made, signs) if signs else made
         made = made.settled(gpu=bool(flow.execution.compute.gpu))
-        if self.minutes is None:
-            return made
-        made, changes = within(self.minutes, made, flow.execution)
+        changes: Sequence[str] = []
+        if self.minutes is not None:
+            made, changes = within(self.minutes, made, flow.execution)
+        elif self.part is not None:
+            made, changes = part_of(made, self.part)
         for change in changes:
             console.print(change)
         return made
