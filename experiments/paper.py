@@ -72,14 +72,19 @@ def summary(shown: dict[str, Results]) -> str:
 
 def main() -> None:
     options = parse(Paper, __doc__)
-    shown = {
-        name: present(options.table(name), connect=lambda: ray.is_initialized() or ray.init(**ray_options()))
-        for name in options.only or TABLES
-    }
-    if found := {name: results for name, results in shown.items() if results is not None}:
-        text, uri = summary(found), storage.join(options.place.out, "paper.md")
-        storage.write_bytes(uri, text.encode())
-        print(text, storage.shown(uri), sep="\n")
+    tables = {name: options.table(name) for name in options.only or TABLES}
+    for table in tables.values():  # a wrong option of the last is told before the first trains
+        table.view(table.trainings(table.flow()))
+    shown: dict[str, Results] = {}
+    try:
+        for name, table in tables.items():
+            results = present(table, connect=lambda: ray.is_initialized() or ray.init(**ray_options()))
+            shown |= {} if results is None else {name: results}
+    finally:  # also of the tables before one that fails
+        if shown:
+            text, uri = summary(shown), storage.join(options.place.out, "paper.md")
+            storage.write_bytes(uri, text.encode())
+            print(text, storage.shown(uri), sep="\n")
 
 
 if __name__ == "__main__":

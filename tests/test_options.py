@@ -5,6 +5,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_plan import record
@@ -246,6 +247,37 @@ REFUSED = [
 @pytest.mark.parametrize(("script", "arguments", "message"), REFUSED)
 def test_what_would_change_nothing_or_cannot_be_is_refused(refused, script, arguments, message):
     assert message in refused(script, *arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--ks 5 20 --k 7", "--k 7: is not among --ks 5 20"),
+        ("--parts 0", "--parts 0: must be above 0"),
+        ("--rho1s 1 -1", "rho1 -1: "),
+    ],
+)
+def test_what_the_papers_last_table_refuses_is_told_before_the_first(kinds, monkeypatch, tmp_path, words, message):
+    paper = importlib.import_module(kinds["paper"].__module__)
+    monkeypatch.setattr(sys, "argv", ["paper", *words.split(), "--root", str(tmp_path)])
+    monkeypatch.setattr(paper, "present", lambda table, connect: pytest.fail(f"{table.name} begins"))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        paper.main()
+
+
+def test_an_error_in_one_table_keeps_the_summary_of_those_before(kinds, monkeypatch, tmp_path):
+    def present(table, connect):
+        if table.name == "rho2":
+            raise OSError("lost")
+        return SimpleNamespace(verdicts=[])
+
+    paper = importlib.import_module(kinds["paper"].__module__)
+    monkeypatch.setattr(paper, "present", present)
+    folders = ["--root", f"{tmp_path}/r", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["paper", "--only", "k", "rho2", *folders])
+    with pytest.raises(OSError, match="lost"):
+        paper.main()
+    assert (tmp_path / "paper.md").exists()
 
 
 @pytest.mark.parametrize(

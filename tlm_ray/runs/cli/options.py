@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
 import tyro
-from rich.markup import escape
 
 from tlm_ray import events, storage
 from tlm_ray.compute import Compute
-from tlm_ray.console import console, print_once
+from tlm_ray.console import print_once
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus, united
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import is_table
@@ -227,11 +226,10 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
         digests = storage.join(place.root, "corpora.json")
         corpus = united([open_corpus(uri, column=data.column, digests=digests) for uri in data.corpus])
     elif not named and (data.task_root or data.tasks != [EMBEDDED]):
-        console.print("corpus: the docstrings of installed packages; text like your tasks' (--corpus) works better")
+        print_once("corpus: the docstrings of installed packages; text like your tasks' (--corpus) works better")
     for each in (corpus, *named.values()):
         if each and each.left_out:
-            name, about = escape(storage.shown(each.uri)), escape(", ".join(each.left_out))
-            console.print(f"corpus {name}: ignoring {about} (about the corpus)")
+            print_once(f"corpus {storage.shown(each.uri)}: ignoring {', '.join(each.left_out)} (about the corpus)")
     return Flow(
         execution=workers.execution(place),
         corpus=corpus,
