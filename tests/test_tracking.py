@@ -1,6 +1,7 @@
 """What MLflow holds of an experiment: a run per training with its recipe, curves, scores and data."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +78,15 @@ def test_a_child_is_a_training_with_its_recipe_curves_scores_and_data(tracker):
             ("test", "topics test", "c3"),
             ("corpus", "docstrings", "d4"),
         }
+
+
+@pytest.mark.parametrize("row", ["/models/bert", "./models/bert", "../models//bert/"])
+def test_the_scores_of_an_encoders_folder_have_a_name_that_mlflow_takes(tracker, row):
+    tracker = Tracker.start(f"of {row.count('.')}", uri=tracker.store.uri, root=tracker.root)
+    tracker.finish({f"test/{row} on topics": 60.0})
+    parent = tracker.store.client.get_run(tracker.parent)
+    (name,) = parent.data.metrics
+    assert re.fullmatch("test/models/bert/? on topics", name) and parent.info.status == "FINISHED"
 
 
 def test_the_corpus_of_cleaned_passages_is_named_by_the_stage_that_reads_it():

@@ -233,7 +233,8 @@ def _metrics(values: Mapping[str, float], *, step: int) -> list[Metric]:
 
 
 def _name(text: str) -> str:
-    return " ".join(re.sub(r"[^\w\-. /]", " ", text).split())
+    words = " ".join(re.sub(r"[^\w\-. /]", " ", text).split())
+    return "/".join(part for part in words.split("/") if part not in ("", ".", ".."))  # such as a row's "/models/bert"
 
 
 def _dataset(source: Source, records: Records) -> DatasetInput:
