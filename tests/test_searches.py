@@ -23,8 +23,9 @@ from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
 from tlm_ray.runs.stages.registry import noted
-from tlm_ray.runs.sweeps.following import begin
+from tlm_ray.runs.sweeps.following import Budget, begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
+from tlm_ray.runs.sweeps.trial import CHARGED, _Reports
 from tlm_ray.runs.sweeps.tuning import Tuning, _row
 from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.loop.optimizers import AdamW
@@ -429,6 +430,33 @@ def test_reused_trials_cost_hours_too(tuning):
     assert not own.budget.stop_all(), "others have paid for it"
     own.reuse([second])
     assert own.budget.stop_all()
+
+
+@pytest.mark.parametrize("reused", [True, False])
+def test_a_stage_that_trials_share_costs_its_hours_once(tuning, monkeypatch, reused):
+    own, reported = tuning({"stage_two.learning_rate": [1e-4, 1e-3, 1e-2]}, hours=0.66), []
+    monkeypatch.setattr(tune, "report", reported.append)
+    for point in own.trials.space.points():
+        reports, trial = _Reports(own.trials.flow.execution.compute), own.trials.trial(point)
+        for stage in trial.trained:
+            seconds = 1800 if stage.name == "stage_one" else 180
+            facts = {"seconds": seconds, "steps": 9, "history": [{"step": 9, "dev": 50.0}], "dev": 50.0}
+            record = {"recipe": stage.recipe, "facts": facts}
+            storage.write_record(f"{stage.folder(own.root)}/record.json", record)
+            reports.ended(stage, record)
+        if reused:
+            own.reuse([point])
+        for result in reported if not reused else []:
+            own.budget(trial.words, result)
+    assert reported[-1]["hours"] == pytest.approx(0.55), "of one trial"
+    assert sum(own.budget.hours.values()) == pytest.approx(0.5 + 3 * 0.05) and not own.budget.stop_all()
+
+
+def test_a_trial_that_goes_on_with_anothers_stage_gives_no_hours_back():
+    budget = Budget(1.0)
+    for hours in (0.9, 0.1):
+        budget("id", {CHARGED: {"stage": hours}})
+    assert budget.hours == {"stage": 0.9}
 
 
 def test_successive_halving_ends_where_its_budget_does(tuning, monkeypatch):

@@ -11,8 +11,7 @@ from tlm_ray.console import console
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage
-from tlm_ray.runs.sweeps.searches import is_number
-from tlm_ray.runs.sweeps.trial import DONE, TRAINING
+from tlm_ray.runs.sweeps.trial import CHARGED, DONE, TRAINING
 from tlm_ray.runs.sweeps.trials import Trial, Trials
 from tlm_ray.runs.tracking.tracked import recipe_words
 from tlm_ray.training.loop.progress import NOTE
@@ -109,13 +108,17 @@ class Budget(tune.Stopper):
     """Ends a sweep whose trials, reused ones included, have cost as many worker hours as they may."""
 
     def __init__(self, hours: float):
-        self.most, self.hours = hours, dict[str, float]()  # by Tune's ids, or by the words of reused trials
+        self.most, self.hours = hours, dict[str, float]()  # by fingerprints of stages, which trials share
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
-        """Count a trial's hours; no trial is stopped alone."""
-        if is_number(result.get("hours")):
-            self.hours[trial_id] = result["hours"]
+        """Count the hours of a trial's stages; no trial is stopped alone."""
+        self.charge(result.get(CHARGED, {}))
         return False
+
+    def charge(self, hours: Mapping[str, float]) -> None:
+        """Count hours by stage; a trial that goes on with what another began knows only its own."""
+        for stage, own in hours.items():
+            self.hours[stage] = max(own, self.hours.get(stage, 0.0))
 
     def stop_all(self) -> bool:
         """Return whether the budget is spent."""

@@ -24,6 +24,7 @@ from tlm_ray.runs.sweeps.trials import Trial, Trials
 
 DONE = "trained"  # in a report: 1 once the result is recorded
 TRAINING = "training"  # in a report: the fingerprint of the stage that trains
+CHARGED = "charged"  # in a report: the hours of each training stage, by fingerprint, because trials share stages
 ON_HEAD = {"node:__internal_head__": 0.001}
 
 
@@ -78,7 +79,8 @@ class _Reports:
         self.compute = compute
         self.count = 0
         self.told: dict[str, int] = {}  # evaluations of a stage that were reported
-        self.seconds, self.steps = 0.0, 0  # of the stages that ended
+        self.hours: dict[str, float] = {}  # of the stages so far
+        self.steps = 0  # of the stages that ended
         self.started = time.monotonic()
 
     def followers(self, stage: Stage) -> list[Any]:
@@ -88,25 +90,26 @@ class _Reports:
 
     def tell(self, stage: Stage, history: Sequence[Mapping[str, float]]) -> None:
         """Report the evaluations that are new; a scheduler may end the trial within it."""
+        self._report(stage, history, time.monotonic() - self.started)
+
+    def _report(self, stage: Stage, history: Sequence[Mapping[str, float]], seconds: float) -> None:
+        self.hours[stage.fingerprint] = worker_hours(seconds, self.compute)
         scored = [entry for entry in history if "dev" in entry]
         for entry in scored[self.told.get(stage.fingerprint, 0) :]:
             self.told[stage.fingerprint] = self.told.get(stage.fingerprint, 0) + 1
             self.count += 1
-            costs = self._costs(time.monotonic() - self.started, int(entry["step"]))
-            tune.report(costs | {"dev": float(entry["dev"]), TRAINING: stage.fingerprint})
+            tune.report(self._costs(int(entry["step"])) | {"dev": float(entry["dev"]), TRAINING: stage.fingerprint})
 
     def ended(self, stage: Stage, record: Mapping[str, Any]) -> None:
         """Report what is left of a stage that is recorded."""
-        self.started = time.monotonic()
-        self.tell(stage, record["facts"]["history"])
-        self.seconds += record["facts"]["seconds"]
+        self._report(stage, record["facts"]["history"], record["facts"]["seconds"])
         self.steps += record["facts"]["steps"]
 
-    def _costs(self, running_s: float, step: int) -> dict[str, Any]:
-        hours = worker_hours(self.seconds + running_s, self.compute)
-        return {EVALUATION: self.count, "steps": self.steps + step, "hours": hours}
+    def _costs(self, step: int) -> dict[str, Any]:
+        hours = {"hours": sum(self.hours.values()), CHARGED: dict(self.hours)}
+        return {EVALUATION: self.count, "steps": self.steps + step, **hours}
 
     def last(self) -> dict[str, Any]:
         """Return the costs of the whole trial, as a further evaluation."""
         self.count += 1
-        return self._costs(0.0, 0)
+        return self._costs(0)

@@ -101,8 +101,9 @@ class Tuning:
             self.rows[trial.words] = {**trial.labels, **self.trials.score(trial, self.tracker.records)}
             self.steps += trial.steps
             if own:
-                seconds = sum(self.tracker.records.facts(stage)["seconds"] for stage in trial.trained)
-                self.budget.hours[trial.words] = worker_hours(seconds, self.trials.flow.execution.compute)
+                compute = self.trials.flow.execution.compute
+                seconds = {one.fingerprint: self.tracker.records.facts(one)["seconds"] for one in trial.trained}
+                self.budget.charge({stage: worker_hours(own, compute) for stage, own in seconds.items()})
 
     def has_data(self, point: Point) -> bool:
         """Return whether the data stages of a point's trainings are all recorded."""
