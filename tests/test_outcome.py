@@ -1,5 +1,6 @@
 """What an experiment reads from its stages' records."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -345,6 +346,15 @@ def test_where_the_table_is_has_no_credentials(two_rows, monkeypatch, capsys):
     two_rows.show(View(against="ours"), out)
     said = capsys.readouterr().out
     assert "s3://***@bucket/out/x.html" in said and "secret" not in said
+
+
+def test_a_table_against_another_row_or_of_another_split_is_kept_beside_the_first(two_rows, monkeypatch, capsys):
+    monkeypatch.setattr(Outcome, "publish", lambda self, results, out: {"x.html": f"{out}/x.html"})
+    ours = View(against="ours")
+    for view in (ours, View(against="plain"), replace(ours, split="dev"), ours):
+        two_rows.show(view, "out")
+    first, *others, again = re.findall(r"^Kept when .*: (out/kept/x_topics_\S+)$", capsys.readouterr().out, re.M)
+    assert len({first, *others}) == 3 and again == first
 
 
 def test_texts_that_are_trained_on_and_tested_on_are_told(two_rows):

@@ -138,8 +138,9 @@ def test_a_sweep_of_other_data_another_metric_or_budget_is_another_sweep(data, t
         replace(first, fit=lambda recipe, task: replace(recipe, rho2=1.0)),
         replace(first, seeds=2),
         replace(first, space=Space({"k": (5, 8)})),
+        replace(first, space=replace(space, depth=9)),
     ]
-    assert len({first.key, *(other.key for other in others)}) == 6
+    assert len({first.key, *(other.key for other in others)}) == 7
     moved = replace(flow, execution=replace(flow.execution, root="elsewhere", workers=3))
     assert replace(first, flow=moved).key == first.key
 

@@ -163,8 +163,8 @@ class Outcome:
         files = self.publish(results, out)
         page = f"{self.name}.html"
         others = ", ".join(name.removeprefix(self.name) for name in files if name != page)
-        kept = f"Kept when another table of this name is written: {storage.shown(kept_at(self.name, out, self._key))}"
-        console.print(kept, markup=False, soft_wrap=True)
+        kept = storage.shown(kept_at(self.name, out, self._key(view)))
+        console.print(f"Kept when another table of this name is written: {kept}", markup=False, soft_wrap=True)
         console.print(
             f"All intervals and notes: {storage.shown(files[page])} (next to it: {others})",
             markup=False,
@@ -208,16 +208,16 @@ class Outcome:
         """
         teller = Teller(stages=self.stages, records=self.records, groups=self.groups)
         story = teller.story(self.compute, results.split)
-        files = publish(self.name, results, out, story, key=self._key)
+        files = publish(self.name, results, out, story, key=self._key(results.view))
         self.tracker.attach(files.values())
         return files
 
-    @property
-    def _key(self) -> str:
-        """What tells these results from others of this name."""
+    def _key(self, view: View) -> str:
+        """What tells these results in a view from others of this name."""
         scored = sorted(own.metrics.fingerprint for own in self.stages.values())
         recipes, tasks = (list(map(attrgetter(name), self.stages)) for name in ("recipe", "task"))
-        return kept_key(tasks, recipes, fingerprint_of({"scored": scored}))
+        seen = {"scored": scored, "against": view.against, "split": view.split}
+        return kept_key(tasks, recipes, fingerprint_of(seen))
 
     def cells(self, split: str = "test") -> list[Cell]:
         """Return the table's cells, one per row and task, in the order of the trainings."""

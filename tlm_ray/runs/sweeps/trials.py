@@ -137,7 +137,8 @@ class Trials:
             task: self.flow.stages(self.fit(base, task), task, 0).metrics.fingerprint
             for task, base in self.bases.items()
         }
-        return fingerprint_of({"values": values, "trainings": trainings, "seeds": self.seeds})[:DIGITS]
+        depth = {"depth": self.space.depth} if self.space.depth else {}  # without one a sweep keeps its former key
+        return fingerprint_of({"values": values, "trainings": trainings, "seeds": self.seeds} | depth)[:DIGITS]
 
     def score(self, trial: Trial, records: Records) -> dict[str, Any]:
         """Return a finished trial's dev, its 95 % interval over seeds, and the mean per task."""
