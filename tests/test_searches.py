@@ -25,8 +25,9 @@ from tlm_ray.runs.recipes.space import Point, read_values
 from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.sweeps.following import Budget, begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
+from tlm_ray.runs.sweeps.sweeping import _shared, points_of
 from tlm_ray.runs.sweeps.trial import CHARGED, _Reports
-from tlm_ray.runs.sweeps.tuning import Tuning, _row
+from tlm_ray.runs.sweeps.tuning import Tuning, _recorded, _row
 from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.loop.optimizers import AdamW
 
@@ -471,6 +472,22 @@ def test_successive_halving_ends_where_its_budget_does(tuning, monkeypatch):
     monkeypatch.setattr(own, "train", train)
     own.halve(list(own.trials.space.points()))
     assert shares == [(4, pytest.approx(1 / 9))]
+
+
+def test_points_that_cannot_be_trained_do_not_end_a_search_of_others(tuning):
+    drawn = tuning({"stage_two.warmup_steps": read_values("0..40")}, hours=0)
+    limits = Limits(trials=4)
+    for points in (points_of(drawn.trials, "optuna", limits), drawn._drawn()):
+        assert len(points) in (4, 9) and all(point["stage_two.warmup_steps"] <= 6 for point in points)
+    assert drawn._evaluations() == 3 + 2
+    with pytest.raises(ValueError, match=r"warmup_steps \d+: must lie between 0 and steps"):
+        points_of(drawn.trials, "random", limits)  # whose points are those to train
+    listed = tuning({"stage_two.warmup_steps": [1, 99]}, hours=0).trials
+    (one,) = points_of(listed, "optuna", limits)
+    assert {stage.name for stage in _shared(listed, [one])} >= {"neighbours", "blocks"}
+    assert _recorded(listed, [], drawn.tracker.records) == []
+    with pytest.raises(ValueError, match="warmup_steps 99: must lie between 0 and steps"):
+        points_of(tuning({"stage_two.warmup_steps": read_values("99..100")}, hours=0).trials, "optuna", limits)
 
 
 def test_a_trial_that_failed_after_an_evaluation_is_not_stopped(tuning):

@@ -165,13 +165,17 @@ def _finished(own: Tuning) -> list[str]:
 
 
 def points_of(trials: Trials, search: Search | Searcher, limits: Limits) -> list[Point]:
-    """Return the points of a search; for a searcher that suggests them as many random ones, to estimate its cost."""
+    """Return the points of a search; for a searcher that suggests them as many random ones, to estimate its cost.
+
+    ValueError for a point that cannot be trained; of a searcher's, only if none can.
+    """
     drawn = search != "grid"
     if drawn and not limits.trials:
         name = search if isinstance(search, str) else type(search).__name__
         raise ValueError(f"--search {name} needs --trials N")
-    points = trials.distinct(trials.space.draws(DRAWS) if drawn else trials.space.points())
-    return list(itertools.islice(points, limits.trials or None))
+    points = trials.space.draws(DRAWS) if drawn else trials.space.points()
+    tried = points if search in ("grid", "random") else trials.possible(points)
+    return list(itertools.islice(trials.distinct(tried), limits.trials or None))
 
 
 def _with_data(own: Tuning, points: Sequence[Point]) -> Sequence[Point]:
@@ -193,7 +197,8 @@ def _with_data(own: Tuning, points: Sequence[Point]) -> Sequence[Point]:
 def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:
     """Return the data stages to make before any trial: all of a list or grid, of ranges those that all points share."""
     if trials.space.is_grid:
-        points = list(itertools.islice(trials.space.points(), MOST)) if len(points) < MOST else points
+        whole = trials.possible(itertools.islice(trials.space.points(), MOST))
+        points = list(whole) if len(points) < MOST else points
     of_each = [
         {stage.fingerprint: stage for stage in unique(trials.trial(point).lasts) if stage.lane == "data"}
         for point in points

@@ -15,7 +15,7 @@ from tlm_ray.runs.recipes.space import Point, Space, words_of
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import DIGITS, Stage, Stages, fingerprint_of
 
-REPEATED = 1_000  # consecutive duplicate draws after which a space counts as exhausted
+REPEATED = 1_000  # consecutive duplicate or impossible draws after which a space counts as exhausted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,29 @@ class Trials:
     def key_of(self, point: Point) -> tuple[str, ...]:
         """Return a key that is equal for points with the same trainings."""
         return self.trial(point).key
+
+    def refusal_of(self, point: Point) -> ValueError | None:
+        """Return why a point cannot be trained, such as a warm-up longer than its steps; None if it can."""
+        try:
+            self.key_of(point)
+        except ValueError as error:
+            return error
+        return None
+
+    def possible(self, points: Iterable[Point]) -> Iterator[Point]:
+        """Yield the points that can be trained, until many in a row cannot; ValueError if none can."""
+        refusals: list[ValueError] = []  # in a row
+        found = False
+        for point in points:
+            if (refusal := self.refusal_of(point)) is None:
+                found, refusals = True, []
+                yield point
+            elif len(refusals) < REPEATED:
+                refusals.append(refusal)
+            else:
+                break
+        if refusals and not found:
+            raise refusals[0]
 
     def distinct(self, points: Iterable[Point]) -> Iterator[Point]:
         """Yield points without duplicate trainings, until the space seems exhausted."""

@@ -190,7 +190,7 @@ class Tuning:
         return max(self.trials.trial(point).evaluations for point in self._drawn())
 
     def _drawn(self) -> list[Point]:
-        return list(itertools.islice(self.trials.space.draws(DRAWS), REDUCTION**2))
+        return list(itertools.islice(self.trials.possible(self.trials.space.draws(DRAWS)), REDUCTION**2))
 
     def halve(self, points: Sequence[Point]) -> None:
         """Train all points for a ninth of the steps, the best third for a third, the best of those to the end.
@@ -265,4 +265,5 @@ def _recorded(trials: Trials, own: Sequence[Point], records: Records) -> list[Po
     else:
         kept = [labels for one in noted(records.root) for labels in one.points]
         points = [point for labels in kept if (point := space.point(labels)) is not None]
-    return [point for point in points if point not in own and trials.trial(point).is_done(records)]
+    new = [point for point in points if point not in own and trials.refusal_of(point) is None]
+    return [point for point in new if trials.trial(point).is_done(records)]
