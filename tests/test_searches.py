@@ -18,17 +18,19 @@ from ray.tune.search import Searcher
 from small import small_flow, small_recipe
 from tracked import empty_store
 
-from tlm_ray import Limits, Space, Trials, storage, sweep
+from tlm_ray import Limits, Space, Trials, plain_errors, storage, sweep
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
 from tlm_ray.runs.stages.registry import noted
+from tlm_ray.runs.sweeps import sweeping
 from tlm_ray.runs.sweeps.following import Budget, begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
 from tlm_ray.runs.sweeps.sweeping import _shared, points_of
 from tlm_ray.runs.sweeps.trial import CHARGED, _Reports
 from tlm_ray.runs.sweeps.tuning import Tuning, _recorded, _row
 from tlm_ray.runs.tracking.tracker import Tracker
+from tlm_ray.training.launching.errors import TrainingStopped
 from tlm_ray.training.loop.optimizers import AdamW
 
 
@@ -207,7 +209,7 @@ def test_a_trial_that_fails_is_told_once_and_spoils_no_other(trials, tmp_path, c
     client = mlflow.MlflowClient(empty_store(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("s").experiment_id])
     assert Counter(run.info.status for run in runs)["FINISHED"] == 3
-    with pytest.raises(RuntimeError, match="sweep s: no trial finished"):
+    with pytest.raises(TrainingStopped, match="sweep s: no trial finished; the lines of its trials say why"):
         swept(trials({"optimizer": [broken]}), tmp_path)
 
 
@@ -431,6 +433,19 @@ def test_reused_trials_cost_hours_too(tuning):
     assert not own.budget.stop_all(), "others have paid for it"
     own.reuse([second])
     assert own.budget.stop_all()
+
+
+def test_a_sweep_whose_budget_ends_before_its_first_trial_is_told_in_one_message(trials, tmp_path, monkeypatch, capsys):
+    made = trials({"k": [5]})
+    tracker = Tracker.start("s", uri=empty_store(tmp_path), root=made.flow.execution.root)
+    monkeypatch.setattr(sweeping, "opened", lambda *_, **__: (made.flow, tracker))
+    monkeypatch.setattr(sweeping, "_with_data", lambda own, points: points)
+    monkeypatch.setattr(Tuning, "train", lambda own, points: own.budget.charge({"stage": 1.5}))
+    with pytest.raises(SystemExit) as ended, plain_errors():
+        swept(made, tmp_path, limits=Limits(hours=1.0))
+    assert ended.value.code == 2
+    said = "error sweep s: no trial finished before its hours or money were spent; give more to go on"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("reused", [True, False])

@@ -33,6 +33,7 @@ from tlm_ray.runs.sweeps.searches import Scheduler, Search
 from tlm_ray.runs.sweeps.trials import Trials
 from tlm_ray.runs.sweeps.tuning import DRAWS, MOST, RUNGS, Limits, Tuning
 from tlm_ray.runs.telling import Teller
+from tlm_ray.training.launching.errors import TrainingStopped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +99,7 @@ def sweep(
     "asha" and "median" stop trials early, "halving" trains all for a ninth of the steps first; or any scheduler of Ray
     Tune whose `time_attr` is "evaluation". Tables, figures and a page go under the location `out`, named after the
     sweep. warm_start: recorded trials of the same space are passed to the searcher. callbacks: further ones of Ray
-    Tune. RuntimeError if no trial finished.
+    Tune. TrainingStopped if no trial finished.
     """
     started = time.monotonic()
     check_name(name)
@@ -125,8 +126,9 @@ def sweep(
         else:
             own.suggest(search, warm_start)
         if not _finished(own):
-            spent = " before its hours or money were spent; give more to go on" if own.budget.stop_all() else ""
-            raise RuntimeError(f"sweep {name}: no trial finished{spent}")
+            spent = " before its hours or money were spent; give more to go on"
+            why = spent if own.budget.stop_all() else "; the lines of its trials say why"
+            raise TrainingStopped(f"sweep {name}: no trial finished{why}")
     except BaseException:
         tracker.fail()
         raise
