@@ -103,6 +103,8 @@ class Sweep:
                 raise ValueError(f"--vary {pair!r}: give FIELD=VALUES, such as vocabulary=4000,8000")
             if name in OWN_FLAGS:
                 raise ValueError(f"--vary {pair}: has its own flag; give --{OWN_FLAGS[name]}")
+            if name == "depth" and self.depth:
+                raise ValueError(f"--depth: has no effect with --vary {pair}; leave it out")
             flag = FIXED.get(name, "")
             if flag and getattr(self.changes, flag) not in (None, ""):
                 raise ValueError(f"--{flag.replace('_', '-')}: has no effect with --vary {pair}; leave it out")

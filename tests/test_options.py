@@ -238,6 +238,7 @@ REFUSED = [
     ("sweep", "--vary k=3", "--vary k=3: has its own flag; give --ks"),
     ("sweep", "--vary precision=fp32,bf16 --precision fp32", "--precision: has no effect with --vary precision=fp32,"),
     ("sweep", "--vary stage_one.steps=9 --steps 7", "--steps: has no effect with --vary stage_one.steps=9; leave it"),
+    ("sweep", "--vary depth=50,90 --depth 90", "--depth: has no effect with --vary depth=50,90; leave it out"),
     ("sweep", "--warm-start", "--warm-start: needs --search optuna, not grid"),
     ("sweep", "--money 3", "money and price: give both"),
     ("sweep", "--encoder x", "--encoder x: is used by the method dense only; add dense to --methods"),

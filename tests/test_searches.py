@@ -102,6 +102,11 @@ def test_a_space_that_cannot_be_is_refused_by_name(values, message):
         space.recipe(small_recipe(), next(space.points()))
 
 
+def test_a_depth_that_all_points_share_is_refused_beside_values_of_it():
+    with pytest.raises(ValueError, match="depth 50: has no effect, because its values are given; leave it out"):
+        Space({"depth": [9, 20]}, depth=50)
+
+
 def test_a_whole_number_may_be_given_as_4e3():
     recipe = Space({"vocabulary": [4e3], "rho2": [20]}).recipe(small_recipe(), {"vocabulary": 4e3, "rho2": 20})
     assert isinstance(recipe.vocabulary, int) and recipe.vocabulary == 4000

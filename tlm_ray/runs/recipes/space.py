@@ -42,6 +42,8 @@ class Space:
                 )
         if not self.values:
             raise ValueError("values: give at least one field of the recipe to vary, such as k")
+        if self.depth and "depth" in self.values:
+            raise ValueError(f"depth {self.depth}: has no effect, because its values are given; leave it out")
 
     @property
     def names(self) -> list[str]:
