@@ -159,7 +159,7 @@ def test_the_best_recipe_is_python_that_makes_it():
     result = {"dev": 50.0, "low": 49.0, "high": 51.0}
     found = Swept(trials=trials, parameters=(), best={"docstrings": best}, result=result, steps=0)
     line = best_recipe(found, "docstrings")
-    assert (
-        line.endswith("# dev 50.00, best of 3 trials on dev; its dev score is optimistic") and "method='random'" in line
-    )
+    of_three = "best of 3 trials on dev; its dev score is optimistic"
+    assert line.endswith(f"# dev 50.00 (95 % interval 49.00 to 51.00), {of_three}") and "method='random'" in line
     assert built(line) == best
+    assert best_recipe(replace(found, result={"dev": 50.0}), "docstrings").endswith(f"# dev 50.00, {of_three}")

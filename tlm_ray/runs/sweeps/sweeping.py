@@ -246,12 +246,13 @@ def show_sweep(
 
 
 def best_recipe(swept: Swept, task: str) -> str:
-    """Return the recipe with the best dev score on a task as a line of Python, with the number of trials."""
-    given = swept.best[task]
+    """Return the recipe with the best dev score on a task as Python, with that score, its interval and the trials."""
+    given, found = swept.best[task], swept.result
     base = recipe_for(short_name(task), given.scale)
     changes = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(base, f.name)}
     if given.method in [method() for method in METHODS.values()] and "method" in changes:
         changes["method"] = given.method.name  # the name means its default settings
     arguments = "".join(f", {name}={value!r}" for name, value in changes.items())
-    arguments, dev = storage.shown(arguments), f"{swept.result['dev']:.2f}, {best_of(swept.trials)}"
-    return f"recipe = replace(recipe_for({short_name(task)!r}, {given.scale!r}){arguments})  # dev {dev}"
+    over_seeds = f" (95 % interval {found['low']:.2f} to {found['high']:.2f})" if "low" in found else ""
+    dev = f"{found['dev']:.2f}{over_seeds}, {best_of(swept.trials)}"
+    return f"recipe = replace(recipe_for({short_name(task)!r}, {given.scale!r}){storage.shown(arguments)})  # dev {dev}"
