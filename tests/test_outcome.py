@@ -202,6 +202,8 @@ def test_an_ensemble_that_is_kept_has_the_share_of_all_seeds(two_rows, tmp_path,
     assert [folder.rpartition("/")[2] for folder in kept] == ["seed-0", "seed-1", "linear"]
     first, second, plain = map(shares, SAID)
     assert LinearModel.open(kept[-1]).encoders_share == best_share(GOLD_OF_DEV, (first + second) / 2, plain)
+    cards = [ModelCard.load(f"{folder}/README.md").data.eval_results for folder in kept[:2]]
+    assert [[each.metric_value for each in own] for own in cards] == [[60.0, 50.0], [60.0, 50.0]]
 
 
 def test_one_model_that_is_kept_with_the_linear_one_has_its_own_share(two_rows, tmp_path, monkeypatch):

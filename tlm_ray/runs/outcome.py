@@ -133,7 +133,7 @@ class Outcome:
         for training in self.stages:
             if training.row == row:
                 kept.append(storage.join(folder, f"seed-{training.seed}"))
-                storage.copy_folder(self.model(training), kept[-1])
+                self.keep_model(training, kept[-1])
         means = [group for group in self.groups if isinstance(group, Mean) and group.row == row]
         mean, linear = next((each, each.beside) for each in means if each.beside)
         beside = next(one for one in self.stages if one.row == linear.row)
