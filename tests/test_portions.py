@@ -105,6 +105,13 @@ def test_a_range_whose_rows_lack_the_column_has_nulls(tmp_path):
     assert [row for batch in batches for row in batch.to_pylist()] == [{"text": None}]
 
 
+def test_a_cut_file_without_the_column_is_named(tmp_path):
+    data = '{"body": "a"}\n' * 20
+    (tmp_path / "a.jsonl").write_text(data)
+    with pytest.raises(ValueError, match=r"a\.jsonl' has no column 'text'; its columns are body; choose one of them"):
+        list(read_columns(str(tmp_path / "a.jsonl"), ["text"], (0, len(data) // 2)))
+
+
 def test_a_line_without_an_end_is_refused_by_its_range_and_skipped_by_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
     monkeypatch.setattr(files, "LONGEST_BYTES", 4_000)

@@ -133,7 +133,8 @@ def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
     rows: list[dict] = []
-    known = set(columns or ()) if bounds else set[str]()  # columns seen in other rows of the file, which a row may lack
+    # columns seen in other rows of the file, which a row may lack; a file's first range says whether the file has them
+    known = set(columns or ()) if bounds and bounds[0] else set[str]()
     for number, line in enumerate(storage.read_lines(uri, bounds), 1):
         where = f"file {uri!r}, line {number}" + (f" from byte {bounds[0]:,} on" if bounds and bounds[0] else "")
         if not line.strip():
