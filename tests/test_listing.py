@@ -1,6 +1,7 @@
 """Listings: the same names on a local disk, an S3 store of moto and the hub's filesystem."""
 
 import os
+from glob import glob
 
 import pytest
 from places import fill, names
@@ -42,6 +43,16 @@ def test_a_glob_finds_what_it_says(root, pattern, expected):
     fill(root, "a1.txt", "a2.txt", "b/a3.txt", "b/c.csv", "d.csv")
     found = list_files(storage.join(root, *pattern.split("/")))
     assert names(root, found) == expected
+
+
+@pytest.mark.parametrize("pattern", ["**/*.txt", "b/**/*.txt", "**/c/**/*.txt", "**/a*"])
+def test_two_stars_stand_for_any_number_of_folders(root, tmp_path, pattern):
+    files = ("a1.txt", "b/a2.txt", "b/c/a3.txt", "b/c/d/a4.txt", "c/a5.txt", "d.csv")
+    for place in (root, str(tmp_path / "local")):
+        fill(storage.join(place, "in"), *files)
+    expected = sorted(glob(pattern, root_dir=tmp_path / "local" / "in", recursive=True))
+    found = list_files(storage.join(root, "in", *pattern.split("/")))
+    assert [file.uri.partition("?")[0].partition("/in/")[2] for file in found] == expected
 
 
 @pytest.mark.parametrize(("pattern", "expected"), [("a?.txt", ["a1.txt", "a2.txt"]), ("a[2-9].txt", ["a2.txt"])])

@@ -93,11 +93,20 @@ def _before_glob(pattern: str) -> str:
 
 def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[pafs.FileInfo]:
     base = _before_glob(pattern)
+    patterns = _patterns(pattern)
     return [
         f
         for f in _below(filesystem, base)
-        if fnmatch.fnmatch(f.path, pattern) and not _hidden(os.path.relpath(f.path, base))
+        if any(fnmatch.fnmatch(f.path, each) for each in patterns) and not _hidden(os.path.relpath(f.path, base))
     ]
+
+
+def _patterns(pattern: str) -> list[str]:
+    """Return a glob, and what it is where a `**/` stands for no folder, as in Python and bash."""
+    before, found, after = pattern.partition("/**/")
+    if not found:
+        return [pattern]
+    return [before + between + rest for rest in _patterns(after) for between in ("/**/", "/")]
 
 
 def _hidden(relative: str) -> bool:
