@@ -1,6 +1,7 @@
 """Own files as people have them: what they were taken for is said; what cannot be read gets one line with the fix."""
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -149,15 +150,30 @@ UNQUOTED = {
 }
 
 
+NO_LINE_ENDS = "\x0b\x0c\x85\u2028"  # of a CSV file, though str.splitlines has them
+UNQUOTED |= {
+    f"{ord(character):x}.tsv": UNQUOTED["speech.tsv"] + f"plain{character}one\ta\n" for character in NO_LINE_ENDS
+}
+
+
 @pytest.mark.parametrize("name", UNQUOTED)
 def test_texts_that_begin_with_a_quote_are_rows_where_nobody_quotes(tmp_path, name):
     (tmp_path / name).write_text(UNQUOTED[name])
-    rows = UNQUOTED[name].splitlines()[1:]
+    rows = UNQUOTED[name].rstrip("\n").split("\n")[1:]
     task = read_task(str(tmp_path / name))
     assert sum(len(table) for table in task.splits.values()) == len(rows)
     assert any("quotes taken as ordinary characters" in note for note in task.notes)
     found = {f"{row['text']}" for table in task.splits.values() for row in table.to_pylist()}
     assert all(any(text in row for row in rows) for text in found) and any(text.startswith('"') for text in found)
+
+
+def test_rows_that_earlier_versions_read_otherwise_are_another_task(tmp_path):
+    for name in ("speech.tsv", "2028.tsv"):
+        for split in ("train", "dev", "test"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"{split}.tsv").write_text(UNQUOTED[name])
+        by_bytes = hashlib.sha256((tmp_path / name / "dev.tsv").read_bytes()).hexdigest()
+        assert (by_bytes in read_task(str(tmp_path / name)).digests) == (name == "speech.tsv")
 
 
 def test_a_quote_that_runs_over_rows_of_many_commas_is_named(tmp_path):

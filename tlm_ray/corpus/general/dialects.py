@@ -3,6 +3,7 @@
 import codecs
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +16,7 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Windows' code page decodes nearly every byte, so it comes last; except for bytes 0x80 to 0x9f it is Latin-1.
 MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 UTF8, WESTERN = "utf-8", "cp1252"
+LINE_END = re.compile("\r\n|\r|\n")  # pyarrow's; str.splitlines also ends lines at U+2028, form feeds and others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Dialect:
     """encoding, by Python's name"""
     quoted: bool = True
     """whether quotes enclose values; else they are ordinary characters"""
+    by_line_ends: bool = False
+    """whether quotes are ordinary because a line ends at a line end only; earlier versions read such rows otherwise"""
 
     @property
     def words(self) -> str:
@@ -56,7 +60,9 @@ def dialect_of(uri: str) -> Dialect:
     even = [delimiter for delimiter, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     headed = [delimiter for delimiter, found in widths.items() if found and found[0] > 1]
     delimiter = next(iter(even or headed), own)
-    return Dialect(delimiter=delimiter, encoding=encoding, quoted=_is_quoted(text, delimiter, whole=whole, uri=uri))
+    quoted = _is_quoted(text, delimiter, whole=whole, uri=uri)
+    by_line_ends = not quoted and len(_lines(text)) < len([line for line in text.splitlines() if line])
+    return Dialect(delimiter=delimiter, encoding=encoding, quoted=quoted, by_line_ends=by_line_ends)
 
 
 def is_utf8(value: bytes) -> bool:
@@ -72,7 +78,7 @@ def _is_quoted(text: str, delimiter: str, *, whole: bool, uri: str) -> bool:
     """Return whether quotes enclose values; ValueError names the line of an ambiguous quote."""
     if not text.startswith('"') and f'{delimiter}"' not in text and '\n"' not in text:
         return True  # no value begins with a quote
-    lines = [line for line in text.splitlines() if line]
+    lines = _lines(text)
     widths = {line.count(delimiter) + 1 for line in (lines if whole else lines[:-1])}
     even = len(widths) == 1 and widths != {1}
     reader, rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), 0
@@ -86,6 +92,10 @@ def _is_quoted(text: str, delimiter: str, *, whole: bool, uri: str) -> bool:
             _check_lines(text, delimiter, uri, reader.line_num, error)
     # a multi-line value whose lines each have a row's number of tabs is many rows with unclosed quotes
     return not (even and delimiter == "\t" and rows < len(lines))
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in LINE_END.split(text) if line]
 
 
 def _check_lines(text: str, delimiter: str, uri: str, line: int, error: csv.Error) -> None:

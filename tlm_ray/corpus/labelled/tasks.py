@@ -201,6 +201,7 @@ def _labels(train: pa.Table, uri: str, read: _Read) -> tuple[str, ...]:
 
 def _digests(files: Files, read: _Read, columns: Columns) -> tuple[str, str, str]:
     """Return each split's identity; for one file with the usual columns, it is the file's sha256."""
+    by_line_ends = any(file_format(uri) == "csv" and dialect_of(uri).by_line_ends for uri, _ in read.files)
 
     def of(split: str) -> str:
         found = [storage.digest(uri) for uri in files.get(split, files["train"])]
@@ -208,6 +209,7 @@ def _digests(files: Files, read: _Read, columns: Columns) -> tuple[str, str, str
         said += [] if len(files) == len(SPLITS) else [RULE, sorted(files), split]
         said += [COLUMN] if read.by_column else []
         said += [list(read.names)] if read.names else []
+        said += ["line ends"] if by_line_ends else []
         return found[0] if len(found) == 1 and not said else sha256(json.dumps([found, *said]).encode()).hexdigest()
 
     train, dev, test = map(of, SPLITS)
