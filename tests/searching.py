@@ -70,9 +70,10 @@ def cut(texts, shards):
     return [texts[a:b] for a, b in pairwise(bounds)], bounds[:-1]
 
 
-def search_shards(texts, queries, *, k, shards, analyzer=None):
+def search_shards(texts, queries, *, k, shards, analyzer=None, **settings):
     analyzer = analyzer or Analyzer()
     parts, offsets = cut(texts, shards)
     total = Statistics.merge([Statistics.collect(part, analyzer) for part in parts])
-    found = [search(index_passages(part, analyzer=analyzer, statistics=total), queries, k=k) for part in parts]
+    options = {"analyzer": analyzer, "statistics": total, **settings}
+    found = [search(index_passages(part, **options), queries, k=k) for part in parts]
     return merge(found, offsets=offsets, k=k)

@@ -17,7 +17,7 @@ from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.corpus.labelled.tasks import load_task, read_task
 from tlm_ray.retrieval import TopK
 from tlm_ray.retrieval.engine.queries import distinct_texts
-from tlm_ray.retrieval.methods import METHODS, Bm25, Given, Method, Rake, Random, Search, method_named
+from tlm_ray.retrieval.methods import METHODS, Bm25, Bm25s, Given, Method, Rake, Random, Search, method_named
 from tlm_ray.retrieval.search_job import search_corpus
 from tlm_ray.retrieval.selection import PART_ROWS, write_drawn
 from tlm_ray.runs.stages.making import make
@@ -200,6 +200,8 @@ def test_bm25s_settings_identify_a_selection_unless_they_are_the_papers(data, tm
     methods = [Bm25(), Bm25(k1=1.2, b=0.75), Bm25(k1=2.0), Bm25(b=0.5), Rake(k1=2.0)]
     prints = [laid_out(flow, method=method).neighbours.fingerprint for method in methods]
     assert prints[0] == prints[1] and len(set(prints)) == 4
+    presence = [method.identity(10).get("presence") for method in (Bm25(k1=0), Rake(k1=0), Bm25s(k1=0), Bm25(k1=0.1))]
+    assert presence == [2, 2, None, None], "earlier versions of the engine alone ranked wrongly"
     for wrong in ({"k1": -1.0}, {"b": 1.5}, {"b": float("nan")}):
         with pytest.raises(ValueError, match=r"k1 must be 0 or more, b 0 to 1, such as 1\.2 and 0\.75"):
             Bm25(**wrong)

@@ -27,7 +27,7 @@ QUERIES = [
 K1, B = 1.2, 0.75
 
 
-def reference(texts, query):
+def reference(texts, query, k1=K1):
     """BM25 as Lucene has it, from its formula: passage -> score of every passage that shares a word."""
     bags = [Counter(words(text)) for text in texts]
     mean = sum(bag.total() for bag in bags) / len(bags)
@@ -37,7 +37,7 @@ def reference(texts, query):
         idf = math.log(1 + (len(bags) - df + 0.5) / (df + 0.5))
         for i, bag in enumerate(bags):
             if word in bag:
-                tf = bag[word] / (bag[word] + K1 * (1 - B + B * bag.total() / mean))
+                tf = bag[word] / (bag[word] + k1 * (1 - B + B * bag.total() / mean))
                 scores[i] = scores.get(i, 0) + repeats * idf * tf
     return scores
 
@@ -83,7 +83,7 @@ def test_scores_and_ids_are_those_of_bm25s(real, oracle, k):
         check(ids, scores, {int(i): float(dense[i]) for i in np.flatnonzero(dense)}, k)
 
 
-@pytest.mark.parametrize(("k1", "b"), [(0.1, 0.5), (0.9, 0.4), (2.0, 0.0), (3.0, 1.0)])
+@pytest.mark.parametrize(("k1", "b"), [(0.0, 0.75), (0.1, 0.5), (0.9, 0.4), (2.0, 0.0), (3.0, 1.0)])
 def test_other_settings_give_the_scores_of_bm25s_with_them(k1, b):
     tokens = bm25s.tokenize(REAL, token_pattern=r"\w+", stopwords=None, return_ids=False, show_progress=False)
     made = bm25s.BM25(k1=k1, b=b, method="lucene")
@@ -103,6 +103,14 @@ def test_scores_and_ids_are_those_of_the_formula(texts, queries, k):
     assert found.ids.shape == (len(queries), k)
     for query, ids, scores in zip(queries, found.ids, found.scores, strict=True):
         check(ids, scores, reference(texts, query), k)
+
+
+@settings(max_examples=200, deadline=None)
+@given(CORPORA, st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 20), st.integers(1, 5))
+def test_without_k1_only_the_presence_of_a_word_counts(texts, queries, k, shards):
+    found = search_shards(texts, queries, k=k, shards=shards, k1=0)
+    for query, ids, scores in zip(queries, found.ids, found.scores, strict=True):
+        check(ids, scores, reference(texts, query, k1=0), k)
 
 
 @settings(max_examples=100, deadline=None)

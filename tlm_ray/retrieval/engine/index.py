@@ -29,7 +29,7 @@ SENTINEL = np.uint64(2**64 - 1)  # ends every posting list
 class Postings(NamedTuple):
     """The posting lists and dense rows of all terms.
 
-    A weight is BM25's count / (count + norm) in units of 1 / ONE, at least 1.
+    A weight is BM25's count / (count + norm) in units of 1 / ONE, at least 1 and below ONE.
     """
 
     start: np.ndarray
@@ -184,6 +184,7 @@ def _fill(bags, number, norm, end, postings):
             if term < 0:
                 continue
             weight = max(np.uint32(1), np.uint32(count / (count + norm[passage]) * ONE))
+            weight = min(np.uint32(ONE - 1), weight)  # without norm it is ONE, whose steps need a ninth bit
             largest[term] = max(largest[term], weight)
             if row[term] >= 0:
                 coarse[row[term], passage] = (weight >> np.uint32(STEP_BITS)) + np.uint32(1)

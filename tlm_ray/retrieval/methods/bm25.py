@@ -43,6 +43,12 @@ class Bm25(Method):
         if not (self.k1 >= 0 and 0 <= self.b <= 1):
             raise ValueError(f"k1 {self.k1:g} and b {self.b:g}: k1 must be 0 or more, b 0 to 1, such as {K1} and {B}")
 
+    def identity(self, depth: int) -> Mapping[str, Any]:
+        """Return name, depth and settings."""
+        # 2: at k1 0, earlier versions of this searcher missed frequent words
+        presence = {"presence": 2} if self.k1 == 0 and self.searcher() is Bm25Searcher else {}
+        return {**super().identity(depth), **presence}
+
     def inputs(self, sources: Sources) -> Mapping[str, Any]:
         """Return passages, task and the corpus' statistics."""
         return {**super().inputs(sources), "statistics": sources.statistics(self.analyzer)}
