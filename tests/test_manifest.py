@@ -15,6 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tlm_ray import storage
 from tlm_ray.corpus.general.manifest import check_unchanged, open_corpus, united
+from tlm_ray.storage.listing import File
 
 LINES = {"a.jsonl": "one", "b c/d.jsonl": "two", "é?.jsonl": "three"}
 
@@ -279,6 +280,15 @@ def test_what_is_about_a_corpus_is_none_of_it_and_said(tmp_path):
     assert [file.name for file in corpus.files] == NOT_ABOUT
     assert sorted(corpus.left_out) == sorted(ABOUT)
     assert open_corpus(str(tmp_path / "README.md"), column="text").left_out == (), "unless it is asked for"
+
+
+def test_many_files_are_opened_without_comparing_each_with_all_others(tmp_path, monkeypatch):
+    for number in range(50):
+        (tmp_path / f"{number}.txt").write_text("one two")
+    compared = []
+    monkeypatch.setattr(File, "__eq__", lambda one, other: compared.append(one) or one.uri == other.uri)
+    assert len(open_corpus(str(tmp_path), column="text").files) == 50
+    assert len(compared) < 50
 
 
 def test_a_file_whose_name_is_no_utf8_is_named(tmp_path):

@@ -109,7 +109,7 @@ def open_corpus(uri: str, *, column: str, digests: str = "") -> Corpus:
         )
         for file in found
     ]
-    left_out = tuple(name_below(base, file.uri) for file in listed if file not in found)
+    left_out = tuple(name_below(base, file.uri) for file in listed if file.uri not in known)
     return Corpus(uri=uri, column=column, files=tuple(files), locations=(uri,), left_out=left_out)
 
 
