@@ -260,6 +260,13 @@ def test_what_a_killed_task_left_is_no_page(tmp_path):
 
 
 @pytest.mark.usefixtures("alone")
+def test_pages_are_found_below_a_root_whose_name_is_a_pattern(tmp_path):
+    source = corpus(tmp_path / "corpus", {"a": [page(1, 2, 3)]})
+    _, pages = cleaned(tmp_path / "root [1]" / "all*?", source, Cleaning())
+    assert pages == [("a.parquet", page(1, 2, 3))]
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_changed_page_is_told(tmp_path):
     source = corpus(tmp_path / "corpus", {"a": [page(1, 2, 3)]})
     cleaned(tmp_path / "out", source, Cleaning())

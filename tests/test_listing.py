@@ -45,6 +45,20 @@ def test_a_glob_finds_what_it_says(root, pattern, expected):
     assert names(root, found) == expected
 
 
+@pytest.mark.parametrize("folder", ["data[1]", "all*", "b/data[1]/in[2]"])
+@pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "[ab].txt"])
+def test_a_folder_that_is_there_is_meant_by_its_name(root, folder, pattern):
+    fill(root, *(f"{folder}/{name}" for name in ("a.txt", "b.txt", "c.csv")), "data1/a.txt", "all1/a.txt", "b/data1/a")
+    location = storage.join(root, *folder.split("/"), *pattern.split("/"))
+    assert names(location, list_files(location)) == ["a.txt", "b.txt"]
+    assert base_of(location) == base_of(storage.join(root, *folder.split("/")))
+
+
+def test_a_local_folder_may_have_a_question_mark(tmp_path):
+    fill(str(tmp_path), "why?/a.txt", "whys/a.txt")
+    assert [file.uri for file in list_files(str(tmp_path / "why?" / "*.txt"))] == [str(tmp_path / "why?" / "a.txt")]
+
+
 @pytest.mark.parametrize("pattern", ["**/*.txt", "b/**/*.txt", "**/c/**/*.txt", "**/a*"])
 def test_two_stars_stand_for_any_number_of_folders(root, tmp_path, pattern):
     files = ("a1.txt", "b/a2.txt", "b/c/a3.txt", "b/c/d/a4.txt", "c/a5.txt", "d.csv")

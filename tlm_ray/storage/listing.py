@@ -86,19 +86,22 @@ def _is_glob(filesystem: pafs.FileSystem, path: str) -> bool:
     return any(c in path for c in PATTERN) and filesystem.get_file_info(path).type == pafs.FileType.NotFound
 
 
-def _before_glob(pattern: str) -> str:
-    first = min(pattern.index(c) for c in PATTERN if c in pattern)
-    return pattern[:first].rpartition("/")[0]
+def _before_glob(filesystem: pafs.FileSystem, pattern: str) -> str:
+    """Return the folder that a glob's names are relative to; an existing folder's name is no pattern."""
+    parts = pattern.split("/")
+    for place, part in enumerate(parts[:-1]):
+        folder, is_plain = "/".join(parts[: place + 1]), not any(c in part for c in PATTERN)
+        # place 0 is a bucket, whose name has no such characters
+        if not (is_plain or (place and filesystem.get_file_info(folder).type == pafs.FileType.Directory)):
+            return "/".join(parts[:place])
+    return "/".join(parts[:-1])
 
 
 def _glob(filesystem: pafs.FileSystem, pattern: str) -> list[pafs.FileInfo]:
-    base = _before_glob(pattern)
-    patterns = _patterns(pattern)
-    return [
-        f
-        for f in _below(filesystem, base)
-        if any(fnmatch.fnmatch(f.path, each) for each in patterns) and not _hidden(os.path.relpath(f.path, base))
-    ]
+    base = _before_glob(filesystem, pattern)
+    patterns = _patterns(pattern.removeprefix(base))
+    found = [f for f in _below(filesystem, base) if not _hidden(os.path.relpath(f.path, base))]
+    return [f for f in found if any(fnmatch.fnmatch(f.path.removeprefix(base), each) for each in patterns)]
 
 
 def _patterns(pattern: str) -> list[str]:
@@ -122,7 +125,7 @@ def folder_of(uri: str) -> str:
     """Return the folder of a listing: the folder itself, or that of the file or glob."""
     filesystem, path = open_filesystem(uri)
     if _is_glob(filesystem, path):
-        path = _before_glob(path)
+        path = _before_glob(filesystem, path)
     elif filesystem.get_file_info(path).type == pafs.FileType.File:
         path = path.rpartition("/")[0]
     return sibling(uri, path)
