@@ -96,6 +96,16 @@ def test_more_rows_than_a_batch_keep_their_order(tmp_path, write_rows):
     assert read(write(tmp_path, name, write_rows(rows)), ["text"]) == rows
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(1, [3, 1, 1]), (100, [5, 2, 4]), (10**9, [40])])
+def test_long_lines_make_small_batches_of_the_same_rows(tmp_path, monkeypatch, most, sizes):
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", most)
+    rows = [{"text": f"book {i} " * (i % 9)} if i not in (0, 1, 7) else {"label": i} for i in range(40)]
+    uri = write(tmp_path, "books.jsonl.gz", gzip.compress(as_jsonl(rows)))
+    batches = list(read_columns(uri, ["text"]))
+    assert [row["text"] for batch in batches for row in batch.to_pylist()] == [row.get("text") for row in rows]
+    assert [len(batch) for batch in batches][:3] == sizes
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8))
 def test_any_text_survives_csv_and_jsonl(tmp_path_factory, texts):

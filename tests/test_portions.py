@@ -1,15 +1,16 @@
 """A corpus in portions: small files together, large ones cut where rows begin, the same rows whatever the cut."""
 
+import gzip
 import json
 
 import pytest
 
-from tlm_ray.corpus.general import portions
+from tlm_ray.corpus.general import documents, portions
 from tlm_ray.corpus.general.documents import read_columns
 from tlm_ray.corpus.general.manifest import CorpusFile, open_corpus
-from tlm_ray.corpus.general.passages import PARTS, PassageStore, cut_passages
+from tlm_ray.corpus.general.passages import PARTS, RANGES, PassageStore, cut_passages
 from tlm_ray.corpus.general.portions import portions_of
-from tlm_ray.storage import files, read_record
+from tlm_ray.storage import files, read_record, read_table
 
 
 def file(name, size):
@@ -79,6 +80,19 @@ def test_passages_are_the_same_however_the_corpus_is_cut(tmp_path, monkeypatch):
         assert {50: parts > 30, 300: 4 < parts < 15, 32_000_000: parts == 1}[size]
     (facts, table), *others = made.values()
     assert facts["documents"] == 40 + 24 and all(other[0] == facts and other[1].equals(table) for other in others)
+
+
+@pytest.mark.usefixtures("alone")
+def test_passages_are_the_same_however_many_rows_are_read_at_once(tmp_path, monkeypatch):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode()))
+    corpus, made = open_corpus(str(tmp_path / "a.jsonl.gz"), column="text"), []
+    for size in (1, 90, 64_000_000):
+        monkeypatch.setattr(documents, "BATCH_CHARACTERS", size)
+        facts = cut_passages(str(tmp_path / str(size)), corpus, passage_tokens=4, workers=1)
+        store = PassageStore.open(str(tmp_path / str(size)))
+        ranges = read_table(str(tmp_path / str(size) / RANGES))
+        made.append((facts, ranges.to_pylist(), store.read(0, len(store), ("text", "source")).to_pylist()))
+    assert made[0] == made[1] == made[2] and made[0][0]["documents"] == 40
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -28,6 +28,7 @@ FORMATS = {
 }
 PACKED = (".gz", ".zst", ".bz2")
 BATCH_ROWS = 8192
+BATCH_CHARACTERS = 64_000_000  # of lines of JSONL; 8,192 books would be gigabytes, and an Arrow array ends at 2 GiB
 PAGES = 256  # crawled pages per batch; some are megabytes
 SHOWN = 40  # characters of a text to show in an error
 CSV_BLOCK_BYTES = 32 << 20  # the longest CSV row; pyarrow's default of 1 MB is less than a book
@@ -132,7 +133,7 @@ def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
 
 
 def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
-    rows: list[dict] = []
+    rows, size = list[dict](), 0
     # columns seen in other rows of the file, which a row may lack; a file's first range says whether the file has them
     known = set(columns or ()) if bounds and bounds[0] else set[str]()
     for number, line in enumerate(storage.read_lines(uri, bounds), 1):
@@ -146,21 +147,20 @@ def _jsonl(uri: str, columns: list[str] | None, bounds: tuple[int, int] | None =
         if not isinstance(row, dict):
             raise ValueError(f"{where}: {line[:SHOWN]!r} is not an object; write one object per line")
         rows.append(row)
-        if len(rows) == BATCH_ROWS:
+        known.update(row)
+        size += len(line)
+        # only the number of rows decides whether the first batch lacks a column
+        if len(rows) == BATCH_ROWS or (size >= BATCH_CHARACTERS and known.issuperset(columns or ())):
             yield _batch(rows, columns, uri, known)
-            rows = []
+            rows, size = [], 0
     if rows:
         yield _batch(rows, columns, uri, known)
 
 
 def _batch(rows: list[dict], columns: list[str] | None, uri: str, known: set[str]) -> pa.RecordBatch:
-    """Turn rows into columns, including known columns that no row has; columns that were not requested stay empty.
-
-    known: extended by the names in these rows.
-    """
+    """Turn rows into columns, including known columns that no row has; columns that were not requested stay empty."""
     made = {}
     names = dict.fromkeys(name for row in rows for name in row)
-    known.update(names)
     for name in [*names, *(name for name in columns or () if name in known - names.keys())]:
         wanted = columns is None or name in columns
         try:
