@@ -16,8 +16,12 @@ import pytest
 from waiting import wait_for
 
 from tlm_ray import storage
+from tlm_ray.corpus.general.manifest import Corpus
+from tlm_ray.runs.flow import data
+from tlm_ray.runs.flow.flow import Flow
 from tlm_ray.runs.stages import locks
 from tlm_ray.runs.stages.locks import Claim, StageLocked, locked
+from tlm_ray.runs.stages.making import Execution
 from tlm_ray.storage.listing import list_files
 
 HERE = socket.gethostname()
@@ -105,6 +109,17 @@ def test_a_second_job_is_refused_with_host_and_process(root):
 def test_two_stages_do_not_lock_each_other(root):
     with locked(root, "blocks/01"), locked(root, "blocks/012"), locked(root, "stage_one/01"):
         assert len(claims(root)) == 3
+
+
+def test_one_job_at_a_time_writes_a_dataset(root, monkeypatch):
+    def write(given, **options):
+        assert locks.claimed(root).keys() == {"datasets/texts"}
+        return corpus
+
+    corpus = Corpus(uri="", column="text", files=(), locations=())
+    monkeypatch.setattr(data, "corpus_from", write)
+    flow = Flow(execution=Execution(root=root), corpus="a Dataset", corpora={"other": "a Dataset", "files": corpus})
+    assert flow.all_corpora == [corpus] * 3 and claims(root) == []
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])

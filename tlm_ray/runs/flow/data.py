@@ -12,7 +12,7 @@ from tlm_ray.corpus.cleaning.job import CLEANING_VERSION, check_libraries, clean
 from tlm_ray.corpus.cleaning.steps import SOURCE
 from tlm_ray.corpus.cleaning.steps import WORK as CLEANING_WORK
 from tlm_ray.corpus.embedded import packages
-from tlm_ray.corpus.general.dataset import corpus_from
+from tlm_ray.corpus.general.dataset import FOLDER, corpus_from
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus
 from tlm_ray.corpus.general.passages import PASSAGES_VERSION, WORK, cut_passages
 from tlm_ray.corpus.labelled.hub import short_name
@@ -22,6 +22,7 @@ from tlm_ray.evaluation.scores import Metric, metric_named
 from tlm_ray.identity import set_later
 from tlm_ray.runs.flow import work
 from tlm_ray.runs.recipes.recipe import Recipe
+from tlm_ray.runs.stages.locks import locked
 from tlm_ray.runs.stages.making import Execution
 from tlm_ray.runs.stages.stage import Stage
 
@@ -69,11 +70,16 @@ class DataFlow:
 
     def __post_init__(self) -> None:
         """Write what is a Dataset, so that all corpora are files."""
-        options = {"root": self.execution.root, "column": self.column}
         if self.corpus is not None:
-            object.__setattr__(self, "corpus", corpus_from(self.corpus, **options))
-        corpora = {name: corpus_from(given, **options) for name, given in self.corpora.items()}
-        object.__setattr__(self, "corpora", corpora)
+            object.__setattr__(self, "corpus", self._as_files(self.corpus))
+        object.__setattr__(self, "corpora", {name: self._as_files(given) for name, given in self.corpora.items()})
+
+    def _as_files(self, given: "Corpus | ray.data.Dataset") -> Corpus:
+        """Return a corpus, or a Dataset's once no other job writes one: a file that is written again has changed."""
+        if isinstance(given, Corpus):
+            return given
+        with locked(self.execution.root, f"{FOLDER}/texts", wait=True):
+            return corpus_from(given, root=self.execution.root, column=self.column)
 
     @cached_property
     def documents(self) -> Stage:
