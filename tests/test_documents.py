@@ -294,6 +294,27 @@ def test_the_format_is_the_files_ending(uri, expected):
     assert set(documents.FORMATS.values()) == {"parquet", "jsonl", "csv", "text", "warc"}
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("text/plain; charset=iso-8859-1", "café “x”"),
+        ('Text/Plain;Charset="ISO-8859-1"; format=flowed', "café “x”"),
+        ("text/plain; charset=koi8-r", "cafИ ⌠x■"),
+        ("text/plain; charset=utf-8", "caf\ufffd \ufffdx\ufffd"),
+        ("text/plain; charset=nonsense", "caf\ufffd \ufffdx\ufffd"),
+        ("text/plain", "caf\ufffd \ufffdx\ufffd"),
+    ],
+)
+def test_plain_text_of_a_crawl_is_decoded_by_its_charset(tmp_path, content, expected):
+    uri = write(tmp_path, "a.warc", page(b"caf\xe9 \x93x\x94", content))
+    assert read(uri, ["text"]) == [{"text": expected}]
+
+
+def test_extracted_text_of_a_crawl_is_utf8(tmp_path):
+    uri = write(tmp_path, "a.wet", record("conversion", "höher".encode(), "text/plain; charset=iso-8859-1"))
+    assert read(uri, ["text"]) == [{"text": "höher"}]
+
+
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.wet.gz", "a.wet"])
 def test_pages_of_a_crawl_are_their_text(tmp_path, name):
     data = b"".join(map(gzip.compress, RECORDS)) if name.endswith(".gz") else b"".join(RECORDS)

@@ -14,7 +14,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from tlm_ray import storage
-from tlm_ray.corpus.general.manifest import check_unchanged, open_corpus, united
+from tlm_ray.corpus.general.manifest import Corpus, CorpusFile, check_unchanged, open_corpus, united
 from tlm_ray.storage.listing import File
 
 LINES = {"a.jsonl": "one", "b c/d.jsonl": "two", "é?.jsonl": "three"}
@@ -280,6 +280,20 @@ def test_what_is_about_a_corpus_is_none_of_it_and_said(tmp_path):
     assert [file.name for file in corpus.files] == NOT_ABOUT
     assert sorted(corpus.left_out) == sorted(ABOUT)
     assert open_corpus(str(tmp_path / "README.md"), column="text").left_out == (), "unless it is asked for"
+
+
+def test_pages_as_they_were_sent_are_identified_by_how_plain_text_is_decoded():
+    files = [
+        CorpusFile(name=name, uri=f"/corpus/{name}", size=1, modified_ns=0, digest="")
+        for name in ("a.warc.wet.gz", "b.wet", "c.warc.gz", "d.txt")
+    ]
+
+    def readers(*files):
+        return Corpus(uri="", column="text", files=files, locations=()).readers.keys()
+
+    assert readers(files[3]) == set()
+    assert readers(*files[:2], files[3]) == {"resiliparse"}
+    assert readers(*files) == readers(files[2]) == {"resiliparse", "plain_text"}
 
 
 def test_many_files_are_opened_without_comparing_each_with_all_others(tmp_path, monkeypatch):

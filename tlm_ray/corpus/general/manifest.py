@@ -74,8 +74,9 @@ class Corpus:
 
     @property
     def readers(self) -> dict[str, str]:
-        """Versions of libraries that affect the text extracted from its files."""
-        return reader_version() if any(file_format(file.uri) == "warc" for file in self.files) else {}
+        """Versions of libraries and readers that affect the text extracted from its files."""
+        crawled = [file.uri for file in self.files if file_format(file.uri) == "warc"]
+        return reader_version(crawled) if crawled else {}
 
     @property
     def size(self) -> int:

@@ -1,6 +1,7 @@
 """Read crawled pages from WARC files and Common Crawl's WET files, which hold extracted text."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -8,6 +9,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.general.dialects import is_utf8
 
 KINDS = ("response", "conversion")  # types of records that hold a page or its text
+WET = re.compile(r"\.wet(\.\w+)?$", re.IGNORECASE)
 
 
 def read_pages(uri: str) -> Iterator[dict[str, str]]:
@@ -35,9 +37,14 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
             ) from error
 
 
-def reader_version() -> dict[str, str]:
-    """Return the version of the library that extracts text from HTML."""
-    return {"resiliparse": version("resiliparse")}
+def reader_version(uris: Iterable[str]) -> dict[str, str]:
+    """Return what decides the text of crawled pages beside their files.
+
+    This is the version of the library that extracts text from HTML. Unless all files are WET, which are UTF-8, it is
+    also how plain text is decoded; earlier versions ignored the declared charset.
+    """
+    extracted = all(WET.search(storage.without_query(uri)) for uri in uris)
+    return {"resiliparse": version("resiliparse")} | ({} if extracted else {"plain_text": "declared charset"})
 
 
 def _text_of(record: Any) -> str | None:
@@ -48,8 +55,16 @@ def _text_of(record: Any) -> str | None:
     if record.rec_type == "conversion" and len(body) != int(headers.get_header("Content-Length") or -1):
         raise EOFError(f"it has {len(body):,} bytes instead of {headers.get_header('Content-Length')}")
     if kind.strip() == "text/plain":
-        return body.decode("utf-8", errors="replace")
+        return _decoded(body, "" if record.rec_type == "conversion" else options)
     return _main_content(body, options) if kind.strip() in ("text/html", "application/xhtml+xml") else None
+
+
+def _decoded(text: bytes, options: str) -> str:
+    """Return plain text by its declared charset, as browsers know it; without a known one it is UTF-8."""
+    from resiliparse.parse.encoding import map_encoding_to_html5
+
+    said = options.partition("charset=")[2].partition(";")[0].strip("\"' ")
+    return text.decode(map_encoding_to_html5(said) or "utf-8", errors="replace")
 
 
 def _main_content(page: bytes, options: str) -> str:
