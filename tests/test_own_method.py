@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from small import SELECTED, laid_out, read_selection, small_flow
+from small import SELECTED, laid_out, read_selection, small_flow, small_recipe
 
 from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.corpus.labelled.tasks import load_task, read_task
@@ -167,6 +167,35 @@ def test_a_selection_that_was_made_elsewhere_is_taken_by_its_ranks(data, tmp_pat
     sizes = [len("the best passage" + "another best one"), len("a passage of rank one")]
     assert (record["facts"]["rank_bytes"], record["facts"]["contaminated"]) == (sizes, 1)
     make([stages.blocks], flow.execution.root)  # which the rest of the flow takes as any other
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """A corpus of four passages, and tasks of pairs and of single texts; dev of pairs has two of the passages."""
+    passages = ["The tide is high.", "Boats lie in the harbour.", "High tide in the harbour.", "The tide, and boats."]
+    (tmp_path / "corpus").mkdir()
+    pq.write_table(pa.table({"text": passages}), tmp_path / "corpus" / "a.parquet")
+    firsts, seconds = ["Is the tide high?", "Do boats lie there?"], ["It is high tide now.", "Boats lie in a harbour."]
+    for name, columns in (("pairs", {"text": firsts, "text_pair": seconds}), ("single", {"text": firsts})):
+        (tmp_path / "tasks" / name).mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            dev = {"text": [passages[0], "other"], "text_pair": ["else", passages[1]]}
+            rows = {key: dev[key] if split == "dev" and name == "pairs" else values for key, values in columns.items()}
+            pq.write_table(pa.table(rows | {"label": ["a", "b"]}), tmp_path / "tasks" / name / f"{split}.parquet")
+    return small_flow(tmp_path, tmp_path / "root"), passages
+
+
+@alone
+def test_no_selection_has_either_text_of_a_pair_of_dev(pairs, tmp_path):
+    flow, passages = pairs
+    given = Given(location=write_selected(tmp_path / "given.jsonl", [{"text": text, "rank": 0} for text in passages]))
+    recipes = [("pairs", small_recipe()), ("pairs", small_recipe(method=given))]
+    recipes += [("single", small_recipe()), ("single", small_recipe(tasks=("pairs", "single")))]
+    stages = [flow.stages(recipe, task, 0).neighbours for task, recipe in recipes]
+    make(stages, flow.execution.root)
+    found = [set(read_selection(stage.folder(flow.execution.root))["text"].to_pylist()) for stage in stages]
+    assert found == [set(passages[2:]), set(passages[2:]), set(passages), set(passages[2:])]
+    assert ["held_out" in stage.parameters for stage in stages] == [True, True, False, True]
 
 
 def flow_texts(data, split) -> list[str]:

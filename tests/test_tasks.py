@@ -113,12 +113,14 @@ def test_pairs_keep_both_sides_and_are_one_query(tmp_path, ending):
     task = read_task(write_folder(tmp_path / "pairs", ending=ending, train=rows, dev=rows, test=rows))
     assert task.splits["dev"]["text_pair"].to_pylist() == ["c d", "c d"]
     assert task.train_texts == task.texts("dev") == ["a b c d"] * 2
+    assert task.has_pairs and set(task.held_out) == {"a b", "c d", "a b c d"}
 
 
 def test_single_texts_have_an_empty_pair(tmp_path):
     task = read_task(write_folder(tmp_path / "single"))
     assert set(task.splits["train"]["text_pair"].to_pylist()) == {""}
     assert task.train_texts == [text for text, _ in TRAIN]
+    assert not task.has_pairs and task.held_out == task.texts("dev") + task.texts("test")
 
 
 def test_labels_of_any_arrow_type_are_read(tmp_path):

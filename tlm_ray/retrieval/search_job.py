@@ -76,7 +76,7 @@ def search_corpus(
     shards = Shards.of(len(store), shards=run.shards, workers=run.workers)
     ranges = ranges_of(len(store), places=len(queries) * run.depth, workers=run.workers)
     work = storage.join(folder, WORK, f"shards-{shards.count}-{len(spans.bounds)}-{depth}")
-    leaks = Contamination(task.texts("dev") + task.texts("test"))
+    leaks = Contamination(task.held_out)
     how = {"workers": run.workers, "gpus": gpus}
     job = _Job(passages, work, list(queries), searcher, arguments, spans, shards, how)
     earlier = [each for each in run.earlier if rise and can_grow(each, spans)]

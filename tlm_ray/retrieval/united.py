@@ -26,7 +26,7 @@ def write_united(folder: str, selections: Sequence[str], tasks: Sequence[str]) -
     keys = np.array([hashlib.blake2b(text.as_py().encode(), digest_size=16).digest() for text in texts], "V16")
     _, firsts = np.unique(keys[order], return_index=True)
     kept = order[np.sort(firsts)]
-    held_out = [text for each in map(load_task, tasks) for split in ("dev", "test") for text in each.texts(split)]
+    held_out = [text for each in map(load_task, tasks) for text in each.held_out]
     leaks = Contamination(held_out).find(pc.take(texts, pa.array(kept)))
     united = take_rows(table.select(["passage", "text", "rank", "source"]), kept[~leaks])
     return {"of": [len(SelectionStore.open(each)) for each in selections], "contaminated": int(leaks.sum())} | (

@@ -56,6 +56,18 @@ class Task:
         """The training texts, which are the retrieval queries; both texts of a pair are joined."""
         return self.texts("train")
 
+    @cached_property
+    def has_pairs(self) -> bool:
+        """Whether dev or test has pairs of texts."""
+        return any(any(self.splits[split]["text_pair"].to_pylist()) for split in ("dev", "test"))
+
+    @property
+    def held_out(self) -> list[str]:
+        """The texts of dev and test, which no selection may have; of a pair, also each of its texts."""
+        columns = ("text", "text_pair") if self.has_pairs else ()
+        single = [self.splits[split][name].to_pylist() for split in ("dev", "test") for name in columns]
+        return sum(single, self.texts("dev") + self.texts("test"))
+
     def texts(self, split: str) -> list[str]:
         """Return one text per row of a split; both texts of a pair are joined by a space."""
         columns = (self.splits[split][name].to_pylist() for name in ("text", "text_pair"))

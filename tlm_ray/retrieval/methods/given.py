@@ -58,7 +58,7 @@ def _read(location: str, depth: int, task: Task) -> tuple[pa.Table, int]:
     """Return passage (row number), text and rank of the selected rows, by rank, and the number of excluded rows."""
     from tlm_ray.retrieval.selection import take_rows
 
-    contamination = Contamination(task.texts("dev") + task.texts("test"))
+    contamination = Contamination(task.held_out)
     kept, leaks, first = [], 0, 0
     for batch in read_columns(location, list(COLUMNS)):
         texts, ranks = as_strings(batch.column(0), "text", location), _ranks(batch.column(1), location, first)

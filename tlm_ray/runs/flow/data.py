@@ -190,6 +190,10 @@ class DataFlow:
             label=short_name(name),
         )
 
+    def has_pairs(self, task: str) -> bool:
+        """Return whether a task's dev or test set has pairs of texts."""
+        return not self.is_embedded(task) and self.read(task).has_pairs
+
     def train_rows(self, task: str) -> int:
         """Return the number of a task's training rows."""
         return EMBEDDED_ROWS if self.is_embedded(task) else len(self.read(task).splits["train"])

@@ -74,7 +74,8 @@ class Flow(FlowStages):
         chosen = [found.neighbours for found in several if found.neighbours]
         # the dev and test texts of a task that is new in stage two are kept out of stage one, too
         held_out = [*tasks, *([own] if own.fingerprint not in {task.fingerprint for task in tasks} else [])]
-        united = self.united(chosen, held_out) if chosen else None
+        pairs = any(map(self.has_pairs, [*recipe.tasks, task_name]))
+        united = self.united(chosen, held_out, pairs=pairs) if chosen else None
         tokenizer = self.tokenizer(recipe, tasks, united)
         first, *further = (self.blocks(recipe, task, None if i else united, tokenizer) for i, task in enumerate(tasks))
         counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, first)
@@ -99,4 +100,6 @@ class Flow(FlowStages):
         recipe = replace(recipe, method=recipe.method.of_task(short_name(task_name)))
         task = self.task(task_name)
         passages = self.passages(recipe) if recipe.uses_general else None
-        return Found(task, passages, None if passages is None else self.neighbours(recipe, passages, task))
+        if passages is None:
+            return Found(task, None, None)
+        return Found(task, passages, self.neighbours(recipe, passages, task, pairs=self.has_pairs(task_name)))
