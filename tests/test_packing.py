@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 from rows import hand_batch
-from transformers import AutoConfig, BertConfig, ModernBertConfig, RobertaConfig, T5Config, T5EncoderModel
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    ModernBertConfig,
+    Qwen2Config,
+    RobertaConfig,
+    T5Config,
+    T5EncoderModel,
+)
 
 from tlm_ray.training.encoders.families import Geometry
 from tlm_ray.training.encoders.starts import scratch_config
@@ -15,7 +23,7 @@ from tlm_ray.training.kernels import cpu
 from tlm_ray.training.model.inputs import to_device
 from tlm_ray.training.model.joint import JointModel, packing
 from tlm_ray.training.model.packing import first_position, rectangle
-from tlm_ray.training.objectives import Labels, Mlm, step_loss
+from tlm_ray.training.objectives import Clm, Labels, Mlm, step_loss
 from tlm_ray.training.sampler.batches import Batch
 
 # torch's own detour of nested tensors on a CPU
@@ -105,6 +113,18 @@ def test_packed_rows_do_not_see_each_other(name):
     states = [model.encode(to_device(one, "cpu", first=first)[0])[0] for one in (batch, other)]
     changed = (states[0] != states[1]).any(1)
     assert changed[2 : 2 + 17].all() and not changed[:2].any() and not changed[19:].any()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_query_heads_that_share_keys_have_the_states_of_transformers(shared, packed):
+    config = Qwen2Config(**SIZE | {"num_attention_heads": 4}, num_key_value_heads=shared)
+    model, batch = JointModel(RandomWeights(config, seed=0), (Labels(), Clm())).eval(), make_batch(types=False)
+    inside = torch.from_numpy(batch.attention == 1)
+    expected = model.encode(to_device(batch, "cpu")[0])[inside]
+    inputs, _ = to_device(batch, "cpu", first=0 if packed else None)
+    found = model.on("cpu", packed=packed).encode(inputs)
+    torch.testing.assert_close(found[0] if packed else found[inside], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_an_architecture_whose_heads_need_more_than_hidden_states_is_refused():

@@ -92,6 +92,7 @@ def attention(
     Groups change no bit if a row's scores are a multiple of four, the elements of a draw.
     """
     refuse_position_bias(others)
+    key, value = (per_head(x, query.shape[1]) for x in (key, value))
     rows, heads, length, _ = query.shape
     size = max(1, SCORES // (heads * length * key.shape[2]))
     groups = [x.split(size) for x in (query, key, value)]
@@ -113,6 +114,14 @@ def _attended(
     shares = (scores if mask is None else scores + mask).softmax(-1)
     shares = drop(shares, dropout) if dropout else shares
     return (shares.to(value.dtype) @ value).transpose(1, 2).contiguous()
+
+
+def per_head(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return keys or values, (rows, some heads, length, width), repeated so that each query head has its own.
+
+    Source: grouped-query attention (Ainslie et al. 2023), as in Llama and Qwen.
+    """
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
 def refuse_position_bias(others: Mapping[str, Any]) -> None:

@@ -83,6 +83,7 @@ def attention(
         found, _ = cpu.attention(module, q, k, v, hidden, dropout=dropout, scaling=scaling)
     else:
         attend = nn.functional.scaled_dot_product_attention
+        k, v = (cpu.per_head(x, q.shape[1]) for x in (k, v))
         found = attend(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling).transpose(1, 2)
     return found.flatten(0, 1).index_select(0, places)[None], None
 
