@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy.special import softmax
 from small import small_flow, small_recipe
 from test_adapted import ADAPTED, TRAIN, saved
+from tokenizers import ByteLevelBPETokenizer
 from tracked import empty_store
 from trainings import (
     GEOMETRY,
@@ -32,19 +34,27 @@ from transformers import (
     BertModel,
     BertTokenizerFast,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from ways import assert_one_gradient, batch_of
 
+from tlm_ray import storage
+from tlm_ray.compute import Compute
 from tlm_ray.console import print_once
 from tlm_ray.runs.cli.options import Data, OneTask, Place, open_flow
 from tlm_ray.runs.cli.recipe_options import Changes, Passages
 from tlm_ray.training.encoders.marked import MarkedStates
-from tlm_ray.training.encoders.marked_head import MarkedHead, ids_of, with_marks
+from tlm_ray.training.encoders.marked_head import MarkedHead, check_marks, ids_of, with_marks
 from tlm_ray.training.encoders.weights import TrainedWeights
+from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.flops import Flops
 from tlm_ray.training.objectives import Labels, MarkedLabels
+from tlm_ray.training.settings import Job
+from tlm_ray.training.stage import run_job
 from tlm_ray.training.students.teaching import decoded_texts
-from tlm_ray.training.tokens.blocks import Blocks, read_blocks
+from tlm_ray.training.tokens.blocks import Blocks, read_blocks, write_task_blocks
+from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER
+from tlm_ray.training.tokens.tokenizer import load_tokenizer
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 RIVALS = runpy.run_path(str(EXPERIMENTS / "rivals_pretrained.py"))
@@ -128,6 +138,32 @@ def test_signs_that_are_no_marks_are_refused(tmp_path):
     assert config.marks == [[5, 5], [6, 6], [7], [5]]
     with pytest.raises(ValueError, match="marks '>>': the tokenizer does not know it; mark the spans by other signs"):
         with_marks(config, tokenizer, ("[[", "]]", "<<", ">>"))
+
+
+INLINE = "The <e1>audits</e1> were about <e2>waste</e2>."
+SPACED = "The <e1> audits </e1> were about <e2> waste </e2> ."
+
+
+def test_rows_whose_marks_a_tokenizer_of_bytes_reads_as_other_tokens_are_refused(tmp_path):
+    signs = ("<e1>", "</e1>", "<e2>", "</e2>")
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator([INLINE, SPACED] * 50, vocab_size=300, special_tokens=["<|end|>"], show_progress=False)
+    end = {"eos_token": "<|end|>", "pad_token": "<|end|>"}
+    folder = str(tmp_path / "blocks")
+    PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **end).save_pretrained(f"{folder}/{TOKENIZER}")
+    storage.write_record(f"{folder}/{FACTS}", {"labels": LABELS, "metric": "accuracy"})
+    settings = stage_two(labels=MarkedLabels(marks=signs))
+    job = Job(folder=str(tmp_path / "stage"), blocks=folder, settings=settings, compute=Compute())
+    tokenizer = load_tokenizer(f"{folder}/{TOKENIZER}")
+    for spaced in (5, 4):
+        texts = [SPACED] * spaced + [INLINE] * (10 - spaced)
+        split = pa.table({"text": texts, "text_pair": [""] * 10, "label": [0] * 10})
+        rows = write_task_blocks(f"{folder}/train.arrow", split, tokenizer, task_tokens=48)
+        if spaced == 5:
+            check_marks(rows, tokenizer, signs)
+    wrong = "labels: marks <e1> </e1> <e2> </e2>: the tokens of all four are in 4 of 10 training rows; put a space"
+    with pytest.raises(ValueError, match=wrong):
+        run_job(job, Worker())
 
 
 def test_texts_without_marks_and_a_start_from_a_marked_classifier_are_refused(data, tmp_path):

@@ -11,17 +11,18 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
+from tlm_ray.training.encoders.marked_head import check_marks
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.loop.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
 from tlm_ray.training.loop.progress import Follower, Ticker
 from tlm_ray.training.loop.trainer import Trainer
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
-from tlm_ray.training.objectives import Objective
+from tlm_ray.training.objectives import MarkedLabels, Objective
 from tlm_ray.training.objectives.tokens import OfTokens
 from tlm_ray.training.sampler.batches import Batches
 from tlm_ray.training.sampler.streams import Stream
-from tlm_ray.training.settings import CHECKPOINTS, MODEL, MOVES, STOPPED, Job, StageSettings
+from tlm_ray.training.settings import BLOCKS, CHECKPOINTS, MODEL, MOVES, STOPPED, TASK, Job, StageSettings
 from tlm_ray.training.tokens.blocks import read_blocks
 from tlm_ray.training.tokens.masking import Vocabulary
 from tlm_ray.training.tokens.preparation import FACTS, TOKENIZER, read_counts
@@ -46,6 +47,7 @@ def run_job(
     with storage.folder_for_reading(storage.join(job.blocks, TOKENIZER)) as folder:
         needs = [needed for one in settings.heads for needed in one.needs]
         tokenizer = load_tokenizer(folder, needs=needs, sentinels=max(one.sentinels for one in settings.heads))
+    _check_marks(job, tokenizer)
     batches = Batches(
         streams=_streams(job),
         mixer=settings.mixer,
@@ -98,6 +100,13 @@ def _teacher(source: str, objective: Objective, how: dict[str, Any]) -> JointMod
             "the student the teacher's tokenizer, as Recipe.tokenizer"
         )
     return teacher
+
+
+def _check_marks(job: Job, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if few training rows have the marks that an objective reads."""
+    for one in job.settings.heads:
+        if isinstance(one, MarkedLabels) and TASK in job.settings.losses:
+            check_marks(read_blocks(storage.join(job.blocks, BLOCKS[TASK])), tokenizer, one.marks)
 
 
 def _streams(job: Job) -> tuple[Stream, ...]:

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, PretrainedConfig, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from tlm_ray.training.encoders.heads import Head
 from tlm_ray.training.encoders.marked import MarkedConfig, MarkedForSequenceClassification, MarkedStates
+from tlm_ray.training.tokens.blocks import Blocks
 
+FEWEST = 0.5  # share of training rows that must have all marks; long rows lose some, where they are cut
 AutoConfig.register(MarkedConfig.model_type, MarkedConfig)
 AutoModelForSequenceClassification.register(MarkedConfig, MarkedForSequenceClassification)
 
@@ -51,3 +54,26 @@ def ids_of(tokenizer: Tokenizer, mark: str) -> list[int]:
             f"marks {mark!r}: the tokenizer does not know it; mark the spans by other signs, or leave out marks"
         )
     return ids
+
+
+def check_marks(rows: Blocks, tokenizer: Tokenizer, marks: Sequence[str]) -> None:
+    """Raise ValueError if less than half of the rows have all marks, as they are after a space.
+
+    A tokenizer of bytes, as RoBERTa's, has other tokens for a mark at the start of a text or inside a word.
+    """
+    with_all = np.logical_and.reduce([_rows_with(rows, ids_of(tokenizer, mark)) for mark in marks])
+    if with_all.sum() < FEWEST * len(rows):
+        raise ValueError(
+            f"labels: marks {' '.join(marks)}: the tokens of all four are in {with_all.sum():,} of {len(rows):,} "
+            "training rows; put a space before and after each mark and a word before the first, raise task_tokens "
+            "where rows are cut, or leave out marks"
+        )
+
+
+def _rows_with(rows: Blocks, ids: Sequence[int]) -> np.ndarray:
+    """Return whether each row has these tokens one after another, bool (rows,)."""
+    starts = np.arange(max(0, len(rows.tokens) - len(ids) + 1))
+    there = np.logical_and.reduce([rows.tokens[starts + shift] == token for shift, token in enumerate(ids)])
+    found = np.zeros(len(rows), bool)
+    found[np.searchsorted(rows.offsets, np.flatnonzero(there), side="right") - 1] = True
+    return found
