@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2Model
 
 from tlm_ray.report.figures.attention import Heads, heads_figure, heads_markdown, heads_records
 from tlm_ray.training.scoring.attention_heads import attention_of, looks
@@ -75,6 +75,13 @@ def test_the_heads_of_a_model_that_is_known_are_counted_exactly(known):
     assert (found.marks[:, 2] == 1).all()
     (record,) = heads_records([model])
     assert {kind: record[kind] for kind in expected} == {"positional": 4, "offset": 4, "vertical": 2}
+
+
+def test_types_are_not_given_to_a_model_that_does_not_read_them(tmp_path):
+    GPT2Model(GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2, n_positions=16)).save_pretrained(tmp_path)
+    types = np.repeat([0, 1], LENGTH // 2)
+    (_, without), (_, given) = (*attention_of(tmp_path, [TOKENS]), *attention_of(tmp_path, [TOKENS], [types]))
+    np.testing.assert_array_equal(given, without)
 
 
 def heads(row, *, previous=0.0, following=0.0, marks=0.0) -> Heads:

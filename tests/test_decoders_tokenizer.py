@@ -76,6 +76,24 @@ def test_a_decoder_trains_on_it_and_opens_in_transformers(data, tmp_path, folder
 
 
 @pytest.mark.usefixtures("alone")
+def test_a_decoder_of_word_pieces_reads_no_token_types(data, tmp_path):
+    """GPT-2 would add the embedding of a word for each type, which was not there in training."""
+    recipe = small_recipe(start=Scratch(replace(GEOMETRY, family="gpt2")), objectives=(Clm(),), block_tokens=12)
+    flow = small_flow(data, tmp_path / "root")
+    stages = flow.stages(recipe, "topics", 0)
+    make([stages.metrics], flow.execution.root)
+    folder = f"{stages.stage_two.folder(flow.execution.root)}/model"
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    texts = pq.read_table(data / "tasks" / "topics" / "test.parquet")["text"].to_pylist()
+    with torch.no_grad():
+        said = [model(**tokenizer(text, truncation=True, max_length=48, return_tensors="pt")).logits for text in texts]
+    known = read_predictions(stages.metrics.folder(flow.execution.root), "test")
+    np.testing.assert_allclose(torch.cat(said).numpy(), known.logits, rtol=1e-3, atol=1e-4)
+    tokenizer.save_pretrained(tmp_path / "again")
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(tmp_path / "again")("the sea", "the sky")
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_pretrained_decoder_gets_an_embedding_for_padding(data, tmp_path, folder):
     """As GPT-2's own, which has 50,257 tokens, none of them padding."""
     plain = AutoTokenizer.from_pretrained(folder)

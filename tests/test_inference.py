@@ -15,14 +15,22 @@ import pytest
 import torch
 from test_jobs import alone
 from topic_tasks import linear_model
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    RobertaConfig,
+)
 
 from tlm_ray import storage
 from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import shares
 from tlm_ray.training.scoring import inference, predictor
+from tlm_ray.training.scoring.evaluation import open_classifier
 from tlm_ray.training.scoring.inference import Predictions, predict_texts
-from tlm_ray.training.scoring.predictor import Predictor
+from tlm_ray.training.scoring.predictor import Classifier, Predictor
 from tlm_ray.training.tokens.tokenizer import train_wordpiece
 
 TEXTS = [f"row {i} speaks of {'tide ' * (i % 9)}and comet {i % 13}" for i in range(200)]
@@ -204,6 +212,31 @@ def test_columns_of_jsonl_may_have_other_types_from_batch_to_batch_or_be_absent(
     file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"text": TEXTS[4], "n": "many"}]))
     with pytest.raises(ValueError, match=rf"file '{file}': .*; make each column's values of one type"):
         worker({"file": str(file), "number": 1})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GPT2Config(n_embd=32, n_layer=1, n_head=2, n_positions=64, vocab_size=200, pad_token_id=0, num_labels=3),
+        RobertaConfig(
+            hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=200,
+            max_position_embeddings=66, type_vocab_size=1, pad_token_id=0, num_labels=3,
+        ),
+    ],
+    ids=["gpt2", "roberta"],
+)  # fmt: skip
+def test_a_model_without_token_types_gets_none_as_in_training(tmp_path, config):
+    tokenizer = train_wordpiece(TEXTS, vocabulary=200)
+    tokenizer.save_pretrained(tmp_path)
+    config.initializer_range = 0.3
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    pairs = [TEXTS[:9], TEXTS[20:29]]
+    inputs = tokenizer(*pairs, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        trained = open_classifier(str(tmp_path), labels=("a", "b", "c"), device="cpu")
+        expected = trained.eval().scores(dict(inputs)).numpy()
+    found = Classifier.open(str(tmp_path), "cpu", "fp32").logits(pairs)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_of_one_label_predicts_numbers(tmp_path):

@@ -1,5 +1,6 @@
 """Run a training stage on one worker: open the blocks, resume, train, save, export."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
+from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.encoders.marked_head import check_marks
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.loop.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
@@ -217,9 +219,20 @@ def _export(
             model = new_model()
             load_weights(model, weights)
     if trainer.worker.rank == 0:
+        _leave_out_types(tokenizer, model.encoder)
         if job.settings.adapters:
             job.settings.adapters.merge(model.encoder)
         for name, objective in job.settings.exports.items():
             with storage.folder_for_writing(storage.join(job.folder, name)) as path:
                 model.export(objective, path, precision=job.settings.precision)
                 tokenizer.save_pretrained(path)
+
+
+def _leave_out_types(tokenizer: PreTrainedTokenizerBase, encoder: Any) -> None:
+    """Make a tokenizer return no token types to an encoder that would take them, and was trained without."""
+    names = tokenizer.model_input_names
+    takes = inspect.signature(encoder.forward).parameters.keys() & set(names)
+    if "token_type_ids" in takes and not reads_types(encoder.config):
+        names = [name for name in names if name != "token_type_ids"]
+        # transformers writes the attribute of what is in the dictionary
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names

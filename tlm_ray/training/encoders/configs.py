@@ -1,9 +1,14 @@
-"""Change an encoder's configuration: its vocabulary with the special tokens, and its number of layers."""
+"""Read and change an encoder's configuration: its token types, vocabulary, special tokens and number of layers."""
 
 from collections.abc import Sequence
 from typing import Any
 
 SPECIAL_IDS = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "mask_token_id")
+
+
+def reads_types(config: Any) -> bool:
+    """Return whether an encoder tells token types apart; GPT-2 would add words for them, RoBERTa has one type alone."""
+    return getattr(config, "type_vocab_size", 1) > 1
 
 
 def with_vocabulary(config: Any, tokenizer: Any) -> Any:

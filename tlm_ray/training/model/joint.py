@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.encoders.families import FAMILIES, Family, fastest_attention
 from tlm_ray.training.encoders.heads import Head, sample_rows
 from tlm_ray.training.encoders.starts import Start
@@ -179,7 +180,7 @@ class JointModel(nn.Module):
 
     def output(self, inputs: dict[str, Any], **options: Any) -> Any:
         """Return transformers' own output of the encoder."""
-        if getattr(self.config, "type_vocab_size", 1) < 2:
+        if not reads_types(self.config):
             inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
         return self.encoder(**inputs, **options)
 

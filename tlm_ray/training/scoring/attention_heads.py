@@ -11,6 +11,7 @@ import transformers
 
 from tlm_ray import storage
 from tlm_ray.storage.opening import open_pretrained
+from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.tokens.blocks import read_blocks
 from tlm_ray.training.tokens.preparation import TOKENIZER
 from tlm_ray.training.tokens.tokenizer import load_tokenizer
@@ -80,10 +81,12 @@ def attention_of(
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Yield the token ids and attention weights, (layers, heads, length, length), of each text, in fp32.
 
-    model: a local folder that transformers can open. types: token types per text; None if all are 0.
+    model: a local folder that transformers can open. types: token types per text, None if all are 0; some models
+    do not read them.
     """
     opened = open_pretrained(transformers.AutoModel, model, attn_implementation="eager")
     opened = opened.to(device).eval()
+    types = types if reads_types(opened.config) else None
     for number, text in enumerate(texts):
         rows = {"input_ids": text} | ({} if types is None else {"token_type_ids": types[number]})
         inputs = {name: torch.from_numpy(row.astype(np.int64))[None].to(device) for name, row in rows.items()}

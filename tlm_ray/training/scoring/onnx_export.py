@@ -16,6 +16,7 @@ import tlm_ray.training.encoders.marked_head  # noqa: F401 - transformers knows 
 from tlm_ray import storage
 from tlm_ray.plain.linear_model import is_linear
 from tlm_ray.storage.opening import open_settings, open_trained_classifier
+from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.encoders.starts import opened
 from tlm_ray.training.model.packing import first_position
 from tlm_ray.training.objectives import TextLabels, classifier_of
@@ -104,7 +105,7 @@ class _Logits(torch.nn.Module):
 
 def _names(tokenizer: Any, config: Any) -> list[str]:
     """Return the names of a model's inputs; token types only where the model tells them apart."""
-    typed = getattr(config, "type_vocab_size", 0) > 1 and "token_type_ids" in tokenizer.model_input_names
+    typed = reads_types(config) and "token_type_ids" in tokenizer.model_input_names
     return ["input_ids", "attention_mask", *(["token_type_ids"] if typed else [])]
 
 

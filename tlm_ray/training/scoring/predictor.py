@@ -17,6 +17,7 @@ from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import check_finite, shares
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.storage.opening import open_settings, open_trained_classifier
+from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.encoders.starts import opened
 from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.joint import JointModel
@@ -131,6 +132,8 @@ class Classifier:
         found = np.zeros((len(texts[0]), self.config.num_labels), np.float32)
         order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
         options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
+        if not reads_types(self.config):
+            options["return_token_type_ids"] = False  # as in training, whatever the tokenizer returns by itself
         device = torch.device(self.device)
         for rows in _slices(order, ROWS):
             columns = [[column[row] for row in rows] for column in texts]
