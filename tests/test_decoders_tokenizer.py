@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from tlm_ray import make
 from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.training.encoders.starts import Pretrained, Scratch
 from tlm_ray.training.objectives import Clm, Mlm
+from tlm_ray.training.scoring.predictor import Classifier
 from tlm_ray.training.tokens.blocks import read_blocks
 from tlm_ray.training.tokens.tokenizer import frame_of, load_tokenizer
 
@@ -91,6 +93,36 @@ def test_a_decoder_of_word_pieces_reads_no_token_types(data, tmp_path):
     np.testing.assert_allclose(torch.cat(said).numpy(), known.logits, rtol=1e-3, atol=1e-4)
     tokenizer.save_pretrained(tmp_path / "again")
     assert "token_type_ids" not in AutoTokenizer.from_pretrained(tmp_path / "again")("the sea", "the sky")
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("of_tokenizer", "of_config"),
+    [({"pad_token": END}, {}), ({}, {"pad_token_id": 0}), ({"padding_side": "left"}, {})],
+    ids=["it ends rows", "of the configuration", "on the left"],
+)
+def test_a_decoder_with_its_own_padding_opens_in_transformers(data, tmp_path, folder, of_tokenizer, of_config):
+    file = Path(folder) / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | of_tokenizer))
+    plain = AutoTokenizer.from_pretrained(folder)
+    assert plain.eos_token_id == 0
+    size = {"vocab_size": len(plain), "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64, "eos_token_id": 0}
+    GPT2LMHeadModel(GPT2Config(**size, **of_config, initializer_range=0.3)).save_pretrained(folder)
+    recipe = small_recipe(start=Pretrained(folder), objectives=(Clm(),), tokenizer=folder)
+    flow = small_flow(data, tmp_path / "root")
+    stages = flow.stages(recipe, "topics", 0)
+    make([stages.metrics], flow.execution.root)
+    known = read_predictions(stages.metrics.folder(flow.execution.root), "test").logits
+    own = f"{stages.stage_two.folder(flow.execution.root)}/model"
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(own), AutoTokenizer.from_pretrained(own)
+    texts = pq.read_table(data / "tasks" / "topics" / "test.parquet")["text"].to_pylist()
+    how = {"truncation": True, "padding": True, "return_tensors": "pt"}
+    for some in (texts, texts[:1]):
+        with torch.no_grad():
+            said = model(**tokenizer(some, **how)).logits.numpy()
+        np.testing.assert_allclose(said, known[: len(some)], rtol=0, atol=1e-5)
+        predicted = Classifier.open(own, "cpu", "fp32").logits([some])
+        np.testing.assert_allclose(predicted, known[: len(some)], rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("alone")

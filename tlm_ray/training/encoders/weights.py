@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from transformers import (
     AutoConfig,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     PretrainedConfig,
@@ -160,8 +161,8 @@ class TrainedWeights:
         return found
 
     def _pad(self, config: PretrainedConfig) -> None:
-        """Set the padding token in a configuration that has none."""
-        if self.tokenizer is not None and config.pad_token_id is None:
+        """Set the padding token in a configuration that has none, and of a decoder, whose classifier looks for it."""
+        if self.tokenizer is not None and (config.pad_token_id is None or _is_decoder(config)):
             config.pad_token_id = self.tokenizer.pad_token_id
 
     @staticmethod
@@ -180,6 +181,10 @@ class TrainedWeights:
         drawn = dict(fresh.named_parameters())
         for name, parameter in head.items():
             parameter.data.copy_(drawn[name].data)
+
+
+def _is_decoder(config: PretrainedConfig) -> bool:
+    return type(config) not in AutoModelForMaskedLM._model_mapping and not config.is_encoder_decoder
 
 
 def _labelled(config: PretrainedConfig, labels: tuple[str, ...] | None) -> PretrainedConfig:

@@ -67,9 +67,9 @@ def load_tokenizer(name: str | Path, *, needs: Sequence[str] = (), sentinels: in
     """Open a tokenizer by hub name or local folder, with an end for each row and a token for padding.
 
     needs: special tokens that must be there, such as mask_token, beside as many sentinels. A tokenizer without any
-    special tokens in a row, as GPT-2's, ends each row with its end of text. One without a padding token gets PAD:
-    classifiers of transformers read the last token that is not padding, so the end of text cannot be both. ValueError
-    names the missing token.
+    special tokens in a row, as GPT-2's, ends each row with its end of text. It gets PAD if it has no other token for
+    padding: classifiers of transformers read the last token that is not padding, so the end of text cannot be both.
+    ValueError names the missing token.
     """
     try:
         tokenizer = open_settings(AutoTokenizer, name, use_fast=True)
@@ -77,10 +77,11 @@ def load_tokenizer(name: str | Path, *, needs: Sequence[str] = (), sentinels: in
         raise ValueError(
             f"tokenizer {str(name)!r} cannot be opened ({error}); give a hub name or a local folder"
         ) from error
-    end = tokenizer.eos_token
-    if tokenizer.pad_token_id is None:
+    tokenizer.padding_side = "right"  # as in training
+    end, lacks_end = tokenizer.eos_token, not tokenizer.num_special_tokens_to_add()
+    if tokenizer.pad_token_id is None or (lacks_end and tokenizer.pad_token_id == tokenizer.eos_token_id):
         tokenizer.add_special_tokens({"pad_token": PAD})
-    if end is not None and not tokenizer.num_special_tokens_to_add():
+    if end is not None and lacks_end:
         ids, pair = [(end, tokenizer.eos_token_id)], f"$A {end} $B:1 {end}:1"
         ended = processors.TemplateProcessing(single=f"$A {end}", pair=pair, special_tokens=ids)
         tokenizer.backend_tokenizer.post_processor = ended
