@@ -12,6 +12,7 @@ for a password, so put a proxy that does before it.
 
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import ray
@@ -31,10 +32,23 @@ class Serve:
     """address to listen at; 0.0.0.0 is every network of this machine"""
     port: int = 8000
     """port to listen at"""
+    autoscaling: bool = False
+    """the cluster adds nodes on demand: wait for missing resources instead of stopping with an error"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
             raise ValueError(f"--port {self.port}: must be from 1 to 65535")
+
+
+def handle(handler: Callable[..., None]) -> None:
+    """Call a function for Ctrl-C and for what ends a process otherwise."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def interrupt(*_: object) -> None:
+    """End what waits, such as a service that has no room yet."""
+    raise KeyboardInterrupt
 
 
 def main() -> None:
@@ -46,11 +60,12 @@ def main() -> None:
     from tlm_ray.serving.service import start, stop  # transformers: 3 s, which --help need not take
 
     models = tuple(storage.absolute_if_there(model) for model in options.service.model)
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     ray.init(**ray_options())
-    address = start(replace(options.service, model=models), host=options.host, port=options.port)
+    handle(interrupt)  # Ray's own handler of SIGTERM aborts this process
+    service = replace(options.service, model=models)
+    address = start(service, host=options.host, port=options.port, autoscaling=options.autoscaling)
+    ended = threading.Event()
+    handle(lambda *_: ended.set())
     print(f"{address}/predict: ready; end it with Ctrl-C", flush=True)
     ended.wait()
     stop()

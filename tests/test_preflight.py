@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlm_ray.compute import Compute
+from tlm_ray.compute import Compute, places
 from tlm_ray.runs import preflight
 from tlm_ray.runs.stages.making import Execution
 
@@ -31,8 +31,9 @@ def test_what_is_left_to_the_cluster_is_filled_in_and_what_is_given_stays(cluste
 @pytest.mark.parametrize("resources", [{}, {"CPU": 0.0}, {"CPU": 0.0, "GPU": 0.0}])
 def test_a_worker_that_needs_nothing_is_refused(resources):
     with pytest.raises(ValueError, match="a training worker needs something; give CPU: 1"):
-        preflight.places(resources, [NODE])
-    assert preflight.places({"CPU": 0.0, "GPU": 1.0}, [NODE]) == 2
+        places(resources, [NODE])
+    assert places({"CPU": 0.0, "GPU": 1.0}, [NODE]) == 2
+    assert places({"CPU": 0.2}, [{"Resources": {"CPU": 1.0}}]) == 5, "1 // 0.2 is 4"
 
 
 def test_a_local_root_or_corpus_of_several_nodes_is_refused(cluster, tmp_path):

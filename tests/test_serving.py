@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import runpy
 import select
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from itertools import chain
@@ -26,6 +28,7 @@ from test_inference import TEXTS, make_model, probabilities_of_transformers
 from test_jobs import REPOSITORY, environment, free_port
 from waiting import wait_for
 
+from tlm_ray.serving import service
 from tlm_ray.serving.bodies import Refused, read_body, read_request
 from tlm_ray.serving.service import build
 from tlm_ray.serving.settings import Limits, Service
@@ -242,6 +245,57 @@ def test_what_cannot_be_served_is_refused_before_anything_starts(message, monkey
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ValueError, match=message):
         WRONG[message]()
+
+
+@pytest.fixture
+def idle(monkeypatch) -> MagicMock:
+    """Ray Serve on one node of two CPUs, which serves nothing."""
+    served = MagicMock(**{"status.return_value.proxies": {}, "status.return_value.applications": {}})
+    monkeypatch.setattr(service, "serve", served)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
+    return served
+
+
+NO_ROOM = {
+    r"replicas 1 with 1 GPU each: the cluster has 0 GPU, room for 0; lower --replicas, --cpus or --gpus": {"gpus": 1},
+    r"replicas 4 with 1 CPU each: the cluster has 2 CPU, room for 2; .* add --autoscaling": {"replicas": 4},
+}
+
+
+@pytest.mark.parametrize("message", NO_ROOM)
+def test_a_service_without_room_is_refused_before_its_model_is_opened(message, idle):
+    with pytest.raises(ValueError, match=message):
+        service.start(Service(model=("nothing",), **NO_ROOM[message]), port=free_port())
+    assert not idle.run.called
+
+
+def test_a_service_waits_for_the_nodes_that_an_autoscaling_cluster_adds(idle, model):
+    service.start(Service(model=(model,), gpus=1), port=free_port(), autoscaling=True)
+    assert idle.run.called
+
+
+def test_a_port_that_is_taken_is_refused_before_the_model_is_opened(idle):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port}: nothing can listen at 127.0.0.1:{port} .* another --port"):
+            service.start(Service(model=("nothing",)), port=port)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_start_that_waits(idle, model, monkeypatch, number):
+    script = runpy.run_path(str(REPOSITORY / "experiments" / "serve.py"))
+    main, options = script["main"], script["Serve"](service=Service(model=(model,)), port=free_port())
+    monkeypatch.setitem(main.__globals__, "parse", lambda *_: options)
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    idle.run.side_effect = lambda *_, **__: (os.kill(os.getpid(), number), threading.Event().wait(20))
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            main()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert idle.shutdown.called
 
 
 def test_the_page_adds_the_model_to_what_a_cluster_serves(model, tmp_path, monkeypatch):

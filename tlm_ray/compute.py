@@ -1,7 +1,8 @@
-"""What a training runs on: workers, their resources, and how their work is laid out."""
+"""What a training runs on: workers, their resources and room for them, and how their work is laid out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +62,14 @@ class Compute:
     def gpu(self) -> bool:
         """Whether workers train on GPUs."""
         return self.resources.get("GPU", 0) > 0
+
+
+def places(resources: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> int:
+    """Count the workers that fit on the nodes, each on one node; ValueError for workers without resources."""
+    needs = {name: amount for name, amount in resources.items() if amount}
+    if not needs:
+        raise ValueError(f"resources {dict(resources)}: a training worker needs something; give CPU: 1 (or GPU: 1)")
+    return sum(
+        min(int(node["Resources"].get(name, 0.0) / amount + 1e-6) for name, amount in needs.items())  # 5 of 0.2 in 1
+        for node in nodes
+    )

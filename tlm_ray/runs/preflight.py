@@ -1,7 +1,7 @@
 """Check before any work starts that nodes share the results, trainings fit on the cluster, and encoders can train."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tlm_ray import parallel, storage
+from tlm_ray.compute import places
 from tlm_ray.plain import PlainClassifier
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.making import Execution
@@ -105,11 +106,3 @@ def _check_request(execution: Execution, nodes: list[dict]) -> None:
             f"{', '.join(f'{amount:g} {name}' for name, amount in has.items())}, room for {room}; lower "
             "--train-workers or --train-resources, or add --autoscaling if the cluster adds nodes on demand"
         )
-
-
-def places(resources: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> int:
-    """Count the workers that fit on the nodes, each on one node; ValueError for workers without resources."""
-    needs = {name: amount for name, amount in resources.items() if amount}
-    if not needs:
-        raise ValueError(f"resources {dict(resources)}: a training worker needs something; give CPU: 1 (or GPU: 1)")
-    return sum(min(int(node["Resources"].get(name, 0.0) // amount) for name, amount in needs.items()) for node in nodes)

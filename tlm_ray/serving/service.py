@@ -6,11 +6,13 @@ requests go to another one. The door itself opens no model, so it has little to 
 
 import asyncio
 import logging
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import ray
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from ray import serve
@@ -19,6 +21,8 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from tlm_ray import metrics
+from tlm_ray.compute import places
+from tlm_ray.parallel.failures import tells_of_missing_nodes
 from tlm_ray.serving.bodies import Asked, Refused, read_body, read_request
 from tlm_ray.serving.settings import Service
 
@@ -157,11 +161,12 @@ def build(service: Service) -> serve.Application:
     return door.bind(replicas, names_of(service.model[0]), service)
 
 
-def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000) -> str:
+def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000, autoscaling: bool = False) -> str:
     """Serve a model until `stop` or the end of this process, and return its address; Ray must be connected.
 
-    host: the address to listen at; the default can be reached from this machine alone. ValueError for a model that
-    cannot be served, or a cluster that serves already.
+    host: the address to listen at; the default can be reached from this machine alone. autoscaling: wait for nodes
+    that replicas lack. ValueError for a model that cannot be served, a cluster that serves already or has no room, or
+    an address that is taken. An interrupt ends what has begun.
     """
     LOG.setLevel(logging.ERROR)  # of this process; the service's own write to the files of Ray's session
     if serve.status().proxies:  # Ray Serve would keep its own address without an error
@@ -169,16 +174,56 @@ def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000) -> str
             "serve: Ray Serve runs on this cluster already, at an address of its own; end it with `serve shutdown`, or "
             "add the model to it by serve.run(tlm_ray.serving.build(...), name=..., route_prefix=...)"
         )
+    needs, nodes = _needs(service), [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) == 1:  # else the service may listen on another one
+        _check_address(host, port)
+    if not autoscaling:
+        _check_room(service, needs, nodes)
     application = build(service)
     quiet = {"enable_access_log": False}
     http_options = {"host": host, "port": port, "request_timeout_s": TIMEOUT_S}
-    serve.start(proxy_location="HeadOnly", http_options=http_options, logging_config=quiet)
-    serve.run(application, name=APPLICATION, logging_config=quiet)
+    try:
+        serve.start(proxy_location="HeadOnly", http_options=http_options, logging_config=quiet)
+        with tells_of_missing_nodes("serve", needs):
+            serve.run(application, name=APPLICATION, logging_config=quiet)
+    except KeyboardInterrupt:
+        stop()
+        raise
     return f"http://{host}:{port}"
+
+
+def _needs(service: Service) -> dict[str, float]:
+    """Return the resources of a replica."""
+    asked = {"CPU": service.own_cpus, "GPU": service.gpus}
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def _check_address(host: str, port: int) -> None:
+    """Raise ValueError if this machine cannot listen at an address."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address[:2], family=family).close()
+    except OSError as error:
+        raise ValueError(
+            f"port {port}: nothing can listen at {host}:{port} ({error}); give another --port, or another --host"
+        ) from error
+
+
+def _check_room(service: Service, needs: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValueError unless each replica fits on a node, and all on the cluster."""
+    room = places(needs, nodes) if needs else service.replicas
+    if room < service.replicas:
+        asked = ", ".join(f"{amount:g} {name}" for name, amount in needs.items())
+        has = ", ".join(f"{sum(node['Resources'].get(name, 0.0) for node in nodes):g} {name}" for name in needs)
+        raise ValueError(
+            f"replicas {service.replicas} with {asked} each: the cluster has {has}, room for {room}; lower --replicas, "
+            "--cpus or --gpus, or add --autoscaling if the cluster adds nodes on demand"
+        )
 
 
 def stop() -> None:
     """End the service, and Ray Serve if nobody else uses it by now."""
-    serve.delete(APPLICATION)
+    if APPLICATION in serve.status().applications:  # not yet if its start was interrupted
+        serve.delete(APPLICATION)
     if not serve.status().applications:
         serve.shutdown()
