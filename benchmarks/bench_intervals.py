@@ -18,7 +18,7 @@ from tlm_ray.evaluation.confusions import accuracy, macro_f1
 from tlm_ray.evaluation.scores import Metric
 from tlm_ray.report import Comparison, Difference, Predictions, compare
 from tlm_ray.report.formats import markdown_rows
-from tlm_ray.report.statistics.differences import LEVEL
+from tlm_ray.report.statistics.differences import LEVEL, over_tasks
 
 
 def _quick(name: str, of_confusions: Callable[[np.ndarray], np.ndarray]) -> Metric:
@@ -101,6 +101,7 @@ SETTINGS = (
     Setting(name="sciie", rows=974, classes=SCIIE, groups=397),
 )
 EQUAL, APART = (0.0, 0.0), (0.3, 0.0)
+LEVELS = (0.05, 0.01, 0.002)  # the last is Holm's first for 25 differences
 MIXED = 0.1  # share of predictions by which the second of two rows of the same trainings is another's
 
 
@@ -166,6 +167,18 @@ def any_shown(
     return {name: (float(counts[0]) / tables, float(counts[1]) / tables) for name, counts in shown.items()}
 
 
+def of_means(
+    setting: Setting, draw: np.random.Generator, tables: int, *, tasks: int, seeds: int
+) -> dict[str, np.ndarray]:
+    """Return p of the mean difference of two equal rows over tasks in so many tables, by metric."""
+    found = {name: np.zeros(tables) for name in METRICS}
+    for table in range(tables):
+        drawn = [rows_of(setting, draw, EQUAL, seeds, task=f"t{task}") for task in range(tasks)]
+        for name, p in found.items():
+            p[table] = over_tasks([compare(own[name])[0] for own in drawn]).p
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
     """What to simulate."""
@@ -204,15 +217,29 @@ def main() -> None:
     show([*header, "error² / variance"], (line for setting in chosen for line in covered(options, setting)))
     print()
     lines = (line for setting in chosen for line in told_wrongly(options, setting))
-    show(["test set", "metric", "tasks", "tables with a bold difference", "uncorrected"], lines)
+    show(["test set", "metric", "seeds", "tasks", "tables with a bold difference", "uncorrected"], lines)
+    print()
+    lines = (line for setting in chosen for line in small_p(options, setting))
+    show(["test set", "metric", "seeds", "tasks", *(f"p < {level:g}" for level in LEVELS)], lines)
 
 
 def told_wrongly(options: Intervals, setting: Setting) -> Iterator[list[str]]:
-    """Yield a line for each number of tasks and metric."""
-    for tasks in (1, 3):
-        draw = np.random.default_rng([options.seed, tasks])
-        for metric, shares in any_shown(setting, draw, options.tables, tasks=tasks).items():
-            yield [setting.name, metric, str(tasks), *(percent(share, options.tables) for share in shares)]
+    """Yield a line for each number of seeds and tasks, and metric."""
+    for seeds, tasks in product((2, 3), (1, 3)):
+        draw = np.random.default_rng([options.seed, seeds, tasks])
+        for metric, shares in any_shown(setting, draw, options.tables, tasks=tasks, seeds=seeds).items():
+            told = (percent(share, options.tables) for share in shares)
+            yield [setting.name, metric, str(seeds), str(tasks), *told]
+
+
+def small_p(options: Intervals, setting: Setting) -> Iterator[list[str]]:
+    """Yield a line for each number of seeds and tasks, and metric: how often the mean of equal rows has a small p."""
+    tables = 4 * options.tables
+    for seeds, tasks in product((2, 3), (1, 6)):
+        draw = np.random.default_rng([options.seed, seeds, tasks])
+        for metric, p in of_means(setting, draw, tables, tasks=tasks, seeds=seeds).items():
+            shares = (percent(float((p < level).mean()), tables) for level in LEVELS)
+            yield [setting.name, metric, str(seeds), str(tasks), *shares]
 
 
 def show(header: list[str], lines: Iterator[list[str]]) -> None:

@@ -7,7 +7,7 @@
     python experiments/train.py ... --start sentence-transformers/all-MiniLM-L6-v2 --layers 2   # a smaller one of it
     python experiments/train.py ... --seeds 1 --ensemble         # keep an encoder and a linear model, to average
     python experiments/train.py ... --seeds 5 --ensemble         # keep all seeds' models and a linear one, to average
-    python experiments/train.py ... --part 0.33                  # a third of the steps
+    python experiments/train.py ... --part 0.33                  # train on a third of the recipe's tokens
     python experiments/train.py ... --seeds 5 --student          # one model, distilled from all seeds
     python experiments/train.py ... --teachers larger-model      # one model, distilled from any trained ones
     python experiments/train.py ... --teachers larger-model --ensemble   # keep a linear model beside it, to average
@@ -277,7 +277,8 @@ def tell_ensemble(cells: Sequence[Cell], row: str, dev: float) -> None:
     """Print that --ensemble would keep models of a higher dev score, if so."""
     found = next((fmean(cell.dev_scores) for cell in cells if cell.row == row), dev)
     if found > dev:
-        print(f"{short(row)} has the higher score, {found:.1f} on dev against {dev:.1f}; --ensemble keeps these models")
+        name = row.replace(f"{ROW} with", "the encoder with").removeprefix(f"{ROW}, ")
+        print(f"{name} has the higher score, {found:.1f} on dev against {dev:.1f}; --ensemble keeps these models")
 
 
 def short(row: str) -> str:

@@ -10,11 +10,19 @@ import pytest
 import torch
 from small import GEOMETRY, small_flow, small_recipe
 from tokenizers import ByteLevelBPETokenizer
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from tlm_ray import make
 from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.training.encoders.starts import Pretrained, Scratch
+from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.objectives import Clm, Mlm
 from tlm_ray.training.scoring.predictor import Classifier
 from tlm_ray.training.tokens.blocks import read_blocks
@@ -137,6 +145,23 @@ def test_a_pretrained_decoder_gets_an_embedding_for_padding(data, tmp_path, fold
     make([stages.metrics], flow.execution.root)
     model = GPT2LMHeadModel.from_pretrained(f"{stages.stage_one.folder(flow.execution.root)}/model")
     assert model.config.vocab_size == len(plain) + 1 == model.get_input_embeddings().weight.shape[0]
+
+
+@pytest.mark.parametrize("pad", [END, None], ids=["the end of text", "none"])
+def test_a_llama_gets_an_embedding_before_its_configuration_names_the_padding(folder, pad):
+    """Its embedding refuses a padding token that is not in the vocabulary."""
+    if pad:
+        file = Path(folder) / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": pad}))
+    entries = len(AutoTokenizer.from_pretrained(folder))
+    size = {"vocab_size": entries, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    LlamaForCausalLM(LlamaConfig(**size, **heads, eos_token_id=0, pad_token_id=0)).save_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
+    weights = TrainedWeights(folder, labels=("a", "b"), seed=0, tokenizer=tokenizer)
+    model = weights.classifier_head().model
+    assert model.config.pad_token_id == weights.config.pad_token_id == tokenizer.pad_token_id == entries
+    assert model.get_input_embeddings().weight.shape[0] == entries + 1
 
 
 def test_masks_need_a_token_for_them(folder, data, tmp_path):

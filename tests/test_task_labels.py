@@ -194,6 +194,7 @@ def test_an_ensemble_of_a_higher_dev_score_is_told(capsys):
         TRAIN["tell_ensemble"](cells, row, dev)
     TRAIN["tell_ensemble"](cells, "student with linear model", 77.0)
     assert capsys.readouterr().out == "", "no higher score, or no such ensemble"
-    TRAIN["tell_ensemble"](cells, row, 77.0)
-    said = "mean of 2 seeds with linear model has the higher score, 81.2 on dev against 77.0"
-    assert capsys.readouterr().out == f"{said}; --ensemble keeps these models\n"
+    for name, subject in ((row, "mean of 2 seeds"), (other, "the encoder")):
+        TRAIN["tell_ensemble"](cells, name, 77.0)
+        said = f"{subject} with linear model has the higher score, 81.2 on dev against 77.0"
+        assert capsys.readouterr().out == f"{said}; --ensemble keeps these models\n"

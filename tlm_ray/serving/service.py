@@ -200,9 +200,9 @@ def _needs(service: Service) -> dict[str, float]:
 
 def _check_address(host: str, port: int) -> None:
     """Raise ValueError if this machine cannot listen at an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET  # as Ray Serve chooses it
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        socket.create_server(address[:2], family=family).close()
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
         raise ValueError(
             f"port {port}: nothing can listen at {host}:{port} ({error}); give another --port, or another --host"

@@ -200,7 +200,7 @@ class Budget:
     """maximum minutes per training (a student takes more), by the speed of recorded ones; reduces steps, and chooses
     an unset --scale"""
     part: float | None = None
-    """share of the recipe's tokens to train on, below 1, such as 0.33; reduces steps"""
+    """share of the recipe's tokens to train on, below 1, such as 0.33; reduces steps, then rows per step"""
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}

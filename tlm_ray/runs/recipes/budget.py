@@ -56,7 +56,8 @@ def part_of(recipe: Recipe, part: float) -> tuple[Recipe, list[str]]:
     total = recipe_tokens(recipe)
     if (tokens := int(part * total)) < (least := least_tokens(recipe)):
         needed = math.ceil(1000 * least / total) / 1000
-        raise ValueError(f"part {part:g}: this recipe needs {needed:g} or more of its tokens; give a larger part")
+        fix = "give a larger part" if needed < 1 else "leave it out"
+        raise ValueError(f"part {part:g}: this recipe needs {needed:g} or more of its tokens; {fix}")
     return scaled(recipe, tokens)
 
 

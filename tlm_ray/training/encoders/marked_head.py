@@ -65,8 +65,8 @@ def check_marks(rows: Blocks, tokenizer: Tokenizer, marks: Sequence[str]) -> Non
     if with_all.sum() < FEWEST * len(rows):
         raise ValueError(
             f"labels: marks {' '.join(marks)}: the tokens of all four are in {with_all.sum():,} of {len(rows):,} "
-            "training rows; put a space before and after each mark and a word before the first, raise task_tokens "
-            "where rows are cut, or leave out marks"
+            "training rows; put a space before and after each mark and a word before the first, give a recipe of more "
+            "task_tokens where rows are cut, or leave out marks"
         )
 
 

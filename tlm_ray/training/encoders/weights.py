@@ -154,15 +154,21 @@ class TrainedWeights:
     def _open(self, model: Any, **options: Any) -> Any:
         found = open_pretrained(model, self.source, **options)
         opened: PreTrainedModel = found[0] if isinstance(found, tuple) else found
-        self._pad(opened.config)
         if self.tokenizer is not None and len(self.tokenizer) > opened.config.vocab_size:
             opened.resize_token_embeddings(len(self.tokenizer), mean_resizing=False)
             self.config.vocab_size = opened.config.vocab_size
+        for config in (self.config, opened.config):
+            self._pad(config)
         return found
 
     def _pad(self, config: PretrainedConfig) -> None:
-        """Set the padding token in a configuration that has none, and of a decoder, whose classifier looks for it."""
-        if self.tokenizer is not None and (config.pad_token_id is None or _is_decoder(config)):
+        """Set the padding token in a configuration that has none, and of a decoder, whose classifier looks for it.
+
+        A token that was added comes once there is an embedding for it, without which Llama would not open.
+        """
+        if self.tokenizer is None or self.tokenizer.pad_token_id >= getattr(config, "vocab_size", 0):
+            return
+        if config.pad_token_id is None or _is_decoder(config):
             config.pad_token_id = self.tokenizer.pad_token_id
 
     @staticmethod
