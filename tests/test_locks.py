@@ -288,6 +288,33 @@ def test_a_job_whose_store_was_away_for_long_goes_on_if_no_other_came(root, now)
         assert holds(lock) and len(claims(root)) == 1
 
 
+@pytest.fixture
+def sleeps(now, monkeypatch):
+    """Steps to do in the pauses that follow, each of which takes as long as it may by the fake clock."""
+    steps = []
+
+    def sleep(seconds):
+        now[0] += seconds
+        if steps:
+            steps.pop(0)()
+
+    monkeypatch.setattr(locks.time, "sleep", sleep)
+    monkeypatch.setattr(locks.random, "uniform", lambda low, high: high)
+    return steps
+
+
+def test_a_job_that_waited_for_long_keeps_its_lock_when_another_comes_by(root, child, now, sleeps):
+    """The other's claim is there for a moment, at the first heartbeat after the wait."""
+    theirs = write_claim(root, pid=child.pid)
+    waits = int(2 * locks.STALE_S / locks.BEAT_S)
+    sleeps += [lambda: None] * (len(locks.PAUSES_S) + waits) + [lambda: storage.delete(theirs)]
+    with locked(root, STAGE, wait=True) as lock:
+        assert now[0] > locks.STALE_S
+        write_claim(root, pid=child.pid)
+        lock.beat()
+        assert holds(lock)
+
+
 STEPS = ("list_files", "_beat", "delete")
 
 

@@ -64,7 +64,7 @@ class Lock:
 
     def __init__(self, uri: str, folder: str, stage: str):
         self.uri, self.folder, self.stage = uri, folder, stage
-        self.beaten = clock()  # start of the last heartbeat that was in time
+        self.beaten = clock()  # start of the claim's writing, or of the last heartbeat that was in time
 
     def beat(self) -> None:
         """Send a heartbeat; a late one counts as a new claim, which is withdrawn if there is another."""
@@ -105,7 +105,7 @@ def locked(root: str, stage: str, *, wait: bool = False) -> Iterator[Lock]:
     folder = storage.join(root, LOCKS, name)
     uri = storage.join(folder, f"{fingerprint}-{uuid.uuid4().hex}.json")
     lock = Lock(uri, folder, stage)
-    _take(uri, folder, stage, wait)
+    _take(lock, wait)
     events.tell("lock taken", **_words(stage))
     done = threading.Event()
     beating = threading.Thread(target=_keep_beating, args=(lock, done), daemon=True)
@@ -127,21 +127,22 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
     return {_stage_of(name_below(base, file.uri)): (file, claim) for file, claim in read.items() if claim is not None}
 
 
-def _take(uri: str, folder: str, stage: str, wait: bool) -> None:
+def _take(lock: Lock, wait: bool) -> None:
     """Claim a stage; StageLocked if other claims remain after all retries."""
     for pause in chain(PAUSES_S, repeat(BEAT_S) if wait else (None,)):
-        _beat(uri)
+        lock.beaten = clock()  # of this try: the first may be hours ago, and the next heartbeat would count as late
+        _beat(lock.uri)
         try:
-            others = _others(uri, folder)
+            others = _others(lock.uri, lock.folder)
         except BaseException:
-            storage.delete(uri)
+            storage.delete(lock.uri)
             raise
         if not others:
             return
-        storage.delete(uri)
+        storage.delete(lock.uri)
         if pause is None:
-            raise StageLocked(_held(stage, *others[0]))
-        events.tell("lock waited for", **_words(stage), host=others[0][1].host, process=others[0][1].pid)
+            raise StageLocked(_held(lock.stage, *others[0]))
+        events.tell("lock waited for", **_words(lock.stage), host=others[0][1].host, process=others[0][1].pid)
         time.sleep(random.uniform(0, pause))
 
 
