@@ -156,6 +156,29 @@ def test_a_process_that_was_given_the_number_of_a_dead_one_does_not_hold_its_loc
         assert not storage.exists(uri)
 
 
+def test_the_claim_of_another_users_process_that_is_hidden_here_falls_by_its_heartbeat_only(
+    root, child, aged, monkeypatch
+):
+    uri = write_claim(root, pid=child.pid)
+    monkeypatch.setattr(locks.storage, "read_bytes", hidden(f"/proc/{child.pid}/stat"))
+    with pytest.raises(StageLocked, match=f"process {child.pid}"), locked(root, STAGE):
+        pass
+    aged(uri, locks.STALE_S + 1)
+    with locked(root, STAGE):
+        assert not storage.exists(uri)
+
+
+def hidden(path):
+    """Read files as where `/proc` hides the processes of other users: not that one."""
+
+    def read(uri, read_bytes=storage.read_bytes):
+        if uri == path:
+            raise PermissionError(uri)
+        return read_bytes(uri)
+
+    return read
+
+
 def test_a_fresh_claim_of_another_machine_or_container_holds_whatever_runs_here(root, child, aged):
     uri = write_claim(root, pid=child.pid, host="elsewhere", space="a boot, a container", started="unknown")
     aged(uri, locks.STALE_S - 5)

@@ -29,6 +29,7 @@ LOCKS = "locks"  # folder of the claims, below the root
 BEAT_S = 10.0
 STALE_S = 60.0  # a claim without a heartbeat for this long has expired
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)  # longest pauses before each retry
+RUNS = "alive"  # in place of a process's start, where the system does not show it
 
 
 class StageLocked(RuntimeError):
@@ -56,7 +57,8 @@ class Claim:
     @property
     def is_dead(self) -> bool:
         """Whether its process is known to have ended."""
-        return self.space == _space() and _started(self.pid) != self.started
+        # where /proc hides the processes of other users, that one runs is all that is known of it
+        return self.space == _space() and _started(self.pid) not in (self.started, RUNS)
 
 
 class Lock:
@@ -216,7 +218,7 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start of a process of this machine, in the system's unit; "" if it has ended."""
+    """Return the start of a process of this machine, in the system's unit; RUNS if hidden, "" if it has ended."""
     try:
         return storage.read_bytes(f"/proc/{pid}/stat").decode().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -229,5 +231,5 @@ def _alive(pid: int) -> str:
     except ProcessLookupError:
         return ""
     except PermissionError:
-        return "alive"
-    return "alive"
+        return RUNS
+    return RUNS
