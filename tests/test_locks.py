@@ -28,7 +28,9 @@ HERE = socket.gethostname()
 STAGE = "stage_one/0123456789"
 HOLDS_UNTIL_TOLD = """
 import sys
+from tlm_ray.runs.stages import locks
 from tlm_ray.runs.stages.locks import locked
+locks.BEAT_S = 0.02
 with locked(sys.argv[1], sys.argv[2]):
     print("held", flush=True)
     input()
@@ -68,12 +70,12 @@ def write_claim(root, *, pid, started="", **changes):
 
 @pytest.fixture
 def aged(monkeypatch):
-    """Have the store say that a claim was written some seconds ago."""
+    """Have the store say that a claim was written some seconds before all others."""
 
     def make_old(uri, age_s):
         def old(*arguments, **options):
             files = list_files(*arguments, **options)
-            return [replace(f, modified_ns=f.modified_ns - int(age_s * 1e9)) if f.uri == uri else f for f in files]
+            return [f if f.uri == uri else replace(f, modified_ns=f.modified_ns + int(age_s * 1e9)) for f in files]
 
         monkeypatch.setattr(locks, "list_files", old)
 
@@ -157,10 +159,12 @@ def test_a_process_that_was_given_the_number_of_a_dead_one_does_not_hold_its_loc
 
 
 def test_the_claim_of_another_users_process_that_is_hidden_here_falls_by_its_heartbeat_only(
-    root, child, aged, monkeypatch
+    root, child, aged, sleeps, monkeypatch
 ):
     uri = write_claim(root, pid=child.pid)
+    started = locks._started(child.pid)
     monkeypatch.setattr(locks.storage, "read_bytes", hidden(f"/proc/{child.pid}/stat"))
+    sleeps += [lambda: write_claim(root, pid=child.pid, started=started)] * 3
     with pytest.raises(StageLocked, match=f"process {child.pid}"), locked(root, STAGE):
         pass
     aged(uri, locks.STALE_S + 1)
@@ -179,11 +183,30 @@ def hidden(path):
     return read
 
 
-def test_a_fresh_claim_of_another_machine_or_container_holds_whatever_runs_here(root, child, aged):
-    uri = write_claim(root, pid=child.pid, host="elsewhere", space="a boot, a container", started="unknown")
-    aged(uri, locks.STALE_S - 5)
+def test_a_claim_of_another_machine_or_container_that_beats_holds_whatever_runs_here(root, child, sleeps, now):
+    elsewhere = {"pid": child.pid, "host": "elsewhere", "space": "a boot, a container", "started": "unknown"}
+    write_claim(root, **elsewhere)
+    sleeps += [lambda: None] * 3 + [lambda: write_claim(root, **elsewhere)]
     with pytest.raises(StageLocked, match=f"host elsewhere, process {child.pid}"), locked(root, STAGE):
         pass
+    assert 0 < now[0] <= 2 * locks.BEAT_S, "it waits for a heartbeat, and no longer"
+
+
+def test_a_restart_elsewhere_waits_for_a_killed_jobs_claim_and_says_so_once(root, child, aged, sleeps, now, capsys):
+    uri = write_claim(root, pid=child.pid, host="killed", space="a boot, a container", started="unknown")
+    sleeps += [lambda: aged(uri, now[0])] * 20
+    with locked(root, STAGE) as lock:
+        assert not storage.exists(uri) and holds(lock)
+    assert locks.STALE_S <= now[0] <= locks.STALE_S + locks.BEAT_S
+    words = f"waits  {STAGE}: claimed by a job that may be lost (host killed, process {child.pid})"
+    assert capsys.readouterr().out.count(words) == 1
+
+
+def test_a_claim_that_never_expires_is_waited_for_a_minute(root, child, sleeps, now):
+    write_claim(root, pid=child.pid, space="a boot, a container")
+    with pytest.raises(StageLocked, match=f"process {child.pid}"), locked(root, STAGE):
+        pass
+    assert now[0] == locks.STALE_S + locks.BEAT_S
 
 
 @pytest.mark.parametrize("space", ["", "a boot, a container"])
@@ -440,11 +463,12 @@ def test_a_job_stopped_by_a_signal_holds_no_lock(root):
             pass
 
 
-def test_a_living_job_in_another_namespace_of_processes_holds_its_lock(root):
+def test_a_living_job_in_another_namespace_of_processes_holds_its_lock(root, monkeypatch):
     """As in two containers of one host name: there its number is another, which may be nobody's or another's here."""
     apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("no namespaces of processes may be made here")
+    monkeypatch.setattr(locks, "BEAT_S", 0.1)
     with holder(root, *apart) as job:
         assert job.stdout.readline() == b"held\n"
         with pytest.raises(StageLocked, match=r"process 1\)"), locked(root, STAGE):

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain, repeat
 
 from tlm_ray import events, storage
+from tlm_ray.console import print_once
 from tlm_ray.storage.listing import File, base_of, list_files, name_below
 
 clock = time.monotonic  # by which a job detects that its own heartbeat was late
@@ -59,6 +60,11 @@ class Claim:
         """Whether its process is known to have ended."""
         # where /proc hides the processes of other users, that one runs is all that is known of it
         return self.space == _space() and _started(self.pid) not in (self.started, RUNS)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process is known to run."""
+        return self.space == _space() and _started(self.pid) == self.started
 
 
 class Lock:
@@ -101,7 +107,8 @@ def locked(root: str, stage: str, *, wait: bool = False) -> Iterator[Lock]:
     """Hold the lock of a stage; StageLocked names the job that has it, unless `wait`: then wait until it is free.
 
     stage: its folder below the root, such as "blocks/0123". A claim expires after 60 s without a heartbeat, or at once
-    if its process ran on this machine and has ended.
+    if its process ran on this machine and has ended. A claim whose process may have ended elsewhere is waited for until
+    it expires, or until a heartbeat shows that its job lives.
     """
     name, _, fingerprint = stage.rpartition("/")
     folder = storage.join(root, LOCKS, name)
@@ -130,22 +137,41 @@ def claimed(root: str) -> dict[str, tuple[File, Claim]]:
 
 
 def _take(lock: Lock, wait: bool) -> None:
-    """Claim a stage; StageLocked if other claims remain after all retries."""
-    for pause in chain(PAUSES_S, repeat(BEAT_S) if wait else (None,)):
-        lock.beaten = clock()  # of this try: the first may be hours ago, and the next heartbeat would count as late
-        _beat(lock.uri)
-        try:
-            others = _others(lock.uri, lock.folder)
-        except BaseException:
-            storage.delete(lock.uri)
-            raise
+    """Claim a stage; StageLocked if other claims remain after all retries, and none may be of a lost job."""
+    began, first = clock(), dict[str, int]()
+    for pause in chain(PAUSES_S, repeat(BEAT_S if wait else None)):
+        others = _claim(lock)
         if not others:
             return
-        storage.delete(lock.uri)
+        lost = [claim for file, claim in others if _may_be_lost(file, claim, first)]
         if pause is None:
-            raise StageLocked(_held(lock.stage, *others[0]))
+            if not lost or clock() - began >= STALE_S + BEAT_S:
+                raise StageLocked(_held(lock.stage, *others[0]))
+            print_once(storage.shown(_waits(lock.stage, lost[0])))
         events.tell("lock waited for", **_words(lock.stage), host=others[0][1].host, process=others[0][1].pid)
-        time.sleep(random.uniform(0, pause))
+        time.sleep(random.uniform(0, BEAT_S if pause is None else pause))
+
+
+def _claim(lock: Lock) -> list[tuple[File, Claim]]:
+    """Write a claim and return the other valid ones; if there are any, withdraw it."""
+    lock.beaten = clock()  # of this try: the first may be hours ago, and the next heartbeat would count as late
+    _beat(lock.uri)
+    try:
+        others = _others(lock.uri, lock.folder)
+    except BaseException:
+        storage.delete(lock.uri)
+        raise
+    if others:
+        storage.delete(lock.uri)
+    return others
+
+
+def _may_be_lost(file: File, claim: Claim, first: dict[str, int]) -> bool:
+    """Return whether nothing shows that a claim's job lives: no process here, no heartbeat since it was first seen.
+
+    first: the last change, in ns, of each claim when it was first seen; this one is added.
+    """
+    return first.setdefault(file.uri, file.modified_ns) == file.modified_ns and not claim.is_alive
 
 
 def _others(uri: str, folder: str) -> list[tuple[File, Claim]]:
@@ -205,6 +231,13 @@ def _held(stage: str, file: File, claim: Claim) -> str:
     return (
         f"stage {stage!r} is being made by another job (host {claim.host}, process {claim.pid}); wait for it, or stop "
         f"it: its claim, {file.uri!r}, expires {STALE_S:.0f} s after its last heartbeat"
+    )
+
+
+def _waits(stage: str, claim: Claim) -> str:
+    return (
+        f"waits  {stage}: claimed by a job that may be lost (host {claim.host}, process {claim.pid}); its claim "
+        f"expires {STALE_S:.0f} s after its last heartbeat"
     )
 
 
