@@ -323,6 +323,28 @@ def test_a_location_that_has_no_credentials_is_written_as_it_is(uri):
     assert storage.without_credentials(uri) == uri
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--tracking-uri postgresql://u:pa/ss@h/db --seed 3", "--tracking-uri postgresql://***@h/db --seed 3"),
+        ("'postgresql://u:p@s/s@h/db', me@home", "'postgresql://***@h/db', me@home"),
+        ("""'s3://KEY:a'"'"'b/c@bucket/d'""", "'s3://***@bucket/d'"),
+        ("http://h:5000,s3://KEY:a/b@bucket", "http://h:5000,s3://***@bucket"),
+        ("http://h:5000/a b@c", "http://h:5000/a b@c"),
+        ("hf://datasets/a/b:c@main", "hf://datasets/a/b:c@main"),
+    ],
+)
+def test_a_text_is_shown_without_passwords_whatever_they_hold(text, expected):
+    assert storage.shown(text) == expected
+
+
+@pytest.mark.parametrize("uri", ["s3://KEY:secr/et@bucket/a", "gs://KEY:secr/et@bucket", "wibble://KEY:secr/et@host"])
+def test_a_location_that_cannot_be_opened_is_named_without_its_password(uri):
+    with pytest.raises(ValueError, match=r"location '\w+://\*\*\*@.* (write it as %2F|use a local path)") as caught:
+        storage.open_filesystem(uri)
+    assert "secr" not in str(caught.value)
+
+
 def test_a_password_may_hold_the_sign_that_ends_it(s3_query):
     root = f"s3://key:p@ss@at-sign/a{s3_query}"
     assert storage.sibling(root, "at-sign/a/b") == f"s3://key:p@ss@at-sign/a/b{s3_query}"

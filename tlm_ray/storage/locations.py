@@ -41,11 +41,14 @@ def open_filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
         if scheme in STORES:
             split = urlsplit(str(uri))
             bucket = split.netloc.rpartition("@")[2]
+            if ":" in bucket and "@" in split.path:  # refused here, because pyarrow's error quotes a part of the secret
+                raise ValueError(f"location {shown(uri)!r}: its credentials hold a '/'; write it as %2F")
             return _client(scheme, split.netloc, split.query), (bucket + unquote(split.path)).rstrip("/")
         return pafs.FileSystem.from_uri(quote(str(uri), safe=URI_CHARACTERS))
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"location {uri!r}: pyarrow does not know this scheme ({error}); use a local path, s3://, gs:// or hf://"
+            shown(f"location {uri!r}: pyarrow does not know this scheme ({error}); use a local path, s3://, ")
+            + "gs:// or hf://"
         ) from error
 
 
@@ -155,7 +158,8 @@ def all_without_credentials(value: Any) -> Any:
 
 def shown(text: str) -> str:
     """Return a text without the credentials in its URIs, for screens and logs."""
-    without_user = re.sub(r"(?<=://)[^/\s'\"]+@", "***@", text)  # up to the last @: a password may contain one
+    # up to the last @: a password may contain one; and with a user also a slash or a quote, but no other URI
+    without_user = re.sub(r"(?<=://)(?:[^/\s:@]*:(?:(?!://)\S)*|[^/\s'\"]+)@", "***@", text)
     return re.sub(rf"([?&](?:{SECRETS})=)[^&\s'\"]+", r"\1***", without_user, flags=re.IGNORECASE)
 
 
