@@ -14,10 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from tlm_ray import Folders, parse, plain_errors
+from tlm_ray.compute import Compute
 from tlm_ray.console import console
 from tlm_ray.runs.cli.options import settle_results
+from tlm_ray.runs.planning.estimates import took
+from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.stages.locks import claimed
-from tlm_ray.runs.stages.records import Records
+from tlm_ray.runs.stages.records import Record, Records
 from tlm_ray.runs.stages.registry import Held, Noted, held, noted
 
 GB = 1e9
@@ -30,7 +33,7 @@ class Status:
     root: str = Folders.root
     """folder of the results: local, or s3://..., gs://..."""
     price: float | None = None
-    """price per GPU hour (per CPU hour without GPUs)"""
+    """price per GPU hour of training (per CPU hour without GPUs); other stages are not priced"""
 
     def __post_init__(self) -> None:
         settle_results(self, root=".tlm")
@@ -42,25 +45,44 @@ def main() -> None:
     if not there:
         raise FileNotFoundError(f"root {options.root!r}: no stages there; give the --root of your experiments")
     complete = [each.folder for each in there if each.complete]
-    seconds = {folder: record["seconds"] for folder, record in Records(options.root).many(complete).items()}
-    console.print(_stages(there, seconds, options.price))
+    console.print(_stages(there, Records(options.root).many(complete), options.price))
     _running(options.root)
     console.print(_experiments(experiments, set(complete)))
 
 
-def _stages(there: Sequence[Held], seconds: Mapping[str, float], price: float | None) -> Table:
+def _stages(there: Sequence[Held], records: Mapping[str, Record], price: float | None) -> Table:
+    hours, kind = _worker_hours(records)
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("stage")
-    for name in ("complete", "unfinished", "GB", "hours", *(["cost"] if price is not None else [])):
+    columns = ["complete", "unfinished", "GB", "hours", f"{kind} hours of training"]
+    for name in [*columns, *(["cost"] if price is not None else [])]:
         table.add_column(name, justify="right")
     for stage in [*dict.fromkeys(each.stage for each in there), "all"]:
         own = [each for each in there if stage in (each.stage, "all")]
-        hours = sum(seconds.get(each.folder, 0.0) for each in own) / 3600
         done = sum(each.complete for each in own)
         size = sum(each.size for each in own)
-        numbers = [f"{done:,}", f"{len(own) - done or ''}", f"{size / GB:.2f}", f"{hours:.2f}"]
-        table.add_row(stage, *numbers, *([f"{hours * price:.2f}"] if price is not None else []))
+        clock = sum(took(records[each.folder]) for each in own if each.folder in records) / 3600
+        trained = sum(hours.get(each.folder, 0.0) for each in own)
+        numbers = [f"{done:,}", f"{len(own) - done or ''}", f"{size / GB:.2f}", f"{clock:.2f}", f"{trained:.2f}"]
+        table.add_row(stage, *numbers, *([f"{trained * price:.2f}"] if price is not None else []))
     return table
+
+
+def _worker_hours(records: Mapping[str, Record]) -> tuple[dict[str, float], str]:
+    """Return the GPU hours of each training over all its attempts, and "GPU"; CPU hours if none was on GPUs."""
+    facts = {folder: record["facts"] for folder, record in records.items() if "compute" in record["facts"]}
+    used = {folder: _compute(own["compute"]) for folder, own in facts.items()}
+    on_gpus = any(compute.gpu for compute in used.values())
+    hours = {
+        folder: worker_hours(facts[folder]["seconds"], compute)
+        for folder, compute in used.items()
+        if compute.gpu == on_gpus
+    }
+    return hours, "GPU" if on_gpus else "CPU"
+
+
+def _compute(parts: Mapping[str, float]) -> Compute:
+    return Compute(workers=int(parts["workers"]), resources={n: v for n, v in parts.items() if n != "workers"})
 
 
 def _running(root: str) -> None:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from test_stages import make_stage
+from test_stages import make_stage, write_record
 
 from tlm_ray import storage
 from tlm_ray.runs.stages.locks import StageLocked, claimed, locked
@@ -90,7 +90,7 @@ def test_from_the_scripts(filled, tmp_path, called, capsys):
 
     blocks, _, two, _ = laid_out()
     said = run("status", filled, "--price", "3")
-    assert re.search(r"stage_one 2 0\.00 0\.00 0\.00 stage_two 0 2 0\.00", said)
+    assert re.search(r"stage_one 2 0\.00 0\.00 0\.00 0\.00 stage_two 0 2 0\.00", said)
     assert "first 2 of 3" in said and "second 2 of 2" in said
     said = run("clean", filled)
     assert said.startswith(f"stage_two/{'0' * 20} unfinished, 0.0 MB 1 stages, 0.00 GB can be deleted; add --delete")
@@ -103,3 +103,21 @@ def test_from_the_scripts(filled, tmp_path, called, capsys):
     )
     assert "no stages there" in run("status", str(tmp_path / "empty"), code=2)
     assert "no experiment is registered there" in run("clean", str(tmp_path / "empty"), code=2)
+
+
+@pytest.mark.parametrize("root", ["local"], indirect=True)
+@pytest.mark.parametrize(("kind", "hours"), [("GPU", 80), ("CPU", 160)])
+def test_the_cost_is_that_of_all_attempts_of_all_workers_of_trainings(root, called, kind, hours):
+    """Two hours of preparation on CPUs are not priced, nor are trainings on CPUs beside ones on GPUs."""
+    compute = {"workers": 8, "CPU": 2} | ({"GPU": 1} if kind == "GPU" else {})
+    write_record(make_stage("blocks"), root, seconds=7_200)
+    write_record(make_stage("stage_one"), root, seconds=3_600, facts={"compute": compute, "seconds": 36_000})
+    if kind == "GPU":
+        alone = {"compute": {"workers": 1, "CPU": 1}, "seconds": 3_600}
+        write_record(make_stage("stage_two"), root, seconds=3_600, facts=alone)
+    said = called("experiments/status.py", "--root", root, "--price", "3.5")
+    lines = {name: numbers for name, *numbers in map(str.split, said.splitlines()) if numbers}
+    assert f"{kind} hours of training" in " ".join(said.split())
+    assert lines["blocks"][-3:] == ["2.00", "0.00", "0.00"]
+    assert lines["stage_one"][-3:] == ["10.00", f"{hours:.2f}", f"{3.5 * hours:.2f}"]
+    assert lines["all"][-2:] == lines["stage_one"][-2:]

@@ -48,10 +48,10 @@ def _seconds(cost: Mapping[str, float], earlier: Sequence[Record]) -> float | No
     if unit is None:
         if "tokens" in cost:  # of an encoder that is not opened yet
             return None
-        return statistics.median(map(_took, earlier)) if earlier else cost.get("seconds")
+        return statistics.median(map(took, earlier)) if earlier else cost.get("seconds")
     comparable = [(each, known) for each in earlier if (known := _known_cost(each)).get(unit)]
     far = [abs(math.log(_size(known, unit) / _size(cost, unit))) for _, known in comparable]
-    rates = [_took(each) / known[unit] for each, known in comparable]
+    rates = [took(each) / known[unit] for each, known in comparable]
     near = [rate for rate, gap in zip(rates, far, strict=True) if gap <= min(far) + 1e-6]
     return cost[unit] * statistics.median(near) if near else cost.get("seconds")
 
@@ -64,7 +64,7 @@ def _known_cost(record: Record) -> Mapping[str, float]:
     return cost
 
 
-def _took(record: Record) -> float:
+def took(record: Record) -> float:
     """Return the seconds that a stage took; a resumed stage's own count includes those before it was killed."""
     return max(record["seconds"], record["facts"].get("seconds", 0.0))
 
