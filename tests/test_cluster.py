@@ -30,6 +30,8 @@ from ray._private.runtime_env.packaging import create_package
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
 
+from tlm_ray.training.launching.launch import RAY_TRAIN_SETTINGS
+
 # AWS and Google Cloud
 
 
@@ -89,6 +91,12 @@ def test_both_groups_start_from_zero(name: str) -> None:
 def test_no_worker_pod_is_asked_for_by_the_manifest(name: str) -> None:
     workers = cluster_spec(name)["workerGroupSpecs"]
     assert [worker["replicas"] for worker in workers] == [0, 0]
+
+
+@pytest.mark.parametrize("name", KUBERNETES + MACHINES)
+def test_an_elastic_training_soon_counts_the_workers_again_after_a_lost_node(name: str) -> None:
+    assert "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S" in RAY_TRAIN_SETTINGS
+    assert "START_TIMEOUT" not in (CLUSTER / name).read_text(), "an environment's value would win"
 
 
 @pytest.mark.parametrize("name", KUBERNETES + MACHINES)
