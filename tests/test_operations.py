@@ -46,8 +46,8 @@ def test_the_dashboard_shows_every_metric_and_only_metrics_that_there_are():
 def test_alerts_ask_for_metrics_that_there_are_and_the_page_tells_what_to_do_about_each():
     assert named(list(alerts().values())) <= EXPORTED.keys()
     page = (ROOT / "docs" / "operations.md").read_text()
-    told = dict(re.findall(r"^### (\w+)\n\n    (.+)\n\n\w", page, re.M))
-    assert told == alerts()
+    told = dict(re.findall(r"^### (\w+)\n\n((?:    .+\n)+)\n\w", page, re.M))
+    assert {name: " ".join(expression.split()) for name, expression in told.items()} == alerts()
 
 
 def test_the_operators_rules_are_those_of_the_file():
@@ -61,6 +61,43 @@ def test_queries_ask_for_tags_that_the_metric_has():
     assert asked
     for name, selector in asked:
         assert set(re.findall(r"(\w+)=", selector)) <= set(EXPORTED[name].tags), name
+
+
+def fires(alert: str, minute: int, series: dict[str, str], tmp_path: Path) -> bool:
+    """Whether Prometheus has an alert active in a minute; series: values a minute apart, as promtool writes them."""
+    groups = yaml.safe_load((ROOT / "cluster" / "alerts.yaml").read_text())["groups"]
+    (rule,) = (rule for group in groups for rule in group["rules"] if rule["alert"] == alert)
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": [rule]}]}))
+    asked = {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": []}
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "alert_rule_test": [asked]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": ["alerts.yaml"], "tests": [test]}))
+    told = subprocess.run(["promtool", "test", "rules", "test.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 0 or "exp:[" in told.stdout + told.stderr, told.stdout + told.stderr
+    return told.returncode != 0
+
+
+prometheus = pytest.mark.skipif(not shutil.which("promtool"), reason="needs Prometheus's promtool on the PATH")
+
+
+@prometheus
+@pytest.mark.parametrize(
+    ("alert", "counter", "most", "minutes"),
+    [
+        ("TlmStageFailed", 'ray_tlm_stages_total{outcome="failed",WorkerId="%d"}', 0, 15),
+        ("TlmItemsLost", 'ray_tlm_items_lost_total{work="search",WorkerId="%d"}', 3, 15),
+        ("TlmTrainingsLost", 'ray_tlm_trainings_resumed_total{stage="stage_one",WorkerId="%d"}', 10, 60),
+    ],
+)
+def test_events_count_for_a_while_whether_their_nodes_stay_or_not(alert, counter, most, minutes, tmp_path):
+    old = {counter % 0: "20x200"}  # of long ago, on a node that stays
+    short = {counter % number: f"_x99 1x{number % 3} stale" for number in range(1, most + 2)}
+    stays = {counter % 0: f"20x99 {21 + most}x100"}
+    times = (95, 105, 106 + minutes)
+    for series in (old | short, stays):
+        assert [fires(alert, minute, series, tmp_path) for minute in times] == [False, True, False]
+    enough = dict(list(short.items())[:most])
+    assert not fires(alert, 105, old | enough, tmp_path)
 
 
 def test_a_metric_needs_no_ray_and_loads_none():
