@@ -6,8 +6,9 @@ import threading
 import time
 
 import pytest
+from waiting import wait_for
 
-from tlm_ray import storage
+from tlm_ray import metrics, storage
 from tlm_ray.runs.stages import making
 from tlm_ray.runs.stages.locks import LOCKS, StageLocked, locked
 from tlm_ray.runs.stages.making import Execution, make
@@ -224,6 +225,20 @@ def test_a_stage_of_a_trial_that_is_ended_has_not_failed(kitchen, capsys, monkey
     with pytest.raises(SystemExit):
         make([stage], kitchen.root)
     assert ("failed" in capsys.readouterr().out) != in_trial
+
+
+def test_stages_that_run_are_counted_by_lane_and_kind(kitchen):
+    def at_work():
+        found = {dict(tags)["stage"]: value for tags, value in metrics.STAGES_RUNNING.values.items()}
+        return [found.get(name) for name in ("teacher_labels", "stage_one")]
+
+    def waits_until(expected):
+        return lambda folder, inputs: {"found": wait_for(lambda: at_work() == expected)}
+
+    options = {"version": 1, "parameters": {}, "lane": "train"}
+    first = Stage(name="teacher_labels", make=waits_until([1, 0]), **options)
+    make([first, Stage(name="stage_one", make=waits_until([0, 1]), **options)], kitchen.root)
+    assert at_work() == [0, 0]
 
 
 def test_facts_that_are_not_json_leave_no_record(kitchen):

@@ -100,6 +100,19 @@ def test_events_count_for_a_while_whether_their_nodes_stay_or_not(alert, counter
     assert not fires(alert, 105, old | enough, tmp_path)
 
 
+@prometheus
+@pytest.mark.parametrize(
+    ("stage", "tokens", "expected"),
+    [("stage_one", "0x80", True), ("stage_two", "0+9x80", False), ("teacher_labels", "0x80", False)],
+)
+def test_trainings_without_tokens_stand_still_and_no_others_of_their_lane(stage, tokens, expected, tmp_path):
+    series = {
+        f'ray_tlm_stages_running{{lane="train",stage="{stage}",process="driver"}}': "1x80",
+        'ray_tlm_training_tokens_total{stage="stage_one"}': tokens,
+    }
+    assert fires("TlmTrainingsStandStill", 60, series, tmp_path) is expected
+
+
 def test_a_metric_needs_no_ray_and_loads_none():
     code = "import sys; from tlm_ray import metrics; metrics.TOKENS.add(1, stage='x'); print('ray' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -156,8 +169,10 @@ def test_a_node_exports_what_waits_for_as_long_as_it_waits_and_what_began_anew(w
     assert queue["ray_tlm_items_waiting work=wait"] == 2 and queue["ray_tlm_items_running work=wait"] == 1
     assert done["ray_tlm_items_waiting work=wait"] == done["ray_tlm_items_running work=wait"] == 0
     assert done["ray_tlm_items_lost_total work=wait"] == 1 and done["ray_tlm_items_total work=wait"] == 3
-    lanes = [f"ray_tlm_stages_{state} lane={lane}" for state in ("waiting", "running") for lane in rooms(1)]
-    assert [done[series] for series in lanes] == [0] * 6
+    assert [done[f"ray_tlm_stages_waiting lane={lane}"] for lane in rooms(1)] == [0] * 3
+    running = {series: value for series, value in done.items() if series.startswith("ray_tlm_stages_running")}
+    assert "ray_tlm_stages_running lane=train process=driver stage=stage_one" in running
+    assert not any(running.values())
 
 
 @pytest.mark.slow

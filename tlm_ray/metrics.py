@@ -120,7 +120,7 @@ STAGE_SECONDS = Histogram(
     boundaries=(1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000),
 )
 STAGES_WAITING = Level("stages_waiting", "Stages that wait to be made.", "lane")
-STAGES_RUNNING = Level("stages_running", "Stages that are running, and sweeps.", "lane", "process")
+STAGES_RUNNING = Level("stages_running", "Stages that are running, and sweeps.", "lane", "stage", "process")
 
 # Parallel work, reported by its caller. work: its title in the progress lines, such as search
 ITEMS = Counter("items", "Finished items of parallel work.", "work")

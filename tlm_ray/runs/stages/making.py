@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -101,6 +102,7 @@ class _Making:
         self.expected, self.wait_for_locks = expected, wait_for_locks
         self.found = known.found(stages)
         self.waiting = needed(stages, self.found)
+        self.kinds = {(stage.lane, stage.name) for stage in self.waiting}
         self.records: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, BaseException] = {}
         self.room = rooms(side_by_side)
@@ -153,8 +155,9 @@ class _Making:
     def _tell(self, waiting: Sequence[Stage], running: Sequence[Stage]) -> None:
         for lane in self.room:
             metrics.STAGES_WAITING.set(sum(stage.lane == lane for stage in waiting), lane=lane)
-            count, process = sum(stage.lane == lane for stage in running), "trial" if _in_trial() else "driver"
-            metrics.STAGES_RUNNING.set(count, lane=lane, process=process)
+        process, at_work = "trial" if _in_trial() else "driver", Counter((stage.lane, stage.name) for stage in running)
+        for lane, name in self.kinds:
+            metrics.STAGES_RUNNING.set(at_work[lane, name], lane=lane, stage=name, process=process)
 
     def _ready(self, stage: Stage) -> bool:
         """Return whether a stage can start: it is cached, so nothing reads its inputs, or all inputs are done."""

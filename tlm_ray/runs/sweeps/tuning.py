@@ -144,11 +144,11 @@ class Tuning:
 
     def search(self, searcher: Any, count: int, share: float = 1.0) -> None:
         """Train what a searcher suggests, and read how each trial ended."""
-        metrics.STAGES_RUNNING.set(1, lane="sweep", process="driver")
+        metrics.STAGES_RUNNING.set(1, lane="sweep", stage="sweep", process="driver")
         try:
             self.grid = self._tuner(searcher, count, share).fit()
         finally:
-            metrics.STAGES_RUNNING.set(0, lane="sweep", process="driver")
+            metrics.STAGES_RUNNING.set(0, lane="sweep", stage="sweep", process="driver")
         for result in map(self.grid.__getitem__, range(len(self.grid))):
             point = self.trials.space.point(result.config or {})
             assert point is not None, f"{result.config} is of another space"
