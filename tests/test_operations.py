@@ -113,6 +113,16 @@ def test_trainings_without_tokens_stand_still_and_no_others_of_their_lane(stage,
     assert fires("TlmTrainingsStandStill", 60, series, tmp_path) is expected
 
 
+@prometheus
+@pytest.mark.parametrize(("rise", "expected"), [("0.2x80", False), ("0x20 1.2x60", True)])
+def test_a_loss_that_rises_is_told_and_not_that_another_trainings_is_higher(rise, expected, tmp_path):
+    series = {
+        'ray_tlm_training_loss{stage="stage_one",loss="general_mlm"}': "2x20 9x60",
+        'ray_tlm_training_loss_rise{stage="stage_one",loss="general_mlm"}': rise,
+    }
+    assert fires("TlmLossRises", 60, series, tmp_path) is expected
+
+
 def test_a_metric_needs_no_ray_and_loads_none():
     code = "import sys; from tlm_ray import metrics; metrics.TOKENS.add(1, stage='x'); print('ray' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -132,6 +132,7 @@ ITEMS_RUNNING = Level("items_running", "Items running on a worker.", "work")
 # Trainings, reported by each one's first worker whenever losses are logged. stage: stage_one or stage_two
 TOKENS = Counter("training_tokens", "Tokens trained on by all workers, without padding.", "stage")
 LOSS = Gauge("training_loss", "Mean loss since the last log.", "stage", "loss")
+LOSS_RISE = Gauge("training_loss_rise", "Mean loss since the last log, minus this training's lowest.", "stage", "loss")
 UTILISATION = Gauge(
     "training_utilisation",
     "Utilisation: operations on real tokens per second, as a share of a matrix product's rate.",

@@ -49,6 +49,8 @@ class Ticker:
         self.tokens = progress.tokens
         for name, loss in _losses(newest).items():
             metrics.LOSS.set(loss, stage=self.stage, loss=name)
+            lowest = min(entry[name] for entry in progress.history if name in entry)
+            metrics.LOSS_RISE.set(loss - lowest, stage=self.stage, loss=name)
         if "utilisation" in newest:
             metrics.UTILISATION.set(newest["utilisation"], stage=self.stage)
 
