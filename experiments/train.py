@@ -277,8 +277,9 @@ def tell_ensemble(cells: Sequence[Cell], row: str, dev: float) -> None:
     """Print that --ensemble would keep models of a higher dev score, if so."""
     found = next((fmean(cell.dev_scores) for cell in cells if cell.row == row), dev)
     if found > dev:
-        name = row.replace(f"{ROW} with", "the encoder with").removeprefix(f"{ROW}, ")
-        print(f"{name} has the higher score, {found:.1f} on dev against {dev:.1f}; --ensemble keeps these models")
+        name = short(row)
+        which = f"the encoder {name}" if name.startswith("with") else name
+        print(f"{which} has the higher score, {found:.1f} on dev against {dev:.1f}; --ensemble keeps these models")
 
 
 def short(row: str) -> str:

@@ -109,6 +109,7 @@ def test_scores_and_ids_are_those_of_the_formula(texts, queries, k):
 @given(CORPORA, st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 20), st.integers(1, 5))
 def test_without_k1_only_the_presence_of_a_word_counts(texts, queries, k, shards):
     found = search_shards(texts, queries, k=k, shards=shards, k1=0)
+    assert found.ids.shape == (len(queries), k)
     for query, ids, scores in zip(queries, found.ids, found.scores, strict=True):
         check(ids, scores, reference(texts, query, k1=0), k)
 

@@ -23,6 +23,7 @@ import pytest
 import tyro
 from cluster_files import PROJECT
 from test_cluster_pages import Read
+from test_options import kinds, parsed  # noqa: F401 - fixtures
 from test_pages import DOCS, README, ROOT
 from tracked import empty_store
 
@@ -131,6 +132,15 @@ def test_a_space_and_a_scheduler_are_ray_tunes():
     (snippet,), names = PYTHON["sweeps.md"], {}
     exec(snippet, names)
     assert names["space"].names == ["k", "stage_one.learning_rate"] and names["space"].lists == {"k": [50, 500]}
+
+
+def test_what_the_readme_picks_are_options_of_train(parsed, tmp_path):  # noqa: F811
+    picks = PAGES["README.md"].partition("**What to pick**")[2].partition("\n\nWith 8 seeds")[0]
+    best, part, scratch, taught, marks = re.findall(r"^- [^`]*`(--[^`]+)`", picks, re.M)
+    for words in (best, f"{best} {part}", scratch, taught, f"{best} {marks}"):
+        options = parsed("train", "--root", str(tmp_path), *words.replace("texts", str(tmp_path)).split())
+        assert options.ensemble
+    assert (options.changes.marks, options.budget.part) == (True, None)
 
 
 @pytest.mark.slow
