@@ -10,7 +10,8 @@ All rows but the first take about as many counted operations, planned from the m
 All share the encoder's own tokenizer; with `--new-words` each counts the words of its own texts.
 The first and the last one, and students, also have rows for ensembles of their
 seeds and the linear model.
-With `--student-of` small models of random weights learn TLM's way, then from the predictions of a row's seeds.
+With `--student-of` small models learn from the predictions of a row's seeds.
+`--student-layers` cuts these from the encoder.
 
     fine-tuned           the encoder on the task's labels alone
     fine-tuned, longer   the same with more passes

@@ -84,8 +84,8 @@ class Train(TrainingOptions):
     """a pretrained encoder to fine-tune instead of training from scratch: hub name or local folder"""
     size: EncoderSize = field(default_factory=EncoderSize)
     student_layers: int | None = None
-    """keep N layers in the student of --student alone; teachers keep all, and have the --new-words. It is only
-    fine-tuned, in twice the steps"""
+    """with --student: layers of the student, which is fine-tuned in twice the steps. Its teachers keep all layers and
+    have the --new-words"""
     before: Before | None = None
     """training before the fine-tuning of --start: adapted (a short TLM, the default with a corpus, enough minutes and
     no --marks), plain (none, the default otherwise), mlm, tapt, dapt, dapt+tapt or tlm"""

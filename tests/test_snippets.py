@@ -135,7 +135,7 @@ def test_a_space_and_a_scheduler_are_ray_tunes():
 
 
 def test_what_the_readme_picks_are_options_of_train(parsed, tmp_path):  # noqa: F811
-    picks = PAGES["README.md"].partition("**What to pick**")[2].partition("\n\nWith 8 seeds")[0]
+    picks = PAGES["README.md"].partition("**What to pick**")[2].partition("\n\nHow to combine")[0]
     best, part, scratch, taught, marks = re.findall(r"^- [^`]*`(--[^`]+)`", picks, re.M)
     for words in (best, f"{best} {part}", scratch, taught, f"{best} {marks}"):
         options = parsed("train", "--root", str(tmp_path), *words.replace("texts", str(tmp_path)).split())

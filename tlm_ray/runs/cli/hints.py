@@ -6,7 +6,7 @@ from tlm_ray.console import console
 
 RATE = "the rates are part of a recipe: choose a --scale, or write a recipe of your own (docs/extending.md)"
 LENGTH = "the length of a training is --steps and --steps-two, or a budget: --minutes, --tokens or --part"
-ROWS = "the rows per step are part of a recipe; --micro-rows saves memory and changes no result"
+ROWS = "the rows per step are --batch-rows; --micro-rows saves memory and changes no result"
 OTHERS = {
     "--lr": RATE,
     "--learning-rate": RATE,

@@ -146,8 +146,8 @@ class EncoderSize:
     layers: int | None = None
     """keep N layers of --start, evenly spaced, and its 5,000 most frequent pieces; if unset: all"""
     new_words: int | None = None
-    """add so many words that the tokenizer of --start splits, the frequent ones of the texts to train on, each begun as
-    the mean of its pieces; if unset: none"""
+    """add so many words that the tokenizer of --start splits, the frequent ones of the texts to train on, each
+    initialised with the mean of its pieces; if unset: none"""
 
     def __post_init__(self) -> None:
         for name, count in (("layers", self.layers), ("new-words", self.new_words)):
