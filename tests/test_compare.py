@@ -25,13 +25,13 @@ ROWS = 200
 GOLD = np.arange(ROWS) % 2
 
 
-def published(folder, name, right, *, rows=("a", "b"), k=5, gold=GOLD):
-    """Publish a table of one deterministic run per row, which is right on some rows of the task."""
+def published(folder, name, right, *, rows=("a", "b"), k=5, gold=GOLD, is_drawn=False):
+    """Publish a table of one run per row, deterministic unless `is_drawn`, which is right on some rows of the task."""
     scored, cells = [], make_cells(["t"], rows=rows, seeds=1)
     for row in rows:
         place = folder / name / row
         write_predictions(str(place), "test", gold, np.eye(2)[np.where(right, gold, 1 - gold)])
-        scored.append(Scored(row=row, task="t", folders=[str(place)], texts=str(folder / "task"), is_drawn=False))
+        scored.append(Scored(row=row, task="t", folders=[str(place)], texts=str(folder / "task"), is_drawn=is_drawn))
     values = {"k": k, "scale": "tiny", "seconds": k / 7}
     settings = [Settings(row=row, task="t", kind="Recipe", values=values) for row in rows]
     score = 100.0 * right.mean()
@@ -86,6 +86,17 @@ def test_the_difference_is_that_of_pairs_of_rows(tables):
     assert found is not None and found.mean == pytest.approx(each.mean())
     assert found.error == pytest.approx(each.std(ddof=1) / ROWS**0.5)
     assert found.holm == pytest.approx(min(1.0, 2 * found.p)), "of two rows"
+
+
+def test_tables_of_one_training_are_not_tested(tables, tmp_path):
+    _, first, second = tables
+    made = [published(tmp_path, n, right, is_drawn=True) for n, right in (("once", first), ("again", second))]
+    page = Page(compare_page(*map(read_published, made)))
+    said = page.text("p")
+    assert said[1] == "Of 2 rows that both tables have predictions of, 0 are shown to differ."
+    assert said[2] == "Of these rows, 2 are not tested: too few trainings; give --seeds 3."
+    assert not any("and seeds" in each for each in said) and any("it omits the spread over seeds" in e for e in said)
+    assert all("not tested" in row[1] for row in page.tables["table"][0][1:])
 
 
 def test_without_predictions_or_with_other_rows_there_is_no_interval(tables, tmp_path):

@@ -56,8 +56,31 @@ def test_programs_get_the_same():
 
 def test_rows_of_one_training_say_that_seeds_are_left_out():
     one, three = (shown(["x"], seeds=seeds).claims()[-1] for seeds in (1, 3))
-    left_out = "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it."
-    assert one.endswith(left_out) and left_out not in three
+    assert one.endswith("their interval omits it. Such a difference is not tested.") and "omits" not in three
+
+
+def test_rows_of_one_training_are_not_tested():
+    results = shown(TASKS, SHARES | {"task data only": 0.2}, seeds=1, expected=[(OURS, "task data only")])
+    assert "**" not in report.table_markdown(results) and "textbf" not in report.table_latex(results)
+    whole = results.comparison.whole(OURS, "task data only")
+    low, high = whole.interval
+    assert results.claims()[0] == (
+        f"Expected, not tested: {OURS} above task data only on 2 of 2 tasks, by the mean: {whole.mean:+.1f}, 95 % "
+        f"interval over labelled rows {low:.1f} to {high:.1f} (not tested: too few trainings; give --seeds 3)."
+    )
+    found = json.loads(report.table_json(results))
+    assert {each[name] for each in found["differences"] for name in ("p", "p_corrected", "smallest")} == {None}
+    assert [each["word"] for each in found["verdicts"]] == ["not tested"]
+
+
+def test_what_is_not_tested_leaves_the_family():
+    tested = [each for other in "ab" for each in lead(other, "news", 0.02)]
+    untested = [replace(each, counts_seeds=False) for each in lead("c", "news", 0.0001)]
+    comparison = report.Comparison(row=OURS, differences=(*tested, *untested))
+    assert [each["p_corrected"] for each in comparison.records()] == [pytest.approx(0.04)] * 2 + [None]
+    assert [line[0].is_shown for _, line in comparison.lines] == [True, True, False]
+    assert "corrected for all 2 reported here" in comparison.meaning
+    assert not comparison.is_best(OURS, "news")
 
 
 def test_a_row_that_lacks_a_task_has_no_mean_over_all():

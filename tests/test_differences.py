@@ -177,6 +177,7 @@ def test_rows_of_the_same_few_seeds_say_that_their_spread_is_not_seen(seeds):
         blended = (chances * np.random.default_rng(0).random(chances.shape) > 0.3).astype(int)
         found = compare([replace(single("c", blended, gold, is_drawn=True), members="a"), each])[0]
     assert not found.counts_seeds and found.error > 0 and found.freedom <= 399
+    assert not replace(found, mean=99.0).is_shown
 
 
 def test_an_ensemble_against_one_run_of_another_row_says_that_a_spread_is_left_out():
@@ -295,6 +296,12 @@ def test_seeds_that_happen_to_score_alike_are_no_proof():
     assert found.mean == pytest.approx(1.0)
     assert found.error == pytest.approx(100 * by_rows.std(ddof=1) / 10), "of the test rows, as of one training"
     assert found.p > 0.5 and not found.counts_seeds
+
+
+def test_three_seeds_that_differ_alike_are_tested(pair):
+    gold, one, other = pair
+    runs = [single(name, np.array([each] * 3), gold, is_drawn=True) for name, each in (("a", one), ("b", other))]
+    assert compare([runs[0], replace(runs[1], members="a")])[0].counts_seeds
 
 
 @pytest.mark.parametrize("seeds", [2, 3])

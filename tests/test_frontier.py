@@ -105,6 +105,15 @@ def test_each_gain_is_said_with_its_interval_and_whether_it_is_shown():
     assert frontier_notes(replace(results, differences=()))[1].endswith("% on test")
 
 
+def test_a_gain_of_one_training_is_not_tested_and_leaves_the_others_alone():
+    results = table()
+    pair = {"large", "small"}
+    found = [replace(each, counts_seeds={each.row, each.other} != pair) for each in results.differences]
+    _, small, large = frontier_notes(replace(results, differences=found))
+    assert small.endswith(" from linear, p < 0.001: shown"), "the only gain that is tested"
+    assert large.endswith(" from small, not tested: too few trainings; give --seeds 3")
+
+
 def test_the_gains_of_all_tasks_are_corrected_together():
     alone, together = (frontier_notes(table(tasks)) for tasks in (("reviews",), ("reviews", "news", "mail")))
     p_alone, p_together = (float(notes[2].split("p = ")[1].split(" ")[0]) for notes in (alone, together))

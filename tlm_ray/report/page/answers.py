@@ -22,7 +22,7 @@ class Found:
     text: str
     """the difference and its interval"""
     beside: str = ""
-    """its p, and the difference needed for 80 % power where it is not shown"""
+    """its p, and the difference needed for 80 % power where it is not shown; or that it is not tested"""
     is_shown: bool = False
 
 
@@ -85,5 +85,7 @@ def _lines(results: ResultsData, told: list[str]) -> list[tuple[str, list[Found]
 def _found(each: Difference | None) -> Found:
     if each is None:
         return Found(text=ABSENT)
+    if not each.counts_seeds:
+        return Found(text=difference_text(each), beside="not tested")
     needed = f"; {each.smallest:.1f} needed" if not each.is_shown and each.error else ""
     return Found(text=difference_text(each), beside=f"p {p_text(each.reported_p)}{needed}", is_shown=each.is_shown)

@@ -1,6 +1,6 @@
 """Compare the rows of a table: a table of differences from a chosen row, and a sentence per claim."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,14 +14,18 @@ MEANING = (
     "difference, over labelled rows (jackknife) and seeds (Student's t). Settings and weights tuned on dev are taken "
     "as fixed."
 )
-SEEDS_LEFT_OUT = "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it."
+SEEDS_LEFT_OUT = (
+    "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it. "
+    "Such a difference is not tested."
+)
+NOT_TESTED = "not tested: too few trainings; give --seeds 3"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The differences between a table's rows, and the row that the others are compared with.
 
-    All reported differences, in the table and in sentences, are corrected as one family (Holm).
+    All reported differences that are tested, in the table and in sentences, are corrected as one family (Holm).
     """
 
     row: str
@@ -100,7 +104,7 @@ class Comparison:
     @property
     def meaning(self) -> str:
         """The meaning of bold and of intervals."""
-        count = len(self._family)
+        count = tested(self._family.values())
         family = f"are corrected for all {count} reported here (Holm)" if count > 1 else "is not corrected"
         left_out = [] if all(each.counts_seeds for each in self.differences) else [SEEDS_LEFT_OUT]
         return " ".join([MEANING.format(family), *left_out])
@@ -110,8 +114,12 @@ class Comparison:
         found = [each for _, line in self.lines for each in line if each is not None]
         return [
             {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
-            | {"low": each.interval[0], "high": each.interval[1], "p": each.p, "p_corrected": each.reported_p}
-            | {"smallest": each.smallest}
+            | {"low": each.interval[0], "high": each.interval[1]}
+            | (
+                {"p": each.p, "p_corrected": each.reported_p, "smallest": each.smallest}
+                if each.counts_seeds
+                else dict.fromkeys(("p", "p_corrected", "smallest"))
+            )
             for each in found
         ]
 
@@ -133,14 +141,16 @@ def _key(found: Difference) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def verdict_text(found: Difference, family: int, *, of: str) -> str:
-    """Return a difference from a row with its interval, its p and whether it is shown.
+    """Return a difference from a row with its interval, its p and whether it is shown, or that it is not tested.
 
     family: how many were corrected together, which the text calls `of`.
     """
+    if not found.counts_seeds:
+        return f"{difference_text(found)} from {found.other}, {NOT_TESTED}"
     words = "shown" if found.mean > 0 else "shown to be below"
     among = f" among {family} {of}" if family > 1 else ""
     verdict = words if found.is_shown else "not shown"
-    return f"{difference_text(found)} from {found.other}, p {p_text(found.reported_p)}{among}: {verdict}"
+    return f"{difference_text(found)} from {found.other}, {p_or_why(found)}{among}: {verdict}"
 
 
 def difference_text(found: Difference) -> str:
@@ -161,11 +171,32 @@ def claim(found: Sequence[Difference], whole: Difference) -> str:
     alike = sum(each.mean * whole.mean > 0 for each in found)
     where = f" on {alike} of {len(found)} tasks, by the mean" if len(found) > 1 else ""
     side = "level with" if whole.mean == 0 else "above" if whole.mean > 0 else "below"
-    shown = f"p {p_text(whole.reported_p)}" if whole.is_shown else f"not shown, p {p_text(whole.reported_p)}"
-    if not whole.is_shown and whole.error:
-        shown += f"; {whole.smallest:.1f} points are needed for 80 % power"
-    interval = f"95 % interval {low:.1f} to {high:.1f}"
-    return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({shown})."
+    shown = "" if whole.is_shown or not whole.counts_seeds else "not shown, "
+    interval = f"{interval_name(whole)} {low:.1f} to {high:.1f}"
+    said = f"{shown}{p_or_why(whole)}{needed_text(whole)}"
+    return f"{whole.row} {side} {whole.other}{where}: {whole.mean:+.1f}, {interval} ({said})."
+
+
+def interval_name(found: Difference) -> str:
+    """Return what a difference's interval is called, which tells whether it counts seeds."""
+    return "95 % interval" if found.counts_seeds else "95 % interval over labelled rows"
+
+
+def p_or_why(found: Difference) -> str:
+    """Return the p of a difference, or why it is not tested."""
+    return f"p {p_text(found.reported_p)}" if found.counts_seeds else NOT_TESTED
+
+
+def needed_text(found: Difference) -> str:
+    """Return the difference needed for 80 % power, after "; "; "" if it is shown, or not tested."""
+    if found.is_shown or not (found.counts_seeds and found.error):
+        return ""
+    return f"; {found.smallest:.1f} points are needed for 80 % power"
+
+
+def tested(found: Iterable[Difference]) -> int:
+    """Count the differences that are tested, which are corrected together."""
+    return sum(each.counts_seeds for each in found)
 
 
 def p_text(p: float) -> str:

@@ -64,11 +64,11 @@ class Difference:
     freedom: float
     """degrees of freedom of the error"""
     counts_seeds: bool = True
-    """whether the error includes the variance over seeds, which needs two trainings of a row"""
+    """whether the error includes the variance over seeds, which needs two trainings of a row; else nothing is tested"""
     are_kin: bool = False
     """whether both rows use the same runs"""
     holm: float | None = None
-    """p corrected for all differences reported together (`corrected`); None for a single one"""
+    """p corrected for all differences reported together (`corrected`); None for a single one, or one not tested"""
     among: int = 1
     """divisor of its level in Holm's procedure: the differences not yet rejected"""
 
@@ -95,8 +95,8 @@ class Difference:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the difference is significant: p < 0.05, corrected if it is one of several."""
-        return self.reported_p < LEVEL
+        """Whether the difference is tested and significant: p < 0.05, corrected if it is one of several."""
+        return self.counts_seeds and self.reported_p < LEVEL
 
     @property
     def smallest(self) -> float:
@@ -108,14 +108,19 @@ class Difference:
 def corrected(found: Sequence[Difference]) -> list[Difference]:
     """Correct the p-values of differences that are reported together (Holm 1979).
 
-    The probability of any false positive is then below 5 %, for any dependence between them.
+    The probability of any false positive is then below 5 %, for any dependence between them. Differences that are not
+    tested (`Difference.counts_seeds`) stay as they are.
     """
-    worst, holm = 0.0, [1.0] * len(found)
-    for rank, place in enumerate(sorted(range(len(found)), key=lambda place: found[place].p)):
-        worst = max(worst, min(1.0, (len(found) - rank) * found[place].p))
+    tested = sorted((place for place, each in enumerate(found) if each.counts_seeds), key=lambda place: found[place].p)
+    worst, holm = 0.0, dict[int, float]()
+    for rank, place in enumerate(tested):
+        worst = max(worst, min(1.0, (len(tested) - rank) * found[place].p))
         holm[place] = worst
-    left = sum(p >= LEVEL for p in holm)
-    return [replace(each, holm=p, among=left + (p < LEVEL)) for each, p in zip(found, holm, strict=True)]
+    left = sum(p >= LEVEL for p in holm.values())
+    told = list(found)
+    for place, p in holm.items():
+        told[place] = replace(found[place], holm=p, among=left + (p < LEVEL))
+    return told
 
 
 def compare(predictions: Sequence[Predictions]) -> list[Difference]:
@@ -215,11 +220,13 @@ OverSeeds = tuple[float, float, bool]  # the variance over seeds, its degrees of
 def _paired(one: _Runs, other: _Runs) -> tuple[float, OverSeeds]:
     """Return the variances over test rows and seeds, for two rows that share their runs.
 
-    The pseudo-values of a two-member ensemble minus its runs are equal, so the variance over seeds is unknown.
+    The pseudo-values of a two-member ensemble minus its runs are equal, so the variance over seeds is unknown. Two
+    differences may also be equal by chance; three hardly are.
     """
     scores = one.scores - other.scores
     varies = len(scores) > 1 and float(np.ptp(scores)) > TINY
-    over_seeds = (float(scores.var(ddof=1)) / len(scores), one.freedom, True) if varies else (0.0, 0, False)
+    known = varies or len(scores) > 2
+    over_seeds = (float(scores.var(ddof=1)) / len(scores), one.freedom, True) if known else (0.0, 0, False)
     if len(one.by_rows) == len(other.by_rows):
         return _in_common(one.by_rows - other.by_rows), over_seeds
     means = one.by_rows.mean(axis=0, keepdims=True) - other.by_rows.mean(axis=0, keepdims=True)

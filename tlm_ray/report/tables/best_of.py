@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tlm_ray.report.statistics.comparison import verdict_text
+from tlm_ray.report.statistics.comparison import tested, verdict_text
 from tlm_ray.report.statistics.differences import Difference, corrected, over_tasks
 from tlm_ray.report.tables.results import ResultsData
 
@@ -20,7 +20,7 @@ def best_of_notes(results: ResultsData, rows: Sequence[str], *, name: str) -> li
     others = [row for row in dict.fromkeys(cell.row for cell in results.cells) if row not in rows]
     found = [replace(over_tasks(own), other=name) for row in others if (own := _differences(results, row, best))]
     return [
-        f"Mean of {len(best)} tasks: {each.row} {verdict_text(each, len(found), of='differences')}"
+        f"Mean of {len(best)} tasks: {each.row} {verdict_text(each, tested(found), of='differences')}"
         for each in corrected(found)
     ]
 

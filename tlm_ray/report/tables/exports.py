@@ -76,6 +76,7 @@ def table_json(results: ResultsData, story: Story | None = None) -> str:
     the varied number or null. `parts` holds both parts of a metric that is the mean of two. `flops` and `flops_counted`
     (null if unknown) exclude the pretraining of a `pretrained` row. `pretraining_flops` is that cost as published, or
     null. A difference has row, other, tasks, mean, low, high, p, p_corrected and smallest, as in `Comparison.records`.
+    The last three are null where too few trainings leave a difference untested.
     `verdicts` are the outcomes of the expected differences. `reported` has the paper's rows for these tasks. With a
     story, `settings` has the settings of each row and task, and `predictions` the folders of their predictions.
     """

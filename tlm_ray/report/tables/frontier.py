@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from tlm_ray.report.statistics.comparison import verdict_text
+from tlm_ray.report.statistics.comparison import tested, verdict_text
 from tlm_ray.report.statistics.differences import corrected
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import name_of, time_text
@@ -32,7 +32,9 @@ def frontier_notes(results: ResultsData) -> list[str]:
         for found in results.comparison.of(after.row, before.row)
         if found.tasks == (task,)
     ]
-    told = {(each.tasks[0], each.row): f"; {verdict_text(each, len(gains), of='gains')}" for each in corrected(gains)}
+    told = {
+        (each.tasks[0], each.row): f"; {verdict_text(each, tested(gains), of='gains')}" for each in corrected(gains)
+    }
     return [
         f"{task}: {time_text(cell.wall_s)} of training buy {name_of(cell)}, {cell.mean:.1f} % on {results.split}"
         + told.get((task, cell.row), "")

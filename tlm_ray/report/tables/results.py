@@ -47,7 +47,9 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The verdict: shown, not shown, or the reverse is shown."""
+        """The verdict: shown, not shown, the reverse is shown, or not tested."""
+        if self.whole is not None and not self.whole.counts_seeds:
+            return "not tested"
         if self.whole is None or not self.whole.is_shown:
             return "not shown"
         return "shown" if self.whole.mean > 0 else "the reverse is shown"

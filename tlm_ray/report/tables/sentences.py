@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from tlm_ray.report.statistics.comparison import p_text
+from tlm_ray.report.statistics.comparison import NOT_TESTED, interval_name, needed_text, p_or_why, tested
 from tlm_ray.report.statistics.differences import Difference
 from tlm_ray.report.tables.grids import average_of, metric_text
 from tlm_ray.report.tables.results import ResultsData
@@ -47,14 +47,17 @@ def _shown_above(results: ResultsData, row: str) -> str:
 
     Rows of the same trainings, such as an ensemble and its members, are left out of the claim, as in `is_best`.
     """
-    kin = [each.are_kin for each in results.differences if each.row == row]
-    if all(kin):
+    own = [each for each in results.differences if each.row == row]
+    others = [each for each in own if not each.are_kin]
+    if not others:
         return ""
     shown = sum(results.comparison.is_best(row, task) for task in results.tasks)
-    others = "every row of other trainings" if any(kin) else "every other row"
+    named = "every row of other trainings" if len(others) < len(own) else "every other row"
+    if not tested(others):
+        return f"; that it is above {named} is {NOT_TESTED}"
     if len(results.tasks) == 1:
-        return f"; that it is above {others} is {'shown' if shown else 'not shown'}"
-    return f"; that it is above {others} is shown on {shown} of {len(results.tasks)} tasks"
+        return f"; that it is above {named} is {'shown' if shown else 'not shown'}"
+    return f"; that it is above {named} is shown on {shown} of {len(results.tasks)} tasks"
 
 
 def summary(results: ResultsData) -> list[str]:
@@ -102,16 +105,18 @@ def _kind(results: ResultsData, row: str) -> str:
 
 
 def _sentence(whole: Difference, *, rival: str, expected: Sequence[tuple[str, str]]) -> str:
-    """Return a sentence on the difference between two rows and its significance."""
+    """Return a sentence on the difference between two rows and its significance, or why it is not tested."""
     low, high = whole.interval
     size = f"{abs(whole.mean):.1f} points {'above' if whole.mean > 0 else 'below'}" if whole.mean else "level with"
     best = f", the best {rival} row on dev" if rival else ""
     where = f"Averaged over {len(whole.tasks)} tasks, " if len(whole.tasks) > 1 else ""
-    interval = f"95 % interval {low:+.1f} to {high:+.1f}, p {p_text(whole.reported_p)}"
-    said = f"{where}{whole.row} is {size} {whole.other}{best} ({interval})"
+    found = f"{where}{whole.row} is {size} {whole.other}{best}"
+    interval = f"{interval_name(whole)} {low:+.1f} to {high:+.1f}"
+    if not whole.counts_seeds:
+        return f"{found} ({interval}): {p_or_why(whole)}."
+    said = f"{found} ({interval}, {p_or_why(whole)})"
     if not whole.is_shown:
-        needed = f"; {whole.smallest:.1f} points are needed for 80 % power" if whole.error else ""
-        return f"Not shown: {said}{needed}."
+        return f"Not shown: {said}{needed_text(whole)}."
     is_reverse = whole.mean < 0 and (whole.row, whole.other) in expected
     return f"{said}: {'the opposite of what was expected is ' if is_reverse else ''}shown."
 
