@@ -26,6 +26,12 @@ def test_a_regression_of_ones_own_is_given_numbers():
         score(BALANCED, gold, predicted)
 
 
+@pytest.mark.parametrize(("share", "expected"), [(1 + 3e-16, 100.0), (1 + 9e-7, 100.0), (-10 - 9e-7, -1000.0)])
+def test_a_score_that_rounding_put_out_of_range_is_cut_to_it(share, expected):
+    beyond = dataclasses.replace(FIT, compute=lambda gold, predicted: share)
+    assert score(beyond, [0.5, 1.5], [0.0, 1.5]) == expected
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_a_name_means_the_metric_of_that_name(name):
     gold, predicted = [0, 1, 1, 0], [0, 1, 0, 0]

@@ -32,6 +32,7 @@ from tlm_ray.runs.groups import names_of_means
 from tlm_ray.runs.outcome import Outcome
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import RECORD, Stage, unique
+from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.cost import flops_of
 from tlm_ray.training.encoders.starts import Pretrained
 
@@ -83,6 +84,20 @@ def test_facts_are_those_of_the_trainings_own_stages(outcome):
 def test_a_frozen_weight_costs_two_thirds_of_a_trained_one():
     assert flops_of({"tokens": 5}, {"parameters": 10}) == 300
     assert flops_of({"tokens": 5}, {"parameters": 10, "parameters_trained": 1}) == 210
+
+
+def test_an_experiment_whose_scores_cannot_be_told_is_tracked_as_failed(outcome, data, tmp_path, monkeypatch):
+    failed = []
+    monkeypatch.setattr(experiment, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(experiment, "fitted", lambda execution: execution)
+    monkeypatch.setattr(experiment, "make", lambda *_, **__: None)  # the fixture has recorded all of it
+    monkeypatch.setattr(experiment, "_scores", lambda _: 1 / 0)
+    monkeypatch.setattr(Tracker, "fail", lambda tracker: failed.append(tracker.name))
+    with pytest.raises(ZeroDivisionError):
+        experiment.run(
+            list(outcome.stages)[:1], small_flow(data, tmp_path), name="x", tracking_uri=empty_store(tmp_path)
+        )
+    assert failed == ["x"]
 
 
 def test_a_flows_own_followers_follow_its_trainings(outcome, data, tmp_path, monkeypatch):

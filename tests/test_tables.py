@@ -193,8 +193,8 @@ def test_negative_numbers_of_a_csv_stay_numbers():
 
 @pytest.mark.parametrize(
     ("metric", "score", "fits"),
-    [("accuracy", -1.0, False), ("matthews", -1.0, True), ("pearson_spearman", -1.0, True), ("my_own", -99.0, True),
-     ("my_own", -101.0, False)],
+    [("accuracy", -1.0, False), ("matthews", -1.0, True), ("pearson_spearman", -1.0, True), ("my_own", -170.0, True),
+     ("my_own", -math.inf, False), ("my_own", math.nan, False), ("my_own", 100.1, False)],
 )  # fmt: skip
 def test_a_score_lies_in_the_range_of_its_metric(metric, score, fits):
     fields = vars(make_cells(["t"], seeds=1)[0]) | {"metric": metric, "scores": (score,)}

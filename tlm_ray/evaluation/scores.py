@@ -9,7 +9,7 @@ import numpy as np
 from tlm_ray.evaluation import confusions
 from tlm_ray.identity import LATER
 
-ROUNDING = 1e-6  # by so much a correlation may exceed 1
+ROUNDING = 1e-6  # by so much a correlation may exceed 1 before it is cut to 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def score(metric: str | Metric, gold: Sequence[float] | np.ndarray, predicted: S
         raise ValueError(
             f"metric {metric.name!r} computed {share}; compute must return a share of {metric.lowest / 100:g} to 1"
         )
-    return 100.0 * share
+    return min(100.0, max(metric.lowest, 100.0 * share))
 
 
 def _numbers(metric: str, name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:

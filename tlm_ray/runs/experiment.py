@@ -105,21 +105,22 @@ def run(
             expected=stage_seconds(lasts, records, execution.compute),
             known=records,
         )
+        outcome = Outcome(
+            name=name,
+            stages=stages,
+            records=records,
+            tracker=tracker,
+            metric=flow.metric,
+            ensembles=tuple(ensembles),
+            pooled=pooled,
+            compute=execution.compute,
+        )
+        scores = _scores(outcome)
     except BaseException:
         tracker.fail()
         raise
     console.print(escape(f"{name}: {len(trainings)} trainings in {time.monotonic() - started:.0f} s"))
-    outcome = Outcome(
-        name=name,
-        stages=stages,
-        records=records,
-        tracker=tracker,
-        metric=flow.metric,
-        ensembles=tuple(ensembles),
-        pooled=pooled,
-        compute=execution.compute,
-    )
-    tracker.finish(_scores(outcome))
+    tracker.finish(scores)
     for training, own in stages.items() if log_models else ():
         if isinstance(own, Stages):
             _log_model(outcome, training)

@@ -14,7 +14,8 @@ SPLITS = ("test", "dev")
 class Cell:
     """The scores and costs of one row on one task.
 
-    ValueError for a score outside its metric's range, which is -100 to 100 for metrics unknown to `corpus.scores`.
+    ValueError for a score outside its metric's range. A metric of one's own has the range that `score` checked, so here
+    its scores need only be finite and at most 100.
     """
 
     row: str
@@ -56,10 +57,11 @@ class Cell:
             )
         if self.split not in SPLITS:
             raise ValueError(f"{self._name}: split {self.split!r}; allowed are {', '.join(SPLITS)}")
-        lowest = METRICS[self.metric].lowest if self.metric in METRICS else -100.0
+        lowest = METRICS[self.metric].lowest if self.metric in METRICS else -math.inf
         for score in (*self.scores, *self.dev_scores):
-            if not lowest <= score <= 100.0:
-                raise ValueError(f"{self._name}: score {score}; give percent, {lowest:g} to 100")
+            if not (math.isfinite(score) and lowest <= score <= 100.0):
+                allowed = f"{lowest:g} to 100" if self.metric in METRICS else "a finite number up to 100"
+                raise ValueError(f"{self._name}: score {score}; give percent, {allowed}")
         for field in ("flops", "data_bytes", "wall_s", "flops_counted", "pretraining_flops"):
             value = getattr(self, field)
             if not math.isfinite(value) or value < 0:
@@ -76,8 +78,8 @@ class Cell:
 
     @property
     def dev(self) -> float:
-        """Mean score on dev over seeds, in percent; -100, below all, if there is none."""
-        return mean_of(self.scores if self.split == "dev" else self.dev_scores or (-100.0,))
+        """Mean score on dev over seeds, in percent; minus infinity, below all, if there is none."""
+        return mean_of(self.scores if self.split == "dev" else self.dev_scores or (-math.inf,))
 
     @property
     def std(self) -> float:
