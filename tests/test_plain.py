@@ -1,6 +1,7 @@
 """Classifiers that train no encoder, against scikit-learn and bm25s on the same rows."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import bm25s
 import numpy as np
@@ -11,9 +12,10 @@ from small import small_flow, small_recipe
 from topic_tasks import make_task
 
 from tlm_ray import storage
-from tlm_ray.corpus.labelled.tasks import Task
+from tlm_ray.corpus.labelled.tasks import Task, write_task
 from tlm_ray.evaluation.scores import score
 from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
+from tlm_ray.plain.classifier import PlainClassifier, Predicted, write_scores
 from tlm_ray.plain.linear_model import LinearModel
 from tlm_ray.report import View, publish
 from tlm_ray.report.formats import ABSENT
@@ -68,6 +70,28 @@ def test_a_text_without_neighbours_gets_the_most_frequent_class_or_the_mean():
     other = replace(task, splits=task.splits | {"test": pa.table(alone | {"label": [0.0] * 20})})
     found = Bm25Neighbours().predict(other, "pearson_spearman").logits["test"]
     np.testing.assert_allclose(found, task.splits["train"]["label"].to_numpy().mean())
+
+
+@dataclass(frozen=True)
+class Constant(PlainClassifier):
+    """A classifier of one's own that gives every row the same logits."""
+
+    name: ClassVar[str] = "constant"
+    row: tuple[float, ...] = ()
+
+    def predict(self, task, metric):
+        return Predicted({split: np.array([self.row] * len(task.splits[split])) for split in ("dev", "test")}, {})
+
+
+def test_a_classifier_of_ones_own_may_rule_out_a_class_but_not_give_nan(tmp_path):
+    task = make_task()
+    write_task(str(tmp_path / "task"), task)
+    scores = write_scores(str(tmp_path), str(tmp_path / "task"), Constant((-np.inf, 0.0, -1.0)), metric="accuracy")
+    assert scores["dev"] == 100 * (task.splits["dev"]["label"].to_numpy() == 1).mean()
+    rows = len(task.splits["dev"])
+    said = f"classifier 'constant': {rows} of {rows} rows of dev have NaN among their logits; have predict give numbers"
+    with pytest.raises(ValueError, match=said):
+        write_scores(str(tmp_path), str(tmp_path / "task"), Constant((np.nan, 0.0, -1.0)), metric="accuracy")
 
 
 @pytest.mark.usefixtures("alone")

@@ -74,6 +74,17 @@ def write_scores(folder: str, task: str, classifier: PlainClassifier, *, metric:
         model.save(storage.join(folder, KEPT))
     scores: dict[str, Any] = {"metric": labelled.metric, "chosen": dict(chosen)}
     for split, rows in logits.items():
+        _check_numbers(rows, classifier.name, split)
         gold = labelled.splits[split]["label"].to_numpy()
         scores[split] = score(scored_by, gold, write_predictions(folder, split, gold, rows))
     return scores | {"seconds": time.monotonic() - started}
+
+
+def _check_numbers(logits: np.ndarray, name: str, split: str) -> None:
+    """Raise ValueError for NaN, which would count as the best class; minus infinity is an impossible class."""
+    wrong = int(np.isnan(logits).any(axis=1).sum())
+    if wrong:
+        raise ValueError(
+            f"classifier {name!r}: {wrong:,} of {len(logits):,} rows of {split} have NaN among their logits; have "
+            "predict give numbers, -inf for an impossible class"
+        )
