@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from task_files import TRAIN, contents, write_folder
 
-from tlm_ray.corpus.labelled.hub import HUB_TASKS, short_name
+from tlm_ray.corpus.labelled.hub import HUB_TASKS, short_name, trained_as
 from tlm_ray.corpus.labelled.tasks import read_task
 
 PAPER = {"ag", "hyp", "amazon", "imdb", "citation_intent", "sciie", "chemprot", "rct-20k"}
@@ -66,3 +66,8 @@ def test_a_folder_of_the_hub_is_a_task_folder_like_any_other(hub, tmp_path):
 )
 def test_a_short_name_is_the_last_part_of_a_location(task):
     assert short_name(task) == "mine"
+
+
+def test_both_test_sets_of_mnli_have_the_same_trainings_however_they_are_written():
+    assert {trained_as(task) for task in ("mnli", "MNLI", "mnli-mm", "MNLI-mm")} == {"mnli"}
+    assert [trained_as(task) for task in ("Mine", "mine")] == ["Mine", "mine"], "folders of one's own are apart"

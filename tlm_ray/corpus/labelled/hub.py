@@ -88,4 +88,5 @@ def short_name(task: str) -> str:
 
 def trained_as(task: str) -> str:
     """Return the task whose trainings a task shares: itself, or the one from which only its test set differs."""
-    return OTHER_TEST_OF.get(known_name(task), task)
+    known = known_name(task)
+    return OTHER_TEST_OF.get(known, known if known in OTHER_TEST_OF.values() else task)
