@@ -148,3 +148,6 @@ def test_what_was_expected_is_judged_and_stands_beside_the_papers():
     records = json.loads(report.table_json(results))["verdicts"]
     assert [record["word"] for record in records] == [each.word for each in results.verdicts]
     assert [len(record["reported"]) for record in records] == [3, 3, 3, 0]
+    whole = results.verdicts[2].whole
+    told = (whole.mean, *whole.interval, whole.p, whole.reported_p, whole.smallest)
+    assert [records[2][name] for name in ("mean", "low", "high", "p", "p_corrected", "smallest")] == list(told)

@@ -18,6 +18,7 @@ SEEDS_LEFT_OUT = (
     "Where two rows have too few trainings to estimate the spread over seeds, their interval omits it. "
     "Such a difference is not tested."
 )
+NUMBERS = ("mean", "low", "high", "p", "p_corrected", "smallest")
 NOT_TESTED = "not tested: too few trainings; give --seeds 3"
 
 
@@ -112,16 +113,7 @@ class Comparison:
     def records(self) -> list[dict[str, Any]]:
         """Return every difference of the chosen row as plain data, including those over all tasks."""
         found = [each for _, line in self.lines for each in line if each is not None]
-        return [
-            {"row": each.row, "other": each.other, "tasks": list(each.tasks), "mean": each.mean}
-            | {"low": each.interval[0], "high": each.interval[1]}
-            | (
-                {"p": each.p, "p_corrected": each.reported_p, "smallest": each.smallest}
-                if each.counts_seeds
-                else dict.fromkeys(("p", "p_corrected", "smallest"))
-            )
-            for each in found
-        ]
+        return [{"row": each.row, "other": each.other, "tasks": list(each.tasks)} | numbers(each) for each in found]
 
     def _line(self, other: str, found: Sequence[Difference]) -> list[Difference | None]:
         """Return one row's differences by task, None for a missing task, then their mean if none is missing."""
@@ -138,6 +130,14 @@ def _whole(found: Sequence[Difference]) -> Difference:
 def _key(found: Difference) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the key of a difference, the same in both directions."""
     return frozenset((found.row, found.other)), found.tasks
+
+
+def numbers(found: Difference | None) -> dict[str, float | None]:
+    """Return a difference as plain data; p and the smallest one are None where it is not tested, all without one."""
+    if found is None:
+        return dict.fromkeys(NUMBERS)
+    of_test = (found.p, found.reported_p, found.smallest) if found.counts_seeds else (None, None, None)
+    return dict(zip(NUMBERS, (found.mean, *found.interval, *of_test), strict=True))
 
 
 def verdict_text(found: Difference, family: int, *, of: str) -> str:

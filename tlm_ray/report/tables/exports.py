@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tlm_ray.report.formats import csv_text, json_text, markdown_rows
+from tlm_ray.report.statistics.comparison import numbers
 from tlm_ray.report.story import Story
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.grids import PRETRAINED_NOTE, make_grid
@@ -77,8 +78,9 @@ def table_json(results: ResultsData, story: Story | None = None) -> str:
     (null if unknown) exclude the pretraining of a `pretrained` row. `pretraining_flops` is that cost as published, or
     null. A difference has row, other, tasks, mean, low, high, p, p_corrected and smallest, as in `Comparison.records`.
     The last three are null where too few trainings leave a difference untested.
-    `verdicts` are the outcomes of the expected differences. `reported` has the paper's rows for these tasks. With a
-    story, `settings` has the settings of each row and task, and `predictions` the folders of their predictions.
+    `verdicts` are the outcomes of the expected differences, with the same numbers. `reported` has the paper's rows for
+    these tasks. With a story, `settings` has the settings of each row and task, and `predictions` the folders of their
+    predictions.
     """
     published = [asdict(row) for task in results.tasks for row in results.reported(task)]
     document = {
@@ -100,10 +102,8 @@ def _plain(value: Any) -> Any:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {name: getattr(verdict, name) for name in ("above", "below", "word", "paper")} | {
-        "mean": verdict.whole.mean if verdict.whole else None,
-        "reported": list(verdict.reported),
-    }
+    named = {name: getattr(verdict, name) for name in ("above", "below", "word", "paper")}
+    return named | numbers(verdict.whole) | {"reported": list(verdict.reported)}
 
 
 def _record(cell: Cell) -> dict[str, Any]:
