@@ -48,6 +48,17 @@ def test_a_column_of_splits_is_heeded(tmp_path, heading):
     assert task.unused == ()
 
 
+@pytest.mark.parametrize(
+    ("labels", "metric", "named"),
+    [(("equivalent", "not_equivalent"), "accuracy_f1", "'not_equivalent', not of 'equivalent'"),
+     (("1", "2"), "accuracy_f1", "'2', not of '1'"), (("0", "1"), "accuracy_f1", ""), (("a", "b"), "macro_f1", "")],
+)  # fmt: skip
+def test_a_note_names_the_class_whose_f1_counts(tmp_path, labels, metric, named):
+    told = ["train"] * 40 + ["validation"] * 9 + ["test"] * 11
+    notes = read_task(saved(tmp_path, [*labels] * 30, split=told), metric=metric).notes[1:]
+    assert [note.split(";")[0] for note in notes] == ([f"accuracy_f1 has the F1 of class {named}"] if named else [])
+
+
 def test_a_split_that_the_column_lacks_is_cut_off_train(tmp_path):
     file = saved(tmp_path, ["a", "b", "c"] * 20, split=["train"] * 50 + ["test"] * 10, id=list(range(60)))
     task = read_task(file)

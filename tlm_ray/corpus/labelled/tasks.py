@@ -108,7 +108,7 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
         splits={split: _numbered(splits[split], labels) for split in SPLITS},
         columns=read.columns,
         unused=read.unused,
-        notes=tuple(_notes(files, read, source.columns, splits)),
+        notes=(*_notes(files, read, source.columns, splits), *_class_of_f1(scored_by, labels)),
     )
 
 
@@ -241,6 +241,15 @@ def _notes(files: Files, read: _Read, asked: Columns, splits: Mapping[str, pa.Ta
     missing = [split for split in SPLITS if split not in read.parts]
     if missing:
         yield f"no {' and no '.join(missing)} file: a tenth of the texts each, drawn by their hashes: {rows} rows"
+
+
+def _class_of_f1(metric: Metric, labels: tuple[str, ...]) -> list[str]:
+    """Return a note on the class whose F1 counts, unless the classes are 0 and 1, which choose it."""
+    if metric.name != "accuracy_f1" or labels == ("0", "1"):
+        return []
+    return [
+        f"accuracy_f1 has the F1 of class {labels[1]!r}, not of {labels[0]!r}; labels of 0 and 1 choose it: 1 counts"
+    ]
 
 
 def _numbered(table: pa.Table, labels: Sequence[str]) -> pa.Table:
