@@ -19,6 +19,7 @@ from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.corpus.labelled.tasks import Task, write_task
 from tlm_ray.evaluation.pooling import best_share, pooled
 from tlm_ray.evaluation.predictions import shares, write_predictions
+from tlm_ray.evaluation.scores import score
 from tlm_ray.plain import Bm25Neighbours, TfIdf, Windows
 from tlm_ray.plain.classifier import KEPT
 from tlm_ray.plain.linear_model import LinearModel, is_linear
@@ -298,6 +299,15 @@ def test_a_card_of_several_tasks_of_numbers_or_of_old_records_is_whole(two_rows)
         assert kind in card and "by retrieval for several tasks" in card and "# a `task` of two\n" in card
         assert "- Identity of the corpus: `d9`." in card
         assert "Labelled rows" not in card and ("Classes" in card) == (own is stages)
+
+
+def test_a_card_says_why_a_score_may_lie_outside_its_interval(two_rows):
+    draw = np.random.default_rng(0)
+    drawn = [(gold := draw.integers(0, 77, 100), np.where(draw.random(100) < 0.8, gold, 0)) for _ in range(20)]
+    found = [(score("macro_f1", *each), interval_over_rows("macro_f1", *each)) for each in drawn]
+    assert any(not low <= value <= high for value, (low, high) in found), "with few rows per class"
+    card = model_card(next(iter(two_rows.stages.values())), Records(two_rows.root), task="a", scores=[])
+    assert "The interval is corrected for that, so it can leave the score out." in card
 
 
 def test_the_interval_of_an_accuracy_is_students(two_rows):

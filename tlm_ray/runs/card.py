@@ -121,7 +121,11 @@ def _table(scores: Sequence[Scored]) -> Iterator[str]:
     yield "## Scores"
     rows = [f"| {one.split} | {one.metric} | {one.value:.2f} | {_shown(one.interval)} |" for one in scores]
     yield "\n".join(["| split | metric | score | 95 % confidence interval |", "|---|---|---:|---:|", *rows])
-    yield "The interval is over samples of rows, for this model alone. The dev set chose the model."
+    yield (
+        "The interval is over samples of rows, for this model alone. It is for an unlimited test set. Few rows per "
+        "class bias a score. The interval is corrected for that, so it can leave the score out. The dev set chose the "
+        "model."
+    )
 
 
 def _shown(interval: tuple[float, float] | None) -> str:

@@ -45,7 +45,8 @@ def interval_over_rows(
 
     None where the rows do not say how far it varies: a single group, or a run without an error.
 
-    gold, predicted: (rows,); groups as in `row_values`. It is Student's t, within the metric's range.
+    gold, predicted: (rows,); groups as in `row_values`. It is Student's t, within the metric's range. Its centre is the
+    score corrected for the bias of few rows, so the score itself may lie outside.
     """
     (values,) = row_values(metric, gold, predicted[None], groups)
     if len(values) < 2:
