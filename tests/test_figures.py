@@ -130,6 +130,21 @@ def test_a_logarithmic_range_has_a_logarithmic_axis(values, ranges, scale):
     assert {type(each).__name__ for each in study.trials[0].distributions.values()} == {"FloatDistribution"}
 
 
+def test_values_of_a_sweep_are_named_without_quotes_and_apart():
+    paths = [f"s3://bucket/a/very/long/path/of/encoder/{i}" for i in range(9)]
+    trials = [{"start": path, "method": [None, "a$b$"][i % 2], "k": i, "dev": 50.0 + i} for i, path in enumerate(paths)]
+    study = study_of(sort_trials(trials, ["start", "method", "k"]), ["start", "method", "k"])
+    figure = slice_figure(study)
+    to_png(figure)
+    panels = {panel.get_xlabel(): panel for panel in figure.axes}
+    names = {of: [tick.get_text() for tick in panel.get_xticklabels()] for of, panel in panels.items()}
+    assert names["method"] == ["None", r"a\$b\$"] and names["k"] == list("012345678")
+    assert names["start"] == [f"s3://b…/encoder/{i}" for i in range(9)]
+    assert {of: panel.get_xticklabels()[0].get_rotation() for of, panel in panels.items()} == {
+        "start": 30.0, "method": 0.0, "k": 0.0,
+    }  # fmt: skip
+
+
 def test_a_pretrained_row_is_marked_in_the_figure():
     cells = make_cells(["docstrings"])
     marked = [*cells[:-1], report.Cell(**(vars(cells[-1]) | {"pretrained": True}))]

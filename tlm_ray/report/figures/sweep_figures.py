@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_LEVELS = 10  # numbers with more distinct values were sampled; others are from a grid, at equal distances
 NO_RANGES: Mapping[str, bool] = {}
 LOG_SPAN = 10  # sampled numbers that span this factor have a logarithmic axis
+LONGEST = 20  # characters of a value's name
+WIDTH = 36  # characters that stand side by side under a panel
 FEWEST = 8  # minimum number of trials for meaningful shares
 TREES = 8  # of the random forest; 648 trials of five parameters take 5 s
 SCORE = "dev score, %"
@@ -90,10 +92,26 @@ def slice_figure(study: "Study", parameter: str = "") -> Figure:
     for panel in panels:
         panel.set_facecolor("white")
         drawing.make_bare(panel)
+        _name_values(panel, study)
     figure = _taken(panels[0])
     for colours in figure.axes[len(panels) :]:  # a bar of the trials' numbers, which are the order of their scores
         colours.remove()
     return figure
+
+
+def _name_values(panel: Axes, study: "Study") -> None:
+    """Name the values of a grid as they are, where Optuna draws words in quotes, and turn long ones."""
+    kinds = study.trials[0].distributions if study.trials else {}
+    values = getattr(kinds.get(panel.get_xlabel()), "choices", ())
+    names = [_cut(str(value).replace(r"\$", "$")) for value in values]
+    turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if sum(map(len, names)) > WIDTH else {}
+    if names:
+        panel.set_xticks(range(len(names)), list(map(drawing.plain, names)), **turned)
+
+
+def _cut(name: str) -> str:
+    """Return a name without the middle of a long one, because paths differ at the end and words at the beginning."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 3]}…{name[-LONGEST // 2 :]}"
 
 
 def parallel_figure(study: "Study") -> Figure:
