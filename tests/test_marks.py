@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlm_ray.corpus.labelled.marks import Marks, marks_of
+from tlm_ray.corpus.labelled.marks import Marks, marks_of, tags_of
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,9 @@ def test_a_tenth_without_marks_is_too_many():
     marked, plain = ["[[ a ]] << b >>"] * 95, ["a b"] * 5
     assert marks_of(marked + plain) is not None
     assert marks_of(marked + plain + ["c"]) is None
+
+
+def test_only_tags_are_told_from_brackets_without_words():
+    tagged, bracketed = "a <e1>cat</e1> on a <e2>mat</e2>", "a [[ cat ]] on a << mat >>"
+    assert tags_of([tagged] * 40) == marks_of([tagged] * 40) == Marks(("<e1>", "</e1>"), ("<e2>", "</e2>"))
+    assert tags_of([bracketed] * 40) is tags_of(["a </b> cat"] * 40) is tags_of([tagged] * 9 + ["plain"]) is None

@@ -198,6 +198,28 @@ def test_no_selection_has_either_text_of_a_pair_of_dev(pairs, tmp_path):
     assert ["held_out" in stage.parameters for stage in stages] == [True, True, False, True]
 
 
+@alone
+@pytest.mark.parametrize("marks", [("<e1>", "</e1>", "<e2>", "</e2>"), ("[[ ", " ]]", "<< ", " >>")])
+def test_names_of_tags_are_no_words_of_queries_and_hide_no_test_text(tmp_path, marks):
+    sentence = "In autumn the {}tide{} comes up {} quays and lifts every boat in the {}harbour{} of the old town."
+    about = ("four", "five", "six")
+    passages = [sentence.format("", "", count, "", "") for count in about]
+    passages += ["The tide is high.", "Enzymes e1, e2, e1, e2.", "Boats lie in the harbour."]
+    (tmp_path / "corpus").mkdir()
+    pq.write_table(pa.table({"text": passages}), tmp_path / "corpus" / "a.parquet")
+    (tmp_path / "tasks" / "topics").mkdir(parents=True)
+    for split, count in zip(("train", "dev", "test"), about, strict=True):
+        texts = [sentence.format(*marks[:2], count, *marks[2:]), sentence.format(*marks[:2], "no", *marks[2:])]
+        rows = pa.table({"text": texts, "label": ["a", "b"]})
+        pq.write_table(rows, tmp_path / "tasks" / "topics" / f"{split}.parquet")
+    flow = small_flow(tmp_path, tmp_path / "root")
+    stage = laid_out(flow).neighbours
+    make([stage], flow.execution.root)
+    found = set(read_selection(stage.folder(flow.execution.root))["text"].to_pylist())
+    assert found == {passages[0], passages[3], passages[5]}, "others are texts of dev and test, or share no word"
+    assert ("tags" in stage.parameters) == marks[0].startswith("<e"), "other results stay those of earlier versions"
+
+
 def flow_texts(data, split) -> list[str]:
     return read_task("topics", task_root=str(data / "tasks")).texts(split)
 

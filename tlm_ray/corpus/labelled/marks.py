@@ -1,4 +1,4 @@
-"""Find the brackets that mark the two spans that a label is about, as in SciERC and ChemProt.
+"""Find the brackets that mark the two spans that a label is about, as in SciERC, ChemProt and SemEval-2010.
 
 The brackets are detected in the texts, never hard-coded.
 """
@@ -39,6 +39,14 @@ def marks_of(texts: Sequence[str]) -> Marks | None:
     found = Counter(pair for text in texts for pair in _pairs(text))
     common = sorted(pair for pair, count in found.items() if count >= SHARE * len(texts))
     return Marks(*common) if len(common) == 2 else None
+
+
+def tags_of(texts: Sequence[str]) -> Marks | None:
+    """Return the marks of texts if they are tags, such as <e1>, whose names count as words; None for other brackets."""
+    if sum("</" in text for text in texts) < SHARE * len(texts):  # spares most tasks the search for brackets
+        return None
+    marks = marks_of(texts)
+    return marks if marks and any(sign.startswith("</") for sign in marks.signs) else None
 
 
 def _pairs(text: str) -> list[Pair]:

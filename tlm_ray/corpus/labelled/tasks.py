@@ -19,6 +19,7 @@ from tlm_ray.corpus.general.dialects import dialect_of
 from tlm_ray.corpus.general.documents import file_format
 from tlm_ray.corpus.labelled.class_names import check_names, names_in
 from tlm_ray.corpus.labelled.hub import HUB_TASKS, USUAL, HubTask, known_name, short_name
+from tlm_ray.corpus.labelled.marks import Marks, tags_of
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import SPLITS, Files, is_table, located, split_files
 from tlm_ray.corpus.labelled.task_rows import as_rows, check_labels, read_file
@@ -53,8 +54,18 @@ class Task:
 
     @cached_property
     def train_texts(self) -> list[str]:
-        """The training texts, which are the retrieval queries; both texts of a pair are joined."""
+        """The training texts; both texts of a pair are joined."""
         return self.texts("train")
+
+    @cached_property
+    def tags(self) -> Marks | None:
+        """The tags that mark spans of the training texts; None without tags."""
+        return tags_of(self.train_texts)
+
+    @property
+    def query_texts(self) -> list[str]:
+        """The training texts as retrieval queries: without tags, because a corpus has none."""
+        return [self.tags.removed(text) for text in self.train_texts] if self.tags else self.train_texts
 
     @cached_property
     def has_pairs(self) -> bool:
@@ -63,10 +74,11 @@ class Task:
 
     @property
     def held_out(self) -> list[str]:
-        """The texts of dev and test, which no selection may have; of a pair, also each of its texts."""
+        """The texts of dev and test, which no selection may have, also without tags; of a pair, also each text."""
         columns = ("text", "text_pair") if self.has_pairs else ()
         single = [self.splits[split][name].to_pylist() for split in ("dev", "test") for name in columns]
-        return sum(single, self.texts("dev") + self.texts("test"))
+        texts = sum(single, self.texts("dev") + self.texts("test"))
+        return texts + [self.tags.removed(text) for text in texts] if self.tags else texts
 
     def texts(self, split: str) -> list[str]:
         """Return one text per row of a split; both texts of a pair are joined by a space."""

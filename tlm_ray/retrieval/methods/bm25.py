@@ -64,7 +64,7 @@ class Bm25(Method):
         from tlm_ray.retrieval.statistics_job import read_statistics
 
         task = load_task(inputs["task"])
-        queries, rows, wordless = distinct_bags(self.queries(task.train_texts), self.analyzer)
+        queries, rows, wordless = distinct_bags(self.queries(task.query_texts), self.analyzer)
         _tell_of(wordless, task.train_texts)
         statistics = read_statistics(inputs["statistics"])
         arguments = (self.analyzer, ray.put(statistics), self.k1, self.b)

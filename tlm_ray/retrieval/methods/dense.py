@@ -34,6 +34,6 @@ class Dense(Method):
 
         parallel.on_worker(check_encoder, self.encoder)
         task = load_task(inputs["task"])
-        queries, rows = distinct_texts(self.queries(task.train_texts))
+        queries, rows = distinct_texts(self.queries(task.query_texts))
         options: dict[str, Any] = {"searcher": DenseSearcher, "arguments": (self.encoder,), "gpus": run.gpus}
         return search_corpus(folder, inputs["passages"], task, run, queries=queries, rows=rows, **options)

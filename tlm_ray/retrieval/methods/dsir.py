@@ -63,7 +63,7 @@ class Dsir(Method):
         options: dict[str, Any] = {"workers": run.workers, "size": "passages"}
         counted = parallel.each(items, _BucketCounter, arguments=(store,), title="count words", **options)
         corpus = sum((np.frombuffer(row["counts"], np.int64) for row in counted), np.zeros(BUCKETS, np.int64))
-        ratio = ray.put(log_ratio(count_buckets(load_task(inputs["task"]).train_texts), corpus))
+        ratio = ray.put(log_ratio(count_buckets(load_task(inputs["task"]).query_texts), corpus))
         like = inputs[self.like.name]
         return draw_largest(folder, inputs["passages"], like, run, keys=_noisy_weights, arguments=(ratio,))
 

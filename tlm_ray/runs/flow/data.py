@@ -33,6 +33,8 @@ EMBEDDED = "docstrings"  # the name of the embedded corpus and of its task
 EMBEDDED_ROWS = 504  # training rows of the embedded task, for recipes that depend on them
 # since these versions, the stages' files and all results made from them carry a sha256
 DOCUMENTS_VERSION, TASK_VERSION = 3, 2
+PAIRS = {"held_out": "each text of a pair"}  # earlier versions held out only both, joined
+TAGS = {"tags": "removed"}  # earlier versions took names of tags for words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +192,11 @@ class DataFlow:
             label=short_name(name),
         )
 
-    def has_pairs(self, task: str) -> bool:
-        """Return whether a task's dev or test set has pairs of texts."""
-        return not self.is_embedded(task) and self.read(task).has_pairs
+    def reading(self, *tasks: str) -> dict[str, str]:
+        """Return how retrieval reads these tasks where earlier versions read them otherwise; {} for most tasks."""
+        read = [self.read(task) for task in tasks if not self.is_embedded(task)]
+        pairs, tags = any(task.has_pairs for task in read), any(task.tags for task in read)
+        return (PAIRS if pairs else {}) | (TAGS if tags else {})
 
     def train_rows(self, task: str) -> int:
         """Return the number of a task's training rows."""

@@ -27,7 +27,6 @@ from tlm_ray.training.tokens.counts import Counts
 TRAINING_VERSION = 5  # since version 5, MLM's head gets padded rows, and batches have fewer widths
 MODELS = {"stage_one": TASK_MODEL, "stage_two": MODEL}  # the folder of a stage's classifier
 Followers = Callable[[Stage], list[Follower]]
-PAIRS: Mapping[str, str] = {"held_out": "each text of a pair"}  # earlier versions held out only both, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +56,20 @@ class FlowStages(DataFlow):
         )
         return stage
 
-    def neighbours(self, recipe: Recipe, passages: Stage, task: Stage, *, pairs: bool = False) -> Stage:
+    def neighbours(self, recipe: Recipe, passages: Stage, task: Stage, *, reading: Mapping[str, str]) -> Stage:
         """Return the stage of ranked passages that the method retrieves for the task's training texts.
 
-        pairs: whether the task `has_pairs`.
+        reading: of the task, see `DataFlow.reading`.
         """
-        return _Sources(self, passages, task, recipe.depth, PAIRS if pairs else {}).neighbours(recipe.method)
+        return _Sources(self, passages, task, recipe.depth, reading).neighbours(recipe.method)
 
-    def united(self, chosen: Sequence[Stage], tasks: Sequence[Stage], *, pairs: bool = False) -> Stage:
-        """Return the stage of what was retrieved for several tasks, each text once; pairs: as for `neighbours`."""
+    def united(self, chosen: Sequence[Stage], tasks: Sequence[Stage], *, reading: Mapping[str, str]) -> Stage:
+        """Return the stage of what was retrieved for several tasks, each text once; reading: of all of them."""
         selections, several = _numbered("neighbours", chosen), _numbered("task", tasks)
         return Stage(
             name="united",
             version=1,
-            parameters={"part_rows": PART_ROWS, **(PAIRS if pairs else {})},
+            parameters={"part_rows": PART_ROWS, **reading},
             inputs=selections | several,
             make=lambda folder, inputs: parallel.on_worker(
                 write_united, folder, [inputs[name] for name in selections], [inputs[name] for name in several]
@@ -256,7 +255,7 @@ class _Sources:
     passages: Stage
     task: Stage
     depth: int
-    held_out: Mapping[str, str]
+    reading: Mapping[str, str]
 
     def statistics(self, analyzer: Analyzer) -> Stage:
         return self.flow.statistics(self.passages, analyzer)
@@ -272,7 +271,7 @@ class _Sources:
         stage = Stage(
             name="neighbours",
             version=method.version,
-            parameters={**method.identity(self.depth), "part_rows": PART_ROWS, **self.held_out},
+            parameters={**method.identity(self.depth), "part_rows": PART_ROWS, **self.reading},
             inputs=method.inputs(self),
             make=make,
             scratch=WORK,

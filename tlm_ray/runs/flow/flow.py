@@ -74,8 +74,7 @@ class Flow(FlowStages):
         chosen = [found.neighbours for found in several if found.neighbours]
         # the dev and test texts of a task that is new in stage two are kept out of stage one, too
         held_out = [*tasks, *([own] if own.fingerprint not in {task.fingerprint for task in tasks} else [])]
-        pairs = any(map(self.has_pairs, [*recipe.tasks, task_name]))
-        united = self.united(chosen, held_out, pairs=pairs) if chosen else None
+        united = self.united(chosen, held_out, reading=self.reading(*recipe.tasks, task_name)) if chosen else None
         tokenizer = self.tokenizer(recipe, tasks, united)
         first, *further = (self.blocks(recipe, task, None if i else united, tokenizer) for i, task in enumerate(tasks))
         counts = None if recipe.counts is None else self.counts(recipe, recipe.counts, first)
@@ -102,4 +101,4 @@ class Flow(FlowStages):
         passages = self.passages(recipe) if recipe.uses_general else None
         if passages is None:
             return Found(task, None, None)
-        return Found(task, passages, self.neighbours(recipe, passages, task, pairs=self.has_pairs(task_name)))
+        return Found(task, passages, self.neighbours(recipe, passages, task, reading=self.reading(task_name)))
