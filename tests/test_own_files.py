@@ -13,6 +13,7 @@ import pytest
 from tracked import empty_store
 
 from tlm_ray.corpus.labelled.task_columns import Columns
+from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.corpus.labelled.tasks import Task, read_task
 
 ROWS = [(f"Café no. {i}, “fine”; or\nnot? {i % 3}", ("good", "bad", "so so")[i % 3]) for i in range(60)]
@@ -106,6 +107,32 @@ def table(rows) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]}), sink)
     return sink.getvalue()
+
+
+ALIKE = {
+    "marks": ("[[ a ]] uses << b >> in study {}", "a uses [[ b ]] in << study >> {}"),
+    "tags": ("<e1>a</e1> uses <e2>b</e2> in study {}", "a uses <e1>b</e1> in <e2>study</e2> {}"),
+    "spelling": ("Product {} is good", "product {}, is  good!"),
+}
+
+
+@pytest.mark.parametrize("how", ALIKE)
+def test_rows_that_are_alike_stay_in_one_split_and_other_tasks_keep_theirs(tmp_path, how):
+    rows = [(form.format(i), str(i % 2)) for i in range(60) for form in ALIKE[how]]
+    place = write(tmp_path, {"a.csv": as_csv(rows).encode()}) + "/a.csv"
+    task = read_task(place)
+    found = {split: re.findall(r"\b\d+", " ".join(task.texts(split))) for split in SPLITS}
+    assert [len(found[split]) for split in SPLITS] == [96, 12, 12]
+    assert not (set(found["dev"]) | set(found["test"])) & set(found["train"])
+    turned = read_task(write(tmp_path, {"b.csv": as_csv(rows[::-1]).encode()}) + "/b.csv")
+    assert turned.texts("dev") == task.texts("dev")[::-1], "for any order of rows"
+
+
+def test_splits_of_a_task_without_alike_rows_stay_as_they_were(tmp_path):
+    task = read_task(write(tmp_path, {"plain.csv": PLAIN.encode()}) + "/plain.csv")
+    assert [text[9:11] for text in task.texts("dev")] == ["7,", "45", "53", "54", "56", "58"]
+    assert [text[9:11] for text in task.texts("test")] == ["3,", "6,", "23", "26", "43", "46"]
+    assert [digest[:8] for digest in task.digests] == ["78f8977b", "5213b2e5", "27e98155"]
 
 
 PARTS = [table(ROWS[:20]), table(ROWS[20:40]), table(ROWS[40:])]

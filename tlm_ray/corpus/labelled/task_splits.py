@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from tlm_ray.corpus.labelled.task_files import split_named
 from tlm_ray.corpus.labelled.task_rows import check
+from tlm_ray.corpus.labelled.text_groups import names_of_alike
 
 SHARE = 0.1  # share of the rows per missing split
-RULE = 1  # version of the splitting; part of the identity of a task that it splits
+RULE, RULE_OF_ALIKE = 1, 2  # versions of the splitting; the second of tasks with rows that are alike, but not equal
 LEAST = 3  # distinct texts that a class needs to be split
 COLUMN = "split"
 
@@ -41,13 +42,16 @@ def split_column(table: pa.Table, uri: str) -> dict[str, list[int]]:
     return rows
 
 
-def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, pa.Table]:
-    """Cut splits off a training table (text, text_pair, label); return train and the splits, rows in order.
+def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> tuple[dict[str, pa.Table], int]:
+    """Cut splits off a training table (text, text_pair, label); return train and the splits, rows in order, and a rule.
 
-    Rows of the same text stay together. A hash of the text decides its split, so the order of rows has no effect.
-    by_label: each class gives a tenth of its texts, at least one if it has three; else all rows count as one class.
+    Rows of the same text stay together, whatever its marks, case, spaces and punctuation. A hash of the text decides
+    its split, so the order of rows has no effect. by_label: each class gives a tenth of its texts, at least one if it
+    has three; else all rows count as one class. The rule is part of the task's identity.
     """
-    texts = [f"{row['text']}\0{row['text_pair']}" for row in table.select(["text", "text_pair"]).to_pylist()]
+    columns = table["text"].to_pylist(), table["text_pair"].to_pylist()
+    texts = names_of_alike(*columns)
+    is_plain = texts == [f"{text}\0{pair}" for text, pair in zip(*columns, strict=True)]
     labels = table["label"].to_pylist() if by_label else [""] * len(texts)
     classes: dict[str, dict[str, None]] = {}
     for text, label in dict(zip(reversed(texts), reversed(labels), strict=True)).items():
@@ -58,7 +62,8 @@ def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> dict[str, 
         if label not in kept:  # all its texts also have another label, which decided their split
             goes.pop(text, None)
     where = np.array([goes.get(text, "train") for text in texts])
-    return {split: table.filter(pa.array(where == split)) for split in ("train", *splits)}
+    made = {split: table.filter(pa.array(where == split)) for split in ("train", *splits)}
+    return made, RULE if is_plain else RULE_OF_ALIKE
 
 
 def _shared_out(texts: Sequence[str], splits: Sequence[str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import SPLITS, Files, is_table, located, split_files
 from tlm_ray.corpus.labelled.task_rows import as_rows, check_labels, read_file
 from tlm_ray.corpus.labelled.task_splits import COLUMN, RULE, cut, split_column
+from tlm_ray.corpus.labelled.text_groups import count_seen
 from tlm_ray.evaluation.scores import Metric, metric_named
 
 TASK = "task.json"
@@ -104,7 +105,8 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
     read = _read(files, source.columns, numbers=not by_label)
     splits = {split: pa.concat_tables(tables) for split, tables in read.parts.items()}
     missing = [split for split in SPLITS if split not in splits]
-    splits |= cut(splits["train"], missing, by_label=by_label) if missing else {}
+    made, rule = cut(splits["train"], missing, by_label=by_label) if missing else ({}, RULE)
+    splits |= made
     first = files["train"][0]
     labels = _labels(splits["train"], first, read) if by_label else ()
     _check_classes(scored_by, labels, first)
@@ -116,7 +118,7 @@ def read_task(name: str, *, task_root: str = "", metric: str | Metric = "", colu
         name=short_name(name),
         metric=scored_by.name,
         labels=labels,
-        digests=_digests(files, read, USUAL if source in HUB_TASKS.values() else read.columns),
+        digests=_digests(files, read, USUAL if source in HUB_TASKS.values() else read.columns, rule),
         splits={split: _numbered(splits[split], labels) for split in SPLITS},
         columns=read.columns,
         unused=read.unused,
@@ -223,14 +225,17 @@ def _labels(train: pa.Table, uri: str, read: _Read) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _digests(files: Files, read: _Read, columns: Columns) -> tuple[str, str, str]:
-    """Return each split's identity; for one file with the usual columns, it is the file's sha256."""
+def _digests(files: Files, read: _Read, columns: Columns, rule: int) -> tuple[str, str, str]:
+    """Return each split's identity; for one file with the usual columns, it is the file's sha256.
+
+    rule: of splits that were cut off train.
+    """
     by_line_ends = any(file_format(uri) == "csv" and dialect_of(uri).by_line_ends for uri, _ in read.files)
 
     def of(split: str) -> str:
         found = [storage.digest(uri) for uri in files.get(split, files["train"])]
         said: list[Any] = [] if columns.usual else [asdict(columns)]
-        said += [] if len(files) == len(SPLITS) else [RULE, sorted(files), split]
+        said += [] if len(files) == len(SPLITS) else [rule, sorted(files), split]
         said += [COLUMN] if read.by_column else []
         said += [list(read.names)] if read.names else []
         said += ["line ends"] if by_line_ends else []
@@ -282,19 +287,9 @@ def write_task(folder: str, task: Task) -> dict[str, int]:
     facts = {
         "classes": len(task.labels),
         "train_bytes": sum(len(text.encode()) for text in task.train_texts),
-        "test_in_train": _test_in_train(task),
+        "test_in_train": count_seen(task.texts("test"), task.train_texts),
     }
     return facts | {f"{split}_rows": len(task.splits[split]) for split in SPLITS}
-
-
-def _test_in_train(task: Task) -> int:
-    """Count the test rows whose text is also in the training set, ignoring case, spaces and punctuation."""
-    train = set(map(_letters, task.train_texts)) - {""}
-    return sum(_letters(text) in train for text in task.texts("test"))
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text.lower())
 
 
 def load_task(folder: str) -> Task:

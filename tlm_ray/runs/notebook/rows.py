@@ -23,7 +23,7 @@ def write_rows(root: str, splits: Mapping[str, Labelled], names: Mapping[Any, st
     """
     tables = {split: _table(rows, names) for split, rows in splits.items()}
     if "dev" not in tables:
-        tables = cut(tables["train"], ["dev"], by_label=True)
+        tables, _ = cut(tables["train"], ["dev"], by_label=True)
     files = {split: _lines(tables["dev" if split == "test" else split]) for split in ("train", "dev", "test")}
     digest = hashlib.sha256(b"".join(hashlib.sha256(data).digest() for data in files.values())).hexdigest()
     folder = storage.join(root, FOLDER, f"rows-{digest[:20]}")
