@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from tracked import empty_store
 
+from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.corpus.labelled.task_columns import Columns
 from tlm_ray.corpus.labelled.task_files import SPLITS
 from tlm_ray.corpus.labelled.tasks import Task, read_task
@@ -133,6 +135,38 @@ def test_splits_of_a_task_without_alike_rows_stay_as_they_were(tmp_path):
     assert [text[9:11] for text in task.texts("dev")] == ["7,", "45", "53", "54", "56", "58"]
     assert [text[9:11] for text in task.texts("test")] == ["3,", "6,", "23", "26", "43", "46"]
     assert [digest[:8] for digest in task.digests] == ["78f8977b", "5213b2e5", "27e98155"]
+
+
+ALPHABETS = {
+    "cp1251": "Отличный товар, очень доволен покупкой",
+    "koi8-r": "Ужасное качество, сломалось через день",
+    "cp1253": "Πολύ καλό προϊόν",
+    "gbk": "质量很好，非常满意",
+    "shift_jis": "とても良い商品です",
+    "euc-kr": "아주 좋은 제품입니다",
+}
+WESTERN = (
+    "L’été dernier, à l’hôtel « Brézé », où l’œuvre… naïve coûta 5 €",
+    "Größe übermäßig – Ärger, Öl",
+    "¡Qué año!",
+)
+
+
+@pytest.mark.parametrize("encoding", ALPHABETS)
+def test_an_encoding_of_another_alphabet_is_refused_rather_than_read_as_western_letters(tmp_path, encoding):
+    rows = [(f"https://example.org/{i}", f"{ALPHABETS[encoding]} {i}", "pn"[i % 2]) for i in range(60)]
+    place = write(tmp_path, {"a.csv": as_csv(rows, header=("url", "text", "label")).encode(encoding)}) + "/a.csv"
+    for read in (read_task, lambda uri: open_corpus(uri, column="text")):
+        with pytest.raises(ValueError, match=r"a\.csv': its encoding is none of UTF-8, UTF-16 and Windows-1252"):
+            read(place)
+
+
+def test_western_text_is_read_as_ever_and_a_corpus_names_its_encoding_too(tmp_path):
+    rows = [(text, "pn"[i % 2]) for i, text in enumerate(WESTERN)]
+    place = write(tmp_path, {"a.csv": as_csv(rows, delimiter=";").encode("cp1252"), "b.csv": PLAIN.encode()})
+    assert [row["text"] for batch in read_columns(f"{place}/a.csv") for row in batch.to_pylist()] == list(WESTERN)
+    assert open_corpus(place, column="text").dialect == "a.csv: separated by semicolons, encoded in cp1252"
+    assert open_corpus(f"{place}/b.csv", column="text").dialect == ""
 
 
 PARTS = [table(ROWS[:20]), table(ROWS[20:40]), table(ROWS[40:])]

@@ -16,6 +16,7 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Windows' code page decodes nearly every byte, so it comes last; except for bytes 0x80 to 0x9f it is Latin-1.
 MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 UTF8, WESTERN = "utf-8", "cp1252"
+FOREIGN = 0.1  # share of letters in runs of three, above which a file has another alphabet; in French it is nearly 0
 LINE_END = re.compile("\r\n|\r|\n")  # pyarrow's; str.splitlines also ends lines at U+2028, form feeds and others
 
 
@@ -48,7 +49,8 @@ def dialect_of(uri: str) -> Dialect:
     The delimiter is the one that gives all rows the same number of values, two or more; if several or none do, the
     extension decides. The encoding is UTF-16 or UTF-8 if the bytes are valid, else Windows' western code page. Quotes
     are ordinary characters if they are unbalanced and each line is a row without them. ValueError names the line of an
-    unclosed quote in a file with multi-line values, or the single invalid byte of a UTF-8 file.
+    unclosed quote in a file with multi-line values, the single invalid byte of a UTF-8 file, or a file whose encoding
+    is that of another alphabet.
     """
     own = "\t" if ".tsv" in storage.without_query(uri).lower() else ","
     with storage.open_text(uri) as stream:
@@ -122,8 +124,19 @@ def _encoding(sample: bytes, uri: str) -> str:
                 f"file {uri!r}, line {line}: byte {error.start}, {sample[error.start : error.start + 1]!r}, is not "
                 "UTF-8, but the rest of the file is; fix that line"
             ) from error
+        if not _is_western(sample):
+            raise ValueError(
+                f"file {uri!r}: its encoding is none of UTF-8, UTF-16 and Windows-1252; write it again as UTF-8"
+            ) from error
         return WESTERN
     return UTF8
+
+
+def _is_western(sample: bytes) -> bool:
+    """Return whether bytes above 127 stand alone or in pairs, as accented letters do, rather than make up words."""
+    runs = re.findall(rb"[\x80-\xff]+", sample)
+    foreign = sum(len(run) for run in runs if len(set(run)) > 2)  # not a line of dots or dashes
+    return foreign <= FOREIGN * (sum(map(len, runs)) + len(re.findall(rb"[A-Za-z]", sample)))
 
 
 def _widths(text: str, delimiter: str, *, whole: bool) -> list[int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tlm_ray import storage
 from tlm_ray.console import console
+from tlm_ray.corpus.general.dialects import dialect_of
 from tlm_ray.corpus.general.documents import as_strings, file_format, read_columns
 from tlm_ray.corpus.general.web import reader_version
 from tlm_ray.storage.digests import content_digest
@@ -77,6 +78,13 @@ class Corpus:
         """Versions of libraries and readers that affect the text extracted from its files."""
         crawled = [file.uri for file in self.files if file_format(file.uri) == "warc"]
         return reader_version(crawled) if crawled else {}
+
+    @property
+    def dialect(self) -> str:
+        """How its first CSV file is read, in words; "" for comma-separated UTF-8, or without such files."""
+        first = next((file for file in self.files if file_format(file.uri) == "csv"), None)
+        words = dialect_of(first.uri).words if first else ""
+        return f"{first.name}: {words}" if first and words else ""
 
     @property
     def size(self) -> int:
