@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tracked import empty_store
 
+from tlm_ray.corpus.general import dialects
 from tlm_ray.corpus.general.documents import read_columns
 from tlm_ray.corpus.general.manifest import open_corpus
 from tlm_ray.corpus.labelled.task_columns import Columns
@@ -167,6 +168,29 @@ def test_western_text_is_read_as_ever_and_a_corpus_names_its_encoding_too(tmp_pa
     assert [row["text"] for batch in read_columns(f"{place}/a.csv") for row in batch.to_pylist()] == list(WESTERN)
     assert open_corpus(place, column="text").dialect == "a.csv: separated by semicolons, encoded in cp1252"
     assert open_corpus(f"{place}/b.csv", column="text").dialect == ""
+
+
+LATE = {
+    "even": '"unclosed quote,n\nnext row,p\nfourth "row",n\n',
+    "multi-line": '"a value\nof two lines",p\n"unclosed quote,n\nnext row,p\nfourth "row",n\n',
+}
+
+
+@pytest.mark.parametrize("end", LATE)
+def test_an_unclosed_quote_beyond_the_first_megabytes_merges_no_rows_of_a_task(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(dialects, "SAMPLE_BYTES", 1000)
+    rows = as_csv([(f"text {i}", "pn"[i % 2]) for i in range(100)], lineterminator="\n")
+    place = write(tmp_path, {"a.csv": (rows + LATE[end]).encode()}) + "/a.csv"
+    if end == "multi-line":
+        with pytest.raises(ValueError, match=r"a.csv', line 10[3-6]: unbalanced quote .* multi-line values; double"):
+            read_task(place)
+        return
+    task = read_task(place)
+    assert sum(map(len, task.splits.values())) == 103
+    assert any('"unclosed quote' in task.texts(split) for split in SPLITS)
+    assert task.notes[0] == "a.csv: quotes taken as ordinary characters"
+    monkeypatch.setattr(dialects, "SAMPLE_BYTES", 1 << 20)
+    assert read_task(place).digests != task.digests, "such a file was read otherwise by earlier versions"
 
 
 PARTS = [table(ROWS[:20]), table(ROWS[20:40]), table(ROWS[40:])]

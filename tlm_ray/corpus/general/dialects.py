@@ -1,4 +1,4 @@
-"""Detect a CSV file's delimiter, encoding and quoting from its first megabytes."""
+"""Detect a CSV file's delimiter, encoding and quoting from its first megabytes, or its quoting from all of it."""
 
 import codecs
 import csv
@@ -6,11 +6,13 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 from tlm_ray import storage
+from tlm_ray.storage.listing import File, list_files
 
-SAMPLE_BYTES = 4 << 20
+SAMPLE_BYTES, WHOLE_BYTES = 4 << 20, 1 << 30
 ROWS = 100  # used to detect the delimiter
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Windows' code page decodes nearly every byte, so it comes last; except for bytes 0x80 to 0x9f it is Latin-1.
@@ -43,8 +45,8 @@ class Dialect:
         )
 
 
-def dialect_of(uri: str) -> Dialect:
-    """Detect the dialect of a CSV file.
+def dialect_of(uri: str, *, whole: bool = False) -> Dialect:
+    """Detect the dialect of a CSV file; whole: with the quotes of its first gigabyte, which memory then holds.
 
     The delimiter is the one that gives all rows the same number of values, two or more; if several or none do, the
     extension decides. The encoding is UTF-16 or UTF-8 if the bytes are valid, else Windows' western code page. Quotes
@@ -52,17 +54,32 @@ def dialect_of(uri: str) -> Dialect:
     unclosed quote in a file with multi-line values, the single invalid byte of a UTF-8 file, or a file whose encoding
     is that of another alphabet.
     """
+    return _whole_dialect(list_files(uri)[0]) if whole else _dialect(uri)
+
+
+@cache
+def _whole_dialect(file: File) -> Dialect:
+    """Return a file's dialect by all quotes; it is read once per process, unless its size or change time changes."""
+    return _dialect(file.uri, whole=True)
+
+
+def _dialect(uri: str, *, whole: bool = False) -> Dialect:
     own = "\t" if ".tsv" in storage.without_query(uri).lower() else ","
     with storage.open_text(uri) as stream:
         sample = stream.read(SAMPLE_BYTES)
-    encoding, whole = _encoding(sample, uri), len(sample) < SAMPLE_BYTES
+    encoding, short = _encoding(sample, uri), len(sample) < SAMPLE_BYTES
     text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(sample)
     candidates = sorted(DELIMITERS, key=lambda delimiter: delimiter != own)
-    widths = {delimiter: _widths(text, delimiter, whole=whole) for delimiter in candidates}
+    widths = {delimiter: _widths(text, delimiter, whole=short) for delimiter in candidates}
     even = [delimiter for delimiter, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     headed = [delimiter for delimiter, found in widths.items() if found and found[0] > 1]
     delimiter = next(iter(even or headed), own)
-    quoted = _is_quoted(text, delimiter, whole=whole, uri=uri)
+    quoted = _is_quoted(text, delimiter, whole=short, uri=uri)
+    if whole and quoted and not short:  # a quote may be unclosed further on
+        with storage.open_text(uri) as stream:
+            data = stream.read(WHOLE_BYTES)
+        text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(data)
+        quoted = _is_quoted(text, delimiter, whole=len(data) < WHOLE_BYTES, uri=uri)
     by_line_ends = not quoted and len(_lines(text)) < len([line for line in text.splitlines() if line])
     return Dialect(delimiter=delimiter, encoding=encoding, quoted=quoted, by_line_ends=by_line_ends)
 

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import pyarrow as pa
@@ -56,14 +57,16 @@ def is_packed(uri: str) -> bool:
 
 
 def read_columns(
-    uri: str, columns: list[str] | None = None, bounds: tuple[int, int] | None = None
+    uri: str, columns: list[str] | None = None, bounds: tuple[int, int] | None = None, *, whole: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order as record batches of the named columns (all if None).
 
-    bounds: yield only rows that begin within these bytes; the file must be one that `can_be_cut`. ValueError names the
-    file and the missing or duplicate column, or the invalid line.
+    bounds: yield only rows that begin within these bytes; the file must be one that `can_be_cut`. whole: check all
+    quotes of a CSV file, see `dialect_of`. ValueError names the file and the missing or duplicate column, or the
+    invalid line.
     """
-    reader = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text, "warc": _warc}[file_format(uri)]
+    readers = {"parquet": _parquet, "jsonl": _jsonl, "csv": _csv, "text": _text, "warc": _warc}
+    reader = partial(_csv, whole=True) if whole and file_format(uri) == "csv" else readers[file_format(uri)]
     try:
         for batch in reader(uri, columns) if bounds is None else _jsonl(uri, columns, bounds):
             yield _select(batch, columns, uri)
@@ -117,8 +120,8 @@ def _parquet(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(BATCH_ROWS, columns=columns if known else None)
 
 
-def _csv(uri: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    dialect = dialect_of(uri)
+def _csv(uri: str, columns: list[str] | None, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
+    dialect = dialect_of(uri, whole=whole)
     read = pacsv.ReadOptions(  # single-threaded, because only then errors have a row number
         use_threads=False, block_size=CSV_BLOCK_BYTES, encoding=dialect.encoding
     )

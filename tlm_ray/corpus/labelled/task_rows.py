@@ -22,7 +22,7 @@ def read_file(uri: str) -> pa.Table:
     """Read a whole file of a task; ValueError if it has no rows or is plain text."""
     if not is_table(uri):
         raise ValueError(f"file {uri!r}: a task's files are .parquet, .csv or .jsonl, with columns text and label")
-    batches = list(read_columns(uri))
+    batches = list(read_columns(uri, whole=True))
     if not sum(len(batch) for batch in batches):
         raise ValueError(f"file {uri!r} has no rows; a task needs examples in train, dev and test")
     return _joined([pa.Table.from_batches([batch]) for batch in batches], uri)

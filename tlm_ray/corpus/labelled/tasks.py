@@ -230,7 +230,9 @@ def _digests(files: Files, read: _Read, columns: Columns, rule: int) -> tuple[st
 
     rule: of splits that were cut off train.
     """
-    by_line_ends = any(file_format(uri) == "csv" and dialect_of(uri).by_line_ends for uri, _ in read.files)
+    tables = [uri for uri, _ in read.files if file_format(uri) == "csv"]
+    by_line_ends = any(dialect_of(uri, whole=True).by_line_ends for uri in tables)
+    by_all_quotes = any(dialect_of(uri, whole=True).quoted != dialect_of(uri).quoted for uri in tables)
 
     def of(split: str) -> str:
         found = [storage.digest(uri) for uri in files.get(split, files["train"])]
@@ -239,6 +241,7 @@ def _digests(files: Files, read: _Read, columns: Columns, rule: int) -> tuple[st
         said += [COLUMN] if read.by_column else []
         said += [list(read.names)] if read.names else []
         said += ["line ends"] if by_line_ends else []
+        said += ["all quotes"] if by_all_quotes else []  # earlier versions read the first megabytes alone
         return found[0] if len(found) == 1 and not said else sha256(json.dumps([found, *said]).encode()).hexdigest()
 
     train, dev, test = map(of, SPLITS)
@@ -248,7 +251,7 @@ def _digests(files: Files, read: _Read, columns: Columns, rule: int) -> tuple[st
 def _notes(files: Files, read: _Read, asked: Columns, splits: Mapping[str, pa.Table]) -> Iterator[str]:
     """Yield a note per assumption about the files: CSV dialect, columns, names of classes, splits."""
     for uri, _ in read.files:
-        if file_format(uri) == "csv" and (words := dialect_of(uri).words):
+        if file_format(uri) == "csv" and (words := dialect_of(uri, whole=True).words):
             yield f"{uri.rpartition('/')[2]}: {words}"
     if not read.columns.usual and read.columns != asked:
         yield f"columns: {read.columns.words}"
