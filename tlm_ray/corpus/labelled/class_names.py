@@ -2,7 +2,9 @@
 
 import json
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -33,16 +35,17 @@ def is_missing(label: str) -> bool:
 
 
 def check_names(labels: Iterable[str], column: str, uri: str) -> None:
-    """Raise ValueError for classes that differ in case or spaces alone, and for numbers that are no classes."""
+    """Raise ValueError for classes that differ in their spelling alone, and for numbers that are no classes."""
     found = sorted(set(labels))
-    alike: dict[str, list[str]] = {}
+    alike: dict[str | Decimal, list[str]] = {}
     for label in found:
-        alike.setdefault(" ".join(label.split()).casefold(), []).append(label)
+        alike.setdefault(spelt(label), []).append(label)
     same = [words for words in alike.values() if len(words) > 1]
     if same:
         said = "; ".join(", ".join(map(repr, words)) for words in same[:SHOWN])
         raise ValueError(
-            f"file {uri!r}, column {column!r}: labels differ in case or spaces alone: {said}; write each class one way"
+            f"file {uri!r}, column {column!r}: labels differ in case, spaces, form of Unicode or way of writing a "
+            f"number alone: {said}; write each class one way"
         )
     numbers = [float(label) for label in found if is_number(label)]
     fractions = [number for number in numbers if not number.is_integer()]
@@ -51,6 +54,14 @@ def check_names(labels: Iterable[str], column: str, uri: str) -> None:
             f"file {uri!r}, column {column!r}: has {len(found):,} different numbers, such as {fractions[0]:g}, which "
             "are no classes; give --metric pearson_spearman for a regression, or name another column (--label)"
         )
+
+
+def spelt(label: str) -> str | Decimal:
+    """Return a label without differences in case, spaces, Unicode's forms, invisible characters and zeros."""
+    if is_number(label):
+        return Decimal(label)
+    seen = "".join(sign for sign in unicodedata.normalize("NFC", label) if unicodedata.category(sign) != "Cf")
+    return " ".join(seen.split()).casefold()
 
 
 def is_number(label: str) -> bool:

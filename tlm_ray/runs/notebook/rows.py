@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tlm_ray import storage
-from tlm_ray.corpus.labelled.class_names import is_missing
+from tlm_ray.corpus.labelled.class_names import is_missing, spelt
 from tlm_ray.corpus.labelled.task_splits import cut
 from tlm_ray.runs.notebook.inputs import Labelled
 
@@ -36,7 +36,7 @@ def write_rows(root: str, splits: Mapping[str, Labelled], names: Mapping[Any, st
 def names_of(classes: Sequence[Any]) -> list[str]:
     """Return a name per class: its text, or a number where texts would be alike or missing."""
     names = [str(each) for each in classes]
-    alike = {" ".join(name.split()).casefold() for name in names}
+    alike = set(map(spelt, names))
     if len(alike) == len(names) and "" not in alike and not any(map(is_missing, names)):
         return names
     width = len(str(len(classes) - 1))
