@@ -315,6 +315,19 @@ def test_extracted_text_of_a_crawl_is_utf8(tmp_path):
     assert read(uri, ["text"]) == [{"text": "höher"}]
 
 
+@pytest.mark.parametrize("share", [0.25, 0.55, 0.77, 0.98])
+@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz"])
+def test_a_truncated_crawl_is_named_with_the_record(tmp_path, name, share):
+    pages = [page(f"<p>{'Tides rise and fall. ' * 40}{i}</p>".encode(), "text/html") for i in range(10)]
+    data = b"".join(map(gzip.compress, pages) if name.endswith(".gz") else pages)
+    uri = write(tmp_path, name, data[: int(share * len(data))])
+    with pytest.raises(
+        ValueError, match=rf"{name}', record {int(share * 10) + 1}: .*(instead of|the file ends within it)"
+    ):
+        read(uri, ["text"])
+    assert len(read(write(tmp_path, name, data), ["text"])) == 10
+
+
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.wet.gz", "a.wet"])
 def test_pages_of_a_crawl_are_their_text(tmp_path, name):
     data = b"".join(map(gzip.compress, RECORDS)) if name.endswith(".gz") else b"".join(RECORDS)

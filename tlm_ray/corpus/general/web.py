@@ -9,6 +9,7 @@ from tlm_ray import storage
 from tlm_ray.corpus.general.dialects import is_utf8
 
 KINDS = ("response", "conversion")  # types of records that hold a page or its text
+BLOCK_BYTES = 1 << 20  # read at once of what is no text
 WET = re.compile(r"\.wet(\.\w+)?$", re.IGNORECASE)
 
 
@@ -25,11 +26,20 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
     number = 0
     with filesystem.open_input_stream(path, compression=None) as stream:
         try:
-            for record in ArchiveIterator(stream):
+            records = ArchiveIterator(stream)
+            unpacked, records.reader.close_decompressor = records.reader, lambda: None  # else its end is unknown
+            for record in records:
                 number += 1
-                if record.rec_type in KINDS and (text := _text_of(record)) is not None:
+                text = _text_of(record) if record.rec_type in KINDS else None
+                _check_whole(record)
+                if text is not None:
                     yield {"text": text, "url": record.rec_headers.get_header("WARC-Target-URI") or ""}
-        except (ArchiveLoadFailed, EOFError) as error:
+            # a header line that began no record, or the only one; a compressed record without its end
+            is_cut = records.next_line or (unpacked.num_read and not number)
+            if is_cut or (unpacked.decompressor and not unpacked.decompressor.eof):
+                number += 1
+                raise EOFError("the file ends within it")
+        except (ArchiveLoadFailed, EOFError, AttributeError) as error:  # the last of a header without an address
             why = str(error).encode("ascii", "replace").decode()[:200]
             number += not isinstance(error, EOFError)  # the next record has no header, or this one is truncated
             raise ValueError(
@@ -47,13 +57,21 @@ def reader_version(uris: Iterable[str]) -> dict[str, str]:
     return {"resiliparse": version("resiliparse")} | ({} if extracted else {"plain_text": "declared charset"})
 
 
+def _check_whole(record: Any) -> None:
+    """Raise EOFError if the file ends within a record, of which warcio says nothing."""
+    if record.length is None:
+        raise EOFError("it has no Content-Length")
+    while record.raw_stream.read(BLOCK_BYTES):
+        pass
+    if missing := record.raw_stream.limit:
+        raise EOFError(f"it has {record.length - missing:,} bytes instead of {record.length:,}")
+
+
 def _text_of(record: Any) -> str | None:
     """Return a page's text; None if it is neither HTML nor plain text."""
     body = record.content_stream().read()
     headers = record.http_headers or record.rec_headers
     kind, _, options = (headers.get_header("Content-Type") or "").lower().partition(";")
-    if record.rec_type == "conversion" and len(body) != int(headers.get_header("Content-Length") or -1):
-        raise EOFError(f"it has {len(body):,} bytes instead of {headers.get_header('Content-Length')}")
     if kind.strip() == "text/plain":
         return _decoded(body, "" if record.rec_type == "conversion" else options)
     return _main_content(body, options) if kind.strip() in ("text/html", "application/xhtml+xml") else None
