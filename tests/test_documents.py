@@ -164,8 +164,9 @@ def record(kind: str, body: bytes, content: str = "text/plain", url: str = "http
     return head.encode() + body + b"\r\n\r\n"
 
 
-def page(body: bytes, content: str) -> bytes:
-    http = f"HTTP/1.1 200 OK\r\nContent-Type: {content}\r\n\r\n".encode() + body
+def page(body: bytes, content: str, status: str = "200 OK", **headers: str) -> bytes:
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    http = f"HTTP/1.1 {status}\r\nContent-Type: {content}\r\n{more}\r\n".encode() + body
     return record("response", http, "application/http; msgtype=response")
 
 
@@ -313,6 +314,21 @@ def test_plain_text_of_a_crawl_is_decoded_by_its_charset(tmp_path, content, expe
 def test_extracted_text_of_a_crawl_is_utf8(tmp_path):
     uri = write(tmp_path, "a.wet", record("conversion", "höher".encode(), "text/plain; charset=iso-8859-1"))
     assert read(uri, ["text"]) == [{"text": "höher"}]
+
+
+@pytest.mark.parametrize(("name", "codec"), [("br", "brotli"), ("zstd", "zstd"), ("gzip", "gzip")])
+def test_a_compressed_page_is_decoded_and_an_invalid_one_stops_no_corpus(tmp_path, name, codec):
+    packed = pa.compress(HTML.encode(), codec=codec, asbytes=True)
+    chunked = f"{len(packed):x}\r\n".encode() + packed + b"\r\n0\r\n\r\n"
+    pages = [
+        page(packed, "text/html", Content_Encoding=name),
+        page(chunked, "text/html", Content_Encoding=name, Transfer_Encoding="chunked"),
+        page(HTML.encode(), "text/html", Content_Encoding=name),  # a crawler may decode pages and keep the header
+        page(packed[:-9], "text/html", Content_Encoding=name) if name != "gzip" else b"",
+        page(b"plain words", "text/plain"),
+    ]
+    found = [row["text"] for row in read(write(tmp_path, "a.warc", b"".join(pages)), ["text"])]
+    assert found == ["The tide höher."] * 3 + ["plain words"]
 
 
 @pytest.mark.parametrize("share", [0.25, 0.55, 0.77, 0.98])

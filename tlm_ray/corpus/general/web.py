@@ -5,10 +5,13 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
+import pyarrow as pa
+
 from tlm_ray import storage
 from tlm_ray.corpus.general.dialects import is_utf8
 
 KINDS = ("response", "conversion")  # types of records that hold a page or its text
+CODECS = {"br": "brotli", "zstd": "zstd"}  # Arrow's names; warcio decodes gzip and deflate alone
 BLOCK_BYTES = 1 << 20  # read at once of what is no text
 WET = re.compile(r"\.wet(\.\w+)?$", re.IGNORECASE)
 
@@ -17,7 +20,8 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
     """Yield text and url of each page of a WARC or WET file, compressed or not, in order.
 
     For HTML this is the main content, extracted by resiliparse (Bevendorff et al. 2018). Types other than HTML and
-    plain text are skipped. ValueError names an invalid file or a truncated record.
+    plain text are skipped, and so are pages whose compressed bytes are invalid. ValueError names an invalid file or a
+    truncated record.
     """
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
@@ -51,10 +55,11 @@ def reader_version(uris: Iterable[str]) -> dict[str, str]:
     """Return what decides the text of crawled pages beside their files.
 
     This is the version of the library that extracts text from HTML. Unless all files are WET, which are UTF-8, it is
-    also how plain text is decoded; earlier versions ignored the declared charset.
+    also how pages are decoded: earlier versions ignored the charset of plain text, and took Zstandard for text.
     """
     extracted = all(WET.search(storage.without_query(uri)) for uri in uris)
-    return {"resiliparse": version("resiliparse")} | ({} if extracted else {"plain_text": "declared charset"})
+    decoded = {"plain_text": "declared charset", "compressed": "br, zstd"}
+    return {"resiliparse": version("resiliparse")} | ({} if extracted else decoded)
 
 
 def _check_whole(record: Any) -> None:
@@ -68,13 +73,30 @@ def _check_whole(record: Any) -> None:
 
 
 def _text_of(record: Any) -> str | None:
-    """Return a page's text; None if it is neither HTML nor plain text."""
-    body = record.content_stream().read()
-    headers = record.http_headers or record.rec_headers
+    """Return a page's text; None if it is neither HTML nor plain text, or cannot be decompressed."""
+    body, headers = _body_of(record), record.http_headers or record.rec_headers
+    if body is None:
+        return None
     kind, _, options = (headers.get_header("Content-Type") or "").lower().partition(";")
     if kind.strip() == "text/plain":
         return _decoded(body, "" if record.rec_type == "conversion" else options)
     return _main_content(body, options) if kind.strip() in ("text/html", "application/xhtml+xml") else None
+
+
+def _body_of(record: Any) -> bytes | None:
+    """Return the decompressed bytes of a page; None if they are invalid. A crawler may have left plain ones."""
+    from warcio.bufferedreaders import ChunkedDataReader
+
+    headers = record.http_headers
+    codec = CODECS.get((headers.get_header("Content-Encoding") or "").strip().lower()) if headers else None
+    if codec is None:
+        return record.content_stream().read()
+    is_chunked = headers.get_header("Transfer-Encoding") == "chunked"
+    body = (ChunkedDataReader(record.raw_stream) if is_chunked else record.raw_stream).read()
+    try:
+        return pa.CompressedInputStream(pa.BufferReader(body), codec).read()
+    except OSError:
+        return body if is_utf8(body) else None
 
 
 def _decoded(text: bytes, options: str) -> str:
