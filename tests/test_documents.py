@@ -180,6 +180,9 @@ RECORDS = [
     page(HTML.encode(), "text/html"),
     page(b"\x89PNG", "image/png"),
     page(b"plain words", "text/plain"),
+    page(HTML.encode(), "text/html", "404 Not Found"),
+    page(HTML.encode(), "text/html", "301 Moved Permanently"),
+    record("response", b"tide.example. 300 IN A 10.0.0.1", "text/plain", "dns:tide.example"),
 ]
 PAGES = ["Tide höher\nby noon", "The tide höher.", "The tide höher.", "plain words"]
 

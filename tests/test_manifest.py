@@ -293,7 +293,7 @@ def test_pages_as_they_were_sent_are_identified_by_how_plain_text_is_decoded():
 
     assert readers(files[3]) == set()
     assert readers(*files[:2], files[3]) == {"resiliparse"}
-    assert readers(*files) == readers(files[2]) == {"resiliparse", "plain_text", "compressed"}
+    assert readers(*files) == readers(files[2]) == {"resiliparse", "plain_text", "compressed", "status"}
 
 
 def test_many_files_are_opened_without_comparing_each_with_all_others(tmp_path, monkeypatch):

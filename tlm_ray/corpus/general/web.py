@@ -10,7 +10,6 @@ import pyarrow as pa
 from tlm_ray import storage
 from tlm_ray.corpus.general.dialects import is_utf8
 
-KINDS = ("response", "conversion")  # types of records that hold a page or its text
 CODECS = {"br": "brotli", "zstd": "zstd"}  # Arrow's names; warcio decodes gzip and deflate alone
 BLOCK_BYTES = 1 << 20  # read at once of what is no text
 WET = re.compile(r"\.wet(\.\w+)?$", re.IGNORECASE)
@@ -20,8 +19,8 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
     """Yield text and url of each page of a WARC or WET file, compressed or not, in order.
 
     For HTML this is the main content, extracted by resiliparse (Bevendorff et al. 2018). Types other than HTML and
-    plain text are skipped, and so are pages whose compressed bytes are invalid. ValueError names an invalid file or a
-    truncated record.
+    plain text are skipped, and so are pages of another status than 200 or with invalid compressed bytes. ValueError
+    names an invalid file or a truncated record.
     """
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
@@ -34,7 +33,7 @@ def read_pages(uri: str) -> Iterator[dict[str, str]]:
             unpacked, records.reader.close_decompressor = records.reader, lambda: None  # else its end is unknown
             for record in records:
                 number += 1
-                text = _text_of(record) if record.rec_type in KINDS else None
+                text = _text_of(record) if _is_page(record) else None
                 _check_whole(record)
                 if text is not None:
                     yield {"text": text, "url": record.rec_headers.get_header("WARC-Target-URI") or ""}
@@ -55,11 +54,18 @@ def reader_version(uris: Iterable[str]) -> dict[str, str]:
     """Return what decides the text of crawled pages beside their files.
 
     This is the version of the library that extracts text from HTML. Unless all files are WET, which are UTF-8, it is
-    also how pages are decoded: earlier versions ignored the charset of plain text, and took Zstandard for text.
+    also which pages are read and how they are decoded. Earlier versions took error pages and Zstandard for text, and
+    ignored the charset of plain text.
     """
     extracted = all(WET.search(storage.without_query(uri)) for uri in uris)
-    decoded = {"plain_text": "declared charset", "compressed": "br, zstd"}
+    decoded = {"plain_text": "declared charset", "compressed": "br, zstd", "status": "200"}
     return {"resiliparse": version("resiliparse")} | ({} if extracted else decoded)
+
+
+def _is_page(record: Any) -> bool:
+    """Return whether a record has a page that its server had, or the text of one."""
+    found = record.rec_type == "response" and record.http_headers and record.http_headers.get_statuscode() == "200"
+    return bool(found) or record.rec_type == "conversion"
 
 
 def _check_whole(record: Any) -> None:
