@@ -60,6 +60,16 @@ def made(place: Path, root: str, method: str, *, shards: int) -> tuple[dict[str,
     return {file: path.read_bytes() for file, path in found.items() if path.exists()}, facts
 
 
+@pytest.mark.parametrize("stage", ["passages", "statistics", "neighbours", "task"])
+def test_a_corpus_grows_after_a_folder_of_an_earlier_result_was_deleted(place, data, stage):
+    generator = np.random.default_rng(0)
+    add(place, FILES[0], data, generator)
+    made(place, "root", "bm25", shards=2)
+    shutil.rmtree(place / "root" / stage)
+    add(place, FILES[1], data, generator)
+    assert made(place, "root", "bm25", shards=2)[0] == made(place, "anew", "bm25", shards=2)[0]
+
+
 @pytest.mark.parametrize("method", ["bm25", "rake"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_corpus_that_grew_three_times_has_the_bytes_of_one_made_anew(place, data, portion, seed, method):

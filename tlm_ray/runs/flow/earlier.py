@@ -3,7 +3,7 @@
 from tlm_ray import storage
 from tlm_ray.corpus.general.passages import RANGES
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of
+from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, fingerprint_of
 
 OF_CORPUS = {"passages", "statistics"}  # inputs that depend on the corpus
 
@@ -22,7 +22,8 @@ def of_other_corpora(stage: Stage, root: str) -> list[dict[str, str]]:
         inputs = {
             name: storage.join(root, stage.inputs[name].name, made[:DIGITS]) for name, made in recipe["inputs"].items()
         }
-        if storage.exists(storage.join(inputs["passages"], RANGES)):  # passages may have been deleted since
+        needed = [storage.join(made, RECORD) for made in inputs.values()]
+        if all(map(storage.exists, [*needed, storage.join(inputs["passages"], RANGES)])):  # not deleted since
             found.append({"folder": storage.join(root, stage.name, fingerprint_of(recipe)[:DIGITS]), **inputs})
     return found
 
