@@ -144,6 +144,16 @@ def test_a_change_of_size_names_the_file_and_both_sizes(tmp_path, text):
     assert repr(file.uri) in str(caught.value)
 
 
+def test_a_link_other_rights_and_the_same_bytes_are_no_change(tmp_path):
+    file = open_corpus(write_corpus(tmp_path), column="text").files[0]
+    os.link(file.uri, tmp_path / "backup")
+    check_unchanged(file)
+    Path(file.uri).chmod(0o600)
+    check_unchanged(file)
+    Path(file.uri).write_bytes((tmp_path / "backup").read_bytes())
+    check_unchanged(file)
+
+
 def test_a_file_that_went_away_is_named(tmp_path):
     file = open_corpus(write_corpus(tmp_path), column="text").files[0]
     Path(file.uri).unlink()

@@ -14,7 +14,7 @@ from tlm_ray.console import console
 from tlm_ray.corpus.general.dialects import dialect_of
 from tlm_ray.corpus.general.documents import as_strings, file_format, read_columns
 from tlm_ray.corpus.general.web import reader_version
-from tlm_ray.storage.digests import content_digest
+from tlm_ray.storage.digests import content_digest, identity_of_file
 from tlm_ray.storage.listing import File, base_of, folder_of, list_files, name_below
 
 # names of files beside the data: a repository's own pages, and the hub's notes about a data set
@@ -197,9 +197,13 @@ def _kept(uri: str) -> dict[str, list[str]]:
 
 
 def check_unchanged(file: CorpusFile) -> None:
-    """Raise ValueError if a corpus file has changed since the corpus was opened."""
+    """Raise ValueError if a corpus file has changed since the corpus was opened.
+
+    If only its time has, as by a new link to the file or other rights, its bytes decide.
+    """
     now = list_files(file.uri)[0]
-    if (now.size, now.modified_ns) != (file.size, file.modified_ns):
+    is_same = now.modified_ns == file.modified_ns or identity_of_file(file.uri) == file.digest
+    if now.size != file.size or not is_same:
         raise ValueError(
             f"corpus file {file.uri!r} changed while it was read: {file.size} bytes were fingerprinted, {now.size} are "
             "there now; let writers finish, then run again, which reads the corpus again"
