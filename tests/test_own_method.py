@@ -17,7 +17,7 @@ from tlm_ray.corpus.general.passages import PassageStore
 from tlm_ray.corpus.labelled.tasks import load_task, read_task
 from tlm_ray.retrieval import TopK
 from tlm_ray.retrieval.engine.queries import distinct_texts
-from tlm_ray.retrieval.methods import METHODS, Bm25, Bm25s, Given, Method, Rake, Random, Search, method_named
+from tlm_ray.retrieval.methods import METHODS, Bm25, Bm25s, Dsir, Given, Method, Rake, Random, Search, method_named
 from tlm_ray.retrieval.search_job import search_corpus
 from tlm_ray.retrieval.selection import PART_ROWS, write_drawn
 from tlm_ray.runs.stages.making import make
@@ -218,6 +218,13 @@ def test_names_of_tags_are_no_words_of_queries_and_hide_no_test_text(tmp_path, m
     found = set(read_selection(stage.folder(flow.execution.root))["text"].to_pylist())
     assert found == {passages[0], passages[3], passages[5]}, "others are texts of dev and test, or share no word"
     assert ("tags" in stage.parameters) == marks[0].startswith("<e"), "other results stay those of earlier versions"
+
+
+@pytest.mark.parametrize("like", [Random(), Dsir(), Given(location="a.csv")])
+@pytest.mark.parametrize("method", [Random, Dsir])
+def test_a_method_that_does_not_search_sets_no_number_of_passages(method, like):
+    with pytest.raises(ValueError, match=rf"like '{like.name}': does not list .*; give a method that searches"):
+        method(like=like)
 
 
 def flow_texts(data, split) -> list[str]:

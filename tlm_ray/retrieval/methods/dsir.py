@@ -19,7 +19,7 @@ from tlm_ray.retrieval.engine.compiling import compiled
 from tlm_ray.retrieval.engine.lexicon import Lexicon, as_strings
 from tlm_ray.retrieval.engine.noise import gumbel
 from tlm_ray.retrieval.methods.bm25 import Bm25
-from tlm_ray.retrieval.methods.method import Method, Search, Sources
+from tlm_ray.retrieval.methods.method import Method, Search, Sources, check_like
 
 if TYPE_CHECKING:
     from tlm_ray.corpus.general.passages import PassageStore
@@ -38,8 +38,12 @@ class Dsir(Method):
 
     name: ClassVar[str] = "dsir"
     version: ClassVar[int] = 2  # 2: character pairs as terms in scripts without spaces
+    lists_leaks: ClassVar[bool] = False
     like: Method = field(default_factory=Bm25)
-    """method whose selection sets the number of passages"""
+    """method that searches, whose selection sets the number of passages"""
+
+    def __post_init__(self) -> None:
+        check_like(self.like)
 
     def identity(self, depth: int) -> Mapping[str, Any]:
         """Return name and seed; depth and settings of `like` belong to the identity of its selection."""

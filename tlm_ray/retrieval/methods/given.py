@@ -28,6 +28,7 @@ class Given(Method):
     """
 
     name: ClassVar[str] = "given"
+    lists_leaks: ClassVar[bool] = False
     location: str
     """location of the file; {task} in it stands for the task's name"""
 

@@ -53,11 +53,13 @@ class Method(ABC):
     """A method that selects passages for a task.
 
     name: identifies the method, with its version and settings; choose one that is not in `METHODS`. version: to be
-    increased when the selected passages or the written bytes change.
+    increased when the selected passages or the written bytes change. lists_leaks: whether `find` writes the ids of
+    contaminated passages, as `search_corpus` does.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
+    lists_leaks: ClassVar[bool] = True
 
     def of_task(self, task: str) -> "Method":
         """Return the method for a task of this name; override it for settings that depend on the task."""
@@ -87,3 +89,12 @@ class Method(ABC):
         - `draw_job.draw_largest`, if each passage has a single key;
         - `selection.write_selection` or `write_drawn`, if the selection fits in memory.
         """
+
+
+def check_like(like: Method) -> None:
+    """Raise ValueError for a method after which no other can draw, because it does not list contaminated passages."""
+    if not like.lists_leaks:
+        raise ValueError(
+            f"like {like.name!r}: does not list the passages that leak dev or test texts; give a method that searches, "
+            "such as Bm25()"
+        )

@@ -8,7 +8,7 @@ import numpy as np
 
 from tlm_ray.retrieval.engine.noise import uniform
 from tlm_ray.retrieval.methods.bm25 import Bm25
-from tlm_ray.retrieval.methods.method import Method, Search, Sources
+from tlm_ray.retrieval.methods.method import Method, Search, Sources, check_like
 
 if TYPE_CHECKING:
     from tlm_ray.corpus.general.passages import PassageStore
@@ -25,8 +25,12 @@ class Random(Method):
 
     name: ClassVar[str] = "random"
     version: ClassVar[int] = 3  # 3: character pairs as terms in scripts without spaces
+    lists_leaks: ClassVar[bool] = False
     like: Method = field(default_factory=Bm25)
-    """method whose selection sets the number of passages"""
+    """method that searches, whose selection sets the number of passages"""
+
+    def __post_init__(self) -> None:
+        check_like(self.like)
 
     def identity(self, depth: int) -> Mapping[str, Any]:
         """Return name and seed; depth and settings of `like` belong to the identity of its selection."""
