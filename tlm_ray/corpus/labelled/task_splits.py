@@ -46,8 +46,9 @@ def cut(table: pa.Table, splits: Sequence[str], *, by_label: bool) -> tuple[dict
     """Cut splits off a training table (text, text_pair, label); return train and the splits, rows in order, and a rule.
 
     Rows of the same text stay together, whatever its marks, case, spaces and punctuation. A hash of the text decides
-    its split, so the order of rows has no effect. by_label: each class gives a tenth of its texts, at least one if it
-    has three; else all rows count as one class. The rule is part of the task's identity.
+    its split, so the order of rows has no effect, unless a text has two labels: the first is its class here. by_label:
+    each class gives a tenth of its texts, at least one if it has three; else all rows count as one class. The rule is
+    part of the task's identity.
     """
     columns = table["text"].to_pylist(), table["text_pair"].to_pylist()
     texts = names_of_alike(*columns)
