@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,6 +255,13 @@ def test_a_sweeps_page_has_every_trial_the_best_first():
 def test_a_sweep_without_a_score_has_its_table_alone():
     assert Page(sweep_page("s", [t | {"dev": None} for t in make_trials()], PARAMETERS)).sections == ["trials"]
     assert Page(sweep_page("s", make_trials()[:1], PARAMETERS)).sections == ["trials"]
+
+
+def test_what_can_be_pressed_is_a_button_within_a_heading_or_an_entry():
+    files = Path(__file__).parents[1] / "tlm_ray" / "report" / "page" / "files"
+    script, style = ((files / name).read_text() for name in ("page.js", "page.css"))
+    assert 'createElement("button")' in script and "role" not in script.replace("roles", ""), "they keep their own role"
+    assert ".legend button" in style and ".sorts th button" in style and "[role=button]" not in style
 
 
 def test_the_parameter_that_decides_has_the_variance():

@@ -7,12 +7,12 @@ const order = (a, b) => {
   return isNaN(x) ? a.localeCompare(b) : x - y;
 };
 const press = (element, action) => {
-  element.tabIndex = 0;
-  element.setAttribute("role", "button");
-  element.addEventListener("click", action);
-  element.addEventListener("keydown", event => {
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); action(); }
-  });
+  const button = document.createElement("button");  // within it, because a heading and an entry keep their own roles
+  button.type = "button";
+  button.append(...element.childNodes);
+  button.addEventListener("click", action);
+  element.append(button);
+  return button;
 };
 
 function sorts(table) {
@@ -48,9 +48,9 @@ function filters(field, table) {
 
 function picks(section) {
   const entries = [...section.querySelectorAll("[data-series]")];
-  entries.forEach(entry => press(entry, () => {
-    const on = entry.getAttribute("aria-pressed") !== "true", series = entry.dataset.series;
-    for (const other of entries) other.setAttribute("aria-pressed", on && other.dataset.series === series);
+  const buttons = entries.map((entry, place) => press(entry, () => {
+    const on = buttons[place].getAttribute("aria-pressed") !== "true", series = entry.dataset.series;
+    buttons.forEach((other, i) => other.setAttribute("aria-pressed", on && entries[i].dataset.series === series));
     section.classList.toggle("picked", on);
     for (const line of section.querySelectorAll(".series")) line.classList.toggle("on", line.classList.contains(series));
   }));
