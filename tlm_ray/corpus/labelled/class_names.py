@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -11,6 +12,7 @@ import pyarrow as pa
 MISSING = ("nan", "<na>")  # as pandas writes a missing value
 MOST_NUMBERS = 20  # different numbers, some with a fraction, that may still be classes, such as half stars
 SHOWN = 5
+CODE = re.compile(r"\s*0\d")
 
 
 def names_in(table: pa.Table, column: str) -> tuple[str, ...]:
@@ -57,8 +59,11 @@ def check_names(labels: Iterable[str], column: str, uri: str) -> None:
 
 
 def spelt(label: str) -> str | Decimal:
-    """Return a label without differences in case, spaces, Unicode's forms, invisible characters and zeros."""
-    if is_number(label):
+    """Return a label without differences in case, spaces, Unicode's forms and invisible characters; a number's value.
+
+    A label with a leading zero is a code, not a number.
+    """
+    if is_number(label) and not CODE.match(label):
         return Decimal(label)
     seen = "".join(sign for sign in unicodedata.normalize("NFC", label) if unicodedata.category(sign) != "Cf")
     return " ".join(seen.split()).casefold()
