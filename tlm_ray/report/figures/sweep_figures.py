@@ -104,9 +104,11 @@ def _name_values(panel: Axes, study: "Study") -> None:
     kinds = study.trials[0].distributions if study.trials else {}
     values = getattr(kinds.get(panel.get_xlabel()), "choices", ())
     names = [_cut(str(value).replace(r"\$", "$")) for value in values]
-    turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if sum(map(len, names)) > WIDTH else {}
     if names:
-        panel.set_xticks(range(len(names)), list(map(drawing.plain, names)), **turned)
+        panel.set_xticks(range(len(names)), list(map(drawing.plain, names)))
+    if sum(map(len, names)) > WIDTH:
+        for label in panel.get_xticklabels():
+            label.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
 
 
 def _cut(name: str) -> str:
