@@ -41,9 +41,10 @@ class Serve:
 
 
 def handle(handler: Callable[..., None]) -> None:
-    """Call a function for Ctrl-C and for what ends a process otherwise."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handler)
+    """Call a function for Ctrl-C and for what ends a process otherwise, such as the end of an ssh connection."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` leaves it
+            signal.signal(number, handler)
 
 
 def interrupt(*_: object) -> None:

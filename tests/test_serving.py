@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import aiohttp
@@ -281,20 +282,49 @@ def test_a_port_that_is_taken_is_refused_before_the_model_is_opened(idle):
             service.start(Service(model=("nothing",)), port=port)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_fails_leaves_nothing_behind_and_says_why_in_one_line(idle, model):
+    def fail(*_, **__):
+        replica = SimpleNamespace(message="failed 3 times\nTraceback\n\nOSError: out of memory\n")
+        idle.status.return_value.applications = {"tlm": SimpleNamespace(deployments={"Replica": replica})}
+        raise RuntimeError("Deploying application tlm failed: Failed to update the deployments ['Replica'].")
+
+    idle.run.side_effect = fail
+    idle.delete.side_effect = lambda name: idle.status.return_value.applications.clear()
+    with pytest.raises(OSError, match=r"^serve: the service cannot start \(OSError: out of memory\); mend it"):
+        service.start(Service(model=(model,)), port=free_port())
+    assert idle.delete.called and idle.shutdown.called
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Signals of this process are handled as before when the test is over; a closed terminal would end it."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_closed_terminal_ends_no_service_under_nohup():
+    handle = runpy.run_path(str(REPOSITORY / "experiments" / "serve.py"))["handle"]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handle(print)
+    assert [signal.getsignal(number) for number in STOPPING] == [print, print, signal.SIG_IGN]
+
+
+@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.usefixtures("handlers")
 def test_a_signal_ends_a_start_that_waits(idle, model, monkeypatch, number):
     script = runpy.run_path(str(REPOSITORY / "experiments" / "serve.py"))
     main, options = script["main"], script["Serve"](service=Service(model=(model,)), port=free_port())
     monkeypatch.setitem(main.__globals__, "parse", lambda *_: options)
     monkeypatch.setattr(ray, "init", lambda **options: None)
     idle.run.side_effect = lambda *_, **__: (os.kill(os.getpid(), number), threading.Event().wait(20))
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            main()
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    with pytest.raises(KeyboardInterrupt):
+        main()
     assert idle.shutdown.called
 
 

@@ -166,7 +166,8 @@ def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000, autosc
 
     host: the address to listen at; the default can be reached from this machine alone. autoscaling: wait for nodes
     that replicas lack. ValueError for a model that cannot be served, a cluster that serves already or has no room, or
-    an address that is taken. An interrupt ends what has begun.
+    an address that is taken. ChildProcessError for replicas that cannot start. An error or an interrupt ends what has
+    begun.
     """
     LOG.setLevel(logging.ERROR)  # of this process; the service's own write to the files of Ray's session
     if serve.status().proxies:  # Ray Serve would keep its own address without an error
@@ -180,16 +181,31 @@ def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000, autosc
     if not autoscaling:
         _check_room(service, needs, nodes)
     application = build(service)
-    quiet = {"enable_access_log": False}
-    http_options = {"host": host, "port": port, "request_timeout_s": TIMEOUT_S}
     try:
-        serve.start(proxy_location="HeadOnly", http_options=http_options, logging_config=quiet)
         with tells_of_missing_nodes("serve", needs):
-            serve.run(application, name=APPLICATION, logging_config=quiet)
-    except KeyboardInterrupt:
+            _deploy(application, host, port)
+    except BaseException:  # Ray Serve and its GPUs would outlive this process on a standing cluster
         stop()
         raise
     return f"http://{host}:{port}"
+
+
+def _deploy(application: serve.Application, host: str, port: int) -> None:
+    """Start Ray Serve and the service, and wait until it accepts requests."""
+    quiet = {"enable_access_log": False}
+    http_options = {"host": host, "port": port, "request_timeout_s": TIMEOUT_S}
+    serve.start(proxy_location="HeadOnly", http_options=http_options, logging_config=quiet)
+    try:
+        serve.run(application, name=APPLICATION, logging_config=quiet)
+    except RuntimeError as error:
+        raise ChildProcessError(f"serve: the service cannot start ({_reason(error)}); mend it, start again") from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the last line of a replica's traceback, which Ray Serve's own error leaves out."""
+    application = serve.status().applications.get(APPLICATION)
+    told = [one.message for one in application.deployments.values() if one.message] if application else []
+    return next(iter(told), str(error)).strip().rpartition("\n")[2].strip()
 
 
 def _needs(service: Service) -> dict[str, float]:
