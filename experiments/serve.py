@@ -34,6 +34,8 @@ class Serve:
     """port to listen at"""
     autoscaling: bool = False
     """the cluster adds nodes on demand: wait for missing resources instead of stopping with an error"""
+    shared_root: bool = False
+    """the local --model is in a folder shared by all nodes (such as NFS)"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
@@ -64,7 +66,13 @@ def main() -> None:
     ray.init(**ray_options())
     handle(interrupt)  # Ray's own handler of SIGTERM aborts this process
     service = replace(options.service, model=models)
-    address = start(service, host=options.host, port=options.port, autoscaling=options.autoscaling)
+    address = start(
+        service,
+        host=options.host,
+        port=options.port,
+        autoscaling=options.autoscaling,
+        shared_root=options.shared_root,
+    )
     ended = threading.Event()
     handle(lambda *_: ended.set())
     print(f"{address}/predict: ready; end it with Ctrl-C", flush=True)

@@ -271,7 +271,19 @@ def test_a_service_without_room_is_refused_before_its_model_is_opened(message, i
 
 
 def test_a_service_waits_for_the_nodes_that_an_autoscaling_cluster_adds(idle, model):
-    service.start(Service(model=(model,), gpus=1), port=free_port(), autoscaling=True)
+    service.start(Service(model=(model,), gpus=1), port=free_port(), autoscaling=True, shared_root=True)
+    assert idle.run.called
+
+
+def test_a_local_model_is_refused_where_replicas_may_run_on_nodes_that_lack_it(idle, model, monkeypatch):
+    local = Service(model=(model,))
+    with pytest.raises(ValueError, match=f"model '{model}' is local, but replicas may run on other .* --shared-root"):
+        service.start(local, port=free_port(), autoscaling=True)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}] * 2)
+    with pytest.raises(ValueError, match="is local, but"):
+        service.start(local, port=free_port())
+    assert not idle.run.called
+    service.start(local, port=free_port(), shared_root=True)
     assert idle.run.called
 
 

@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from tlm_ray import metrics
+from tlm_ray import metrics, storage
 from tlm_ray.compute import places
 from tlm_ray.parallel.failures import tells_of_missing_nodes
 from tlm_ray.serving.bodies import Asked, Refused, read_body, read_request
@@ -161,13 +161,20 @@ def build(service: Service) -> serve.Application:
     return door.bind(replicas, names_of(service.model[0]), service)
 
 
-def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000, autoscaling: bool = False) -> str:
+def start(
+    service: Service,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    autoscaling: bool = False,
+    shared_root: bool = False,
+) -> str:
     """Serve a model until `stop` or the end of this process, and return its address; Ray must be connected.
 
     host: the address to listen at; the default can be reached from this machine alone. autoscaling: wait for nodes
-    that replicas lack. ValueError for a model that cannot be served, a cluster that serves already or has no room, or
-    an address that is taken. ChildProcessError for replicas that cannot start. An error or an interrupt ends what has
-    begun.
+    that replicas lack. shared_root: local paths are the same on every node. ValueError for a model that cannot be
+    served, a cluster that serves already or has no room, or an address that is taken. ChildProcessError for replicas
+    that cannot start. An error or an interrupt ends what has begun.
     """
     LOG.setLevel(logging.ERROR)  # of this process; the service's own write to the files of Ray's session
     if serve.status().proxies:  # Ray Serve would keep its own address without an error
@@ -178,6 +185,8 @@ def start(service: Service, *, host: str = "127.0.0.1", port: int = 8000, autosc
     needs, nodes = _needs(service), [node for node in ray.nodes() if node["Alive"]]
     if len(nodes) == 1:  # else the service may listen on another one
         _check_address(host, port)
+    if not shared_root and (len(nodes) > 1 or autoscaling):
+        _check_models(service.model)
     if not autoscaling:
         _check_room(service, needs, nodes)
     application = build(service)
@@ -223,6 +232,16 @@ def _check_address(host: str, port: int) -> None:
         raise ValueError(
             f"port {port}: nothing can listen at {host}:{port} ({error}); give another --port, or another --host"
         ) from error
+
+
+def _check_models(models: Sequence[str]) -> None:
+    """Raise ValueError for a model that only this node has; replicas on others would fail again and again."""
+    for model in models:
+        if storage.is_local(model) and storage.exists(model):
+            raise ValueError(
+                f"model {model!r} is local, but replicas may run on other nodes, which do not share it; give a shared "
+                "location (s3://..., gs://...), or add --shared-root if local paths are the same on every node (NFS)"
+            )
 
 
 def _check_room(service: Service, needs: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> None:
