@@ -21,7 +21,8 @@ export RAY_USAGE_STATS_ENABLED=0
 port=$((20000 + SLURM_JOB_ID % 5000)) # above Ray's workers, below what Linux gives to anyone
 address=$(python -c 'import ray; print(ray.util.get_node_ip_address())'):$port # a name may not resolve everywhere
 
-(umask 077 && ray get-auth-token --generate >/dev/null) # Ray itself leaves the file open to all readers
+(umask 077 && ray get-auth-token --generate >/dev/null) # Ray itself leaves the file open to all readers,
+chmod 600 ~/.ray/auth_token                             # and one that is there as it was
 
 here=() steps=()
 trap 'set +e; kill "${here[@]}" 2>/dev/null; kill -USR1 "${steps[@]}" 2>/dev/null; wait; rm -rf "$RAY_TMPDIR"' EXIT

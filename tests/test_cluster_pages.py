@@ -54,6 +54,14 @@ def test_pages_name_files_that_exist_and_all_of_them() -> None:
     assert files | {page.name for page in PAGES} | {"Dockerfile.dockerignore"} == {f.name for f in CLUSTER.iterdir()}
 
 
+def test_a_token_that_is_there_already_is_closed_to_other_users_too() -> None:
+    """`ray get-auth-token --generate` keeps it, with the mode that an earlier `ray.init` gave it."""
+    texts = [file.read_text() for file in CLUSTER.iterdir()]
+    closed = r"\(umask 077 && ray get-auth-token --generate ?> ?/dev/null\)(?: &&|.*\n) ?chmod 600 ~/\.ray/auth_token"
+    counts = [(len(re.findall(closed, text)), text.count("--generate")) for text in texts]
+    assert sum(found for found, _ in counts) == 4 and all(found == asked for found, asked in counts)
+
+
 def test_prices_are_what_their_assumptions_come_to() -> None:
     section = (CLUSTER / "README.md").read_text().partition("## Sizes and prices")[2].partition("\n## ")[0]
     table = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in section.splitlines() if line[:1] == "|"]

@@ -27,6 +27,17 @@ def test_a_laptop_without_ray_starts_one_without_a_dashboard(note):
     assert ray_options()["include_dashboard"] is False
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_no_other_user_can_read_the_token_of_a_ray_that_a_script_starts(note, tmp_path, monkeypatch, is_there):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    folder = tmp_path / ".ray"
+    if is_there:
+        folder.mkdir(mode=0o755)
+    ray_options()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_address_of_a_killed_ray_is_refused_at_once_and_its_file_named(note, listening):
     note.write_text(listening + "\n")
     ray_options()

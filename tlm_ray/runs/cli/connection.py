@@ -1,5 +1,6 @@
 """Choose how a script connects to Ray: to the cluster in the environment, or to a Ray of its own."""
 
+import contextlib
 import logging
 import os
 import socket
@@ -28,7 +29,17 @@ def ray_options() -> dict[str, Any]:
         _refuse_unless_answered(
             storage.read_bytes(note).decode().strip(), note, "delete this file if that Ray has ended"
         )
+    if os.environ.get("RAY_AUTH_MODE") != "disabled":
+        _close_token_folder()
     return options | {"include_dashboard": False}
+
+
+def _close_token_folder() -> None:
+    """Make ~/.ray accessible to this user alone, because Ray 2.60 leaves the token in it readable by all users."""
+    with contextlib.suppress(OSError):  # of a home that cannot be written, where Ray writes no token either
+        filesystem, path = storage.open_filesystem(os.path.expanduser("~/.ray"))
+        filesystem.create_dir(path)
+        os.chmod(path, 0o700)
 
 
 def _refuse_unless_answered(address: str, source: str, instead: str) -> None:
