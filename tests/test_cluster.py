@@ -145,13 +145,15 @@ def test_no_open_listener_and_no_secret(path: Path) -> None:
     assert re.search(r"(?i)(token|password|secret(_access)?_key)['\"]?\s*[:=]\s*\w{16,}", text) is None
 
 
-def test_a_job_uploads_neither_secrets_nor_data_nor_results(tmp_path: Path) -> None:
-    """Ray sends the working folder to the cluster without what .gitignore names."""
+def test_a_job_uploads_no_more_than_it_promises(tmp_path: Path) -> None:
+    """Ray sends the working folder to the cluster without what .gitignore and .rayignore name."""
     shutil.copy(Path(__file__).parents[1] / ".gitignore", tmp_path)
-    kept, left = (
-        ["code.py", "tlm_ray/corpus/data.py"],
-        [".env", "storage.env", "data/tasks/a.csv", ".tlm/b", "mlflow.db"],
-    )
+    (tmp_path / ".rayignore").write_text("reviews.csv\n")
+    (line,) = re.findall("A job uploads no .*", (Path(__file__).parents[1] / "SECURITY.md").read_text())
+    promised = [f"{name}a.csv" if name.endswith("/") else name for name in re.findall("`([^`:]+)`", line)]
+    assert ".rayignore" in promised
+    kept = ["code.py", "tlm_ray/corpus/data.py", "own.csv"]
+    left = [name for name in promised if name != ".rayignore"] + ["storage.env", "data/tasks/a.csv", "reviews.csv"]
     for name in kept + left:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
