@@ -351,6 +351,11 @@ def test_the_page_adds_the_model_to_what_a_cluster_serves(model, tmp_path, monke
     assert isinstance(application, ray.serve.Application) and how == {"name": "reviews", "route_prefix": "/reviews"}
 
 
+def test_the_door_keeps_no_node_of_gpus_from_going(model):
+    door = build(Service(model=(model,), gpus=1))._bound_deployment
+    assert door.name == "Door" and door.ray_actor_options["resources"] == {"node:__internal_head__": 0.001}
+
+
 def test_a_replica_on_a_gpu_asks_for_no_cpu_unless_told():
     """GPU nodes of the cluster files offer none."""
     model = ("model",)

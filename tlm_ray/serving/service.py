@@ -29,6 +29,7 @@ from tlm_ray.serving.settings import Service
 APPLICATION = "tlm"
 TRIES = 5  # replicas that may die under one request; a text that kills every replica must not be tried for ever
 PAUSE_S = 0.1  # doubled for each try; Ray Serve knows a dead replica after a moment
+ON_HEAD = {"node:__internal_head__": 0.001}
 UNLIMITED = 1_000_000
 LOG = logging.getLogger("ray.serve")
 RETRY_S = "1"
@@ -155,7 +156,7 @@ def build(service: Service) -> serve.Application:
         max_ongoing_requests=service.most,  # at a lower limit Serve asks again and again: 25 texts/s for 64 clients
     ).bind(service)
     door = Door.options(  # type: ignore[attr-defined]
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "resources": ON_HEAD},  # a node of GPUs that held it would never be idle
         max_ongoing_requests=UNLIMITED,  # it counts them itself
     )
     return door.bind(replicas, names_of(service.model[0]), service)
