@@ -19,6 +19,7 @@ from small import small_flow, small_recipe
 from tracked import empty_store
 
 from tlm_ray import Limits, Space, Trials, plain_errors, storage, sweep
+from tlm_ray.compute import Compute
 from tlm_ray.report.sweeps import sort_trials, sweep_csv, sweep_markdown
 from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
@@ -271,6 +272,23 @@ def test_a_trial_that_a_scheduler_stops_is_no_result_and_holds_no_lock(trials, t
     assert all(trial in every.trials for trial in found.trials if trial["dev"] is not None)
 
 
+class StopsLong(FIFOScheduler):
+    """Stops a trial of many steps at its first evaluation."""
+
+    def on_trial_result(self, tune_controller, trial, result):
+        return TrialScheduler.STOP if trial.config["stage_one.steps"] > 100 else TrialScheduler.CONTINUE
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_stopped_trial_of_several_workers_frees_them_for_the_next_point(trials, tmp_path):
+    grid = trials({"stage_one.steps": [50_000, 12]})
+    compute = Compute(workers=2, resources={"CPU": 1.0})
+    execution = replace(grid.flow.execution, compute=compute, side_by_side=1)
+    found = swept(replace(grid, flow=replace(grid.flow, execution=execution)), tmp_path, scheduler=StopsLong())
+    assert {trial["stage_one.steps"]: trial["dev"] is None for trial in found.trials} == {12: False, 50_000: True}
+
+
 def test_ashas_last_report_comes_after_the_record():
     asha = scheduler_named("asha", 18)
     assert (asha._max_t, asha._reduction_factor) == (19, 3) and asha._brackets[0]._rungs[-1][0] == 2
@@ -508,6 +526,31 @@ def test_points_that_cannot_be_trained_do_not_end_a_search_of_others(tuning):
     assert _recorded(listed, [], drawn.tracker.records) == []
     with pytest.raises(ValueError, match="warmup_steps 99: must lie between 0 and steps"):
         points_of(tuning({"stage_two.warmup_steps": read_values("99..100")}, hours=0).trials, "optuna", limits)
+
+
+def test_a_point_whose_process_cannot_start_stays_in_the_table_as_failed(tuning, monkeypatch):
+    own = tuning({"k": [5, 4]}, hours=0)
+    own.scheduler = "none"
+    lost = SimpleNamespace(config={"k": 5}, metrics={}, error=OSError("lost"))
+    unspent = SimpleNamespace(config={"k": 4}, metrics={}, error=None)
+    monkeypatch.setattr(own, "_tuner", lambda *_: SimpleNamespace(fit=lambda: [lost, unspent]))
+    own.search(None, 2)
+    assert [(row["k"], row["dev"]) for row in own.table()] == [(5, None)], "the other began not, for want of hours"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_only_trials_that_train_in_their_own_process_share_it(tuning, monkeypatch, workers):
+    own, freed = tuning({"k": [5, 4]}, hours=0), []
+    execution = replace(own.trials.flow.execution, compute=Compute(workers=workers))
+    own.trials = replace(own.trials, flow=replace(own.trials.flow, execution=execution))
+    monkeypatch.setattr(tune, "Tuner", lambda function, **how: SimpleNamespace(**how))
+    monkeypatch.setattr("tlm_ray.runs.sweeps.following.ray_private.free_orphans", lambda: freed.append(1))
+    tuner = own._tuner(None, 2, 1.0)
+    assert tuner.tune_config.reuse_actors is (workers == 1)
+    (follow,) = tuner.run_config.callbacks
+    follow.on_step_end(1, [])
+    follow.on_step_end(2, [])
+    assert len(freed) == workers - 1, "not at every step"
 
 
 def test_a_trial_that_failed_after_an_evaluation_is_not_stopped(tuning):

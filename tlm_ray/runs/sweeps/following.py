@@ -1,12 +1,13 @@
 """Follow a sweep on Ray Tune: its MLflow runs, its entry in the registry, a line per trial, and its budget."""
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from rich.markup import escape
 
-from tlm_ray import events, storage
+from tlm_ray import events, ray_private, storage
 from tlm_ray.console import console
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.runs.stages.registry import note
@@ -19,6 +20,8 @@ from tlm_ray.training.loop.progress import NOTE
 if TYPE_CHECKING:
     from tlm_ray.runs.tracking.tracker import Tracker
 
+FREE_EVERY_S = 5.0
+
 
 class Follow(tune.Callback):
     """Notes each trial of a sweep as it starts, reports and ends."""
@@ -29,7 +32,7 @@ class Follow(tune.Callback):
         self.trials, self.share, self.tracker, self.key = trials, share, tracker, key
         self.begun, self.there = begun, there
         self.own: dict[str, Trial] = {}  # by Tune's ids
-        self.ended = 0
+        self.ended, self.looked = 0, 0.0
 
     def __reduce__(self) -> Any:
         """Be nothing in Ray Tune's own copy of a sweep, which is not needed: stages are its state."""
@@ -66,6 +69,13 @@ class Follow(tune.Callback):
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         """Mark a trial's MLflow runs as failed."""
         self._end(trial, "failed", "FAILED")
+
+    def on_step_end(self, iteration: int, trials: Any, **info: Any) -> None:
+        """Free what the workers of stopped trials still hold; Ray learns after a stop that its process has ended."""
+        has_workers = self.trials.flow.execution.compute.workers > 1
+        if has_workers and time.monotonic() > self.looked + FREE_EVERY_S:
+            self.looked = time.monotonic()
+            ray_private.free_orphans()
 
     def _end(self, trial: Any, said: str, status: str) -> None:
         own = self.own.get(trial.trial_id)

@@ -110,10 +110,10 @@ class Tuning:
         stages = unique(self.trials.trial(point).lasts)
         return all(self.tracker.records.of(stage) is not None for stage in stages if stage.lane == "data")
 
-    def fail(self, points: Sequence[Point]) -> None:
+    def fail(self, points: Sequence[Point], share: float = 1.0) -> None:
         """Count points that cannot be trained as failed trials of the sweep."""
         for point in points:
-            trial = self.trials.trial(point)
+            trial = self.trials.trial(point, share)
             begin(self.begun, self.there, trial, self.trials, self.tracker, self.key)
             close(trial, self.tracker, "FAILED")
             self.rows[trial.words] = {**trial.labels, "dev": None}
@@ -156,6 +156,8 @@ class Tuning:
             if trial.words in self.begun:  # else the budget was spent before it
                 self.rows[trial.words] = _row(trial, result)
                 self.steps += (result.metrics or {}).get("steps", 0)
+            elif result.error is not None:  # its process could not start
+                self.fail([point], share)
 
     def _tuner(self, searcher: Any, count: int, share: float) -> tune.Tuner:
         run = self.trials.flow.execution
@@ -172,7 +174,8 @@ class Tuning:
                 search_alg=searcher,
                 scheduler=scheduler_named(self.scheduler, self._evaluations()),
                 max_concurrent_trials=run.side_by_side,
-                reuse_actors=True,  # a further process would take 12 s
+                # a further process takes 12 s, but one whose workers were stopped still waits for them
+                reuse_actors=run.compute.workers == 1,
             ),
             run_config=tune.RunConfig(
                 name=f"{self.tracker.name}-{self.key}",
