@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 import torch
 from killing import killed_in_turn
 from small import STAGE_ONE, small_flow, small_recipe
-from small_data import TOPICS, sentences
+from small_data import COMMON, TOPICS, sentences
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AlbertTokenizer,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -26,6 +30,7 @@ from transformers import (
 
 from tlm_ray import baseline, storage
 from tlm_ray.compute import Compute
+from tlm_ray.evaluation.predictions import read_predictions
 from tlm_ray.evaluation.scores import score
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.stage import Stage
@@ -99,6 +104,31 @@ def test_tlm_on_a_roberta_learns_a_regression_of_pairs(similarity, tmp_path, rob
     found = pq.read_table(next((tmp_path / "out").glob("*.parquet")))
     assert "probabilities" not in found.column_names
     np.testing.assert_allclose(found["predicted"].to_numpy(), numbers, atol=1e-4)
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_albert_of_pairs_says_the_same_when_it_is_opened_elsewhere(similarity, tmp_path):
+    """Its tokenizer returns no token types by itself, and its encoder is trained with them."""
+    pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "\u2581", *"abcdefghijklmnopqrstuvwxyz."]
+    pieces += [f"\u2581{word}" for word in chain(*TOPICS.values(), COMMON)]
+    tokenizer = AlbertTokenizer(vocab=[(piece, -float(number)) for number, piece in enumerate(pieces)])
+    assert "token_type_ids" not in tokenizer.model_input_names
+    sizes = SIZE | {"embedding_size": 16, "classifier_dropout_prob": 0.0}
+    config = AlbertConfig(vocab_size=len(tokenizer), pad_token_id=0, initializer_range=0.3, **sizes)
+    AlbertForMaskedLM(config).save_pretrained(tmp_path / "albert")
+    tokenizer.save_pretrained(tmp_path / "albert")
+    recipe = baseline(small_recipe(), str(tmp_path / "albert"), "plain", train_rows=90)
+    recipe = replace(recipe, stage_two=recipe.stage_two.of_steps(4))
+    flow = replace(small_flow(similarity, tmp_path / "root"), metric="pearson_spearman")
+    stages, root = flow.stages(recipe, "near", 0), flow.execution.root
+    make([stages.metrics], root)
+    known = read_predictions(stages.metrics.folder(root), "test").logits[:, 0]
+
+    out = str(tmp_path / "out")
+    asked = str(similarity / "tasks" / "near" / "test.parquet")
+    predict_texts(f"{stages.stage_two.folder(root)}/model", asked, out, columns=["text", "text_pair"], workers=1)
+    found = pq.read_table(next((tmp_path / "out").glob("*.parquet")))["predicted"].to_numpy()
+    np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("alone")

@@ -219,7 +219,7 @@ def _export(
             model = new_model()
             load_weights(model, weights)
     if trainer.worker.rank == 0:
-        _leave_out_types(tokenizer, model.encoder)
+        _return_types_as_trained(tokenizer, model.encoder)
         if job.settings.adapters:
             job.settings.adapters.merge(model.encoder)
         for name, objective in job.settings.exports.items():
@@ -228,11 +228,14 @@ def _export(
                 tokenizer.save_pretrained(path)
 
 
-def _leave_out_types(tokenizer: PreTrainedTokenizerBase, encoder: Any) -> None:
-    """Make a tokenizer return no token types to an encoder that would take them, and was trained without."""
-    names = tokenizer.model_input_names
-    takes = inspect.signature(encoder.forward).parameters.keys() & set(names)
-    if "token_type_ids" in takes and not reads_types(encoder.config):
-        names = [name for name in names if name != "token_type_ids"]
-        # transformers writes the attribute of what is in the dictionary
-        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+def _return_types_as_trained(tokenizer: PreTrainedTokenizerBase, encoder: Any) -> None:
+    """Make a tokenizer return token types where the encoder was trained with them, and nowhere else."""
+    names, types = list(tokenizer.model_input_names), "token_type_ids"
+    if types not in inspect.signature(encoder.forward).parameters or (types in names) == reads_types(encoder.config):
+        return
+    if types in names:
+        names.remove(types)
+    else:
+        names.append(types)
+    # transformers writes the attribute of what is in the dictionary
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
