@@ -59,7 +59,7 @@ def run_job(
         world=worker.world,
     )
     labels = tuple(facts["labels"])
-    new_model = partial(_new_model, job, tokenizer=tokenizer, labels=labels)
+    new_model = partial(_new_model, job, batches.streams, tokenizer=tokenizer, labels=labels)
     trainer = Trainer(
         new_model(),
         batches,
@@ -75,7 +75,9 @@ def run_job(
     return found
 
 
-def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]) -> JointModel:
+def _new_model(
+    job: Job, streams: Sequence[Stream], *, tokenizer: PreTrainedTokenizerBase, labels: tuple[str, ...]
+) -> JointModel:
     """Return the initial model."""
     settings = job.settings
     how: dict[str, Any] = {"tokenizer": tokenizer, "labels": labels, "seed": settings.seed}
@@ -83,6 +85,8 @@ def _new_model(job: Job, *, tokenizer: PreTrainedTokenizerBase, labels: tuple[st
     model = JointModel.of(settings.start, settings.heads, teacher=teacher, **how)
     if job.counts:
         model.begin_with(*read_counts(job.counts))
+    for stream in streams:
+        model.scale_to(stream.blocks.labels, stream.loss.objectives)
     if settings.adapters:
         settings.adapters.add_to(model.encoder)
     return model

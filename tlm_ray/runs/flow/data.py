@@ -213,6 +213,12 @@ class DataFlow:
         return task_once(name, self.task_root, self.metric, self.columns)
 
 
+def of_numbers(*blocks: Stage) -> dict[str, Any]:
+    """Return a further parameter of trainings on numbers, which earlier ones learned in the labels' unit."""
+    tasks = [stage.inputs["task"].parameters for stage in blocks if "task" in stage.inputs]
+    return {"numbers": "standardised"} if any(task.get("labels") == () for task in tasks) else {}
+
+
 @lru_cache(maxsize=64)
 def task_once(name: str, task_root: str, metric: str | Metric, columns: Columns) -> Task:
     """Read a task and print its notes, once per process, so that all trainings of an experiment see the same files."""

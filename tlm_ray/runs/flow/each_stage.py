@@ -12,7 +12,7 @@ from tlm_ray.retrieval.selection import PART_ROWS
 from tlm_ray.retrieval.statistics_job import collect_statistics
 from tlm_ray.retrieval.united import write_united
 from tlm_ray.runs.flow import work
-from tlm_ray.runs.flow.data import DataFlow
+from tlm_ray.runs.flow.data import DataFlow, of_numbers
 from tlm_ray.runs.flow.earlier import of_other_corpora
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.stage import Stage
@@ -166,7 +166,7 @@ class FlowStages(DataFlow):
             name="stage_one",
             version=TRAINING_VERSION,
             parameters=settings.identity
-            | (self.scoring if settings.is_scored else {})
+            | (self.scoring | of_numbers(blocks, *further) if settings.is_scored else {})
             | ({"teacher": checkpoint.identity} if checkpoint else {}),
             inputs=_numbered("blocks", [blocks, *further]) | _present(counts=counts, after=after, teacher=teacher),
             make=make,
@@ -198,6 +198,7 @@ class FlowStages(DataFlow):
             version=TRAINING_VERSION,
             parameters=recipe.settings_two(seed, recipe.start).identity
             | ({} if stage_one else recipe.start.identity)
+            | of_numbers(blocks)
             | self.scoring,
             inputs=_present(blocks=blocks, stage_one=stage_one, taught=taught),
             make=make,

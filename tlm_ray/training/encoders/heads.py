@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Outputs
+
+from tlm_ray.training.encoders.scaled import Scaled, scale_to, with_scaled
 
 
 class GivenStates(nn.Module):
@@ -53,6 +56,7 @@ class Head(nn.Module):
     def __init__(self, model: PreTrainedModel, *, without_last: bool = False, is_new: bool = True):
         super().__init__()
         self.model, self.is_new = model, is_new
+        self.is_regression = not without_last and model.config.problem_type == "regression"
         self.last: Any = model.get_output_embeddings() if without_last else None
         self.expected: torch.Tensor | None = None  # the whole model's logits of `sample_rows`
 
@@ -69,12 +73,19 @@ class Head(nn.Module):
             self.last = _replaced(self.model, self.last, Unprojected(self.last))
         self._replace(GivenStates(getattr(encoder, "pooler", None)))
         encoder.pooler = None
+        if self.is_regression:
+            with_scaled(self)
         return encoder
 
     @property
-    def is_regression(self) -> bool:
-        """Whether the head is a regression head."""
-        return self.model.config.problem_type == "regression"
+    def scaled(self) -> list[Scaled]:
+        """The last layers of a regression, whose outputs are added up; none of other heads."""
+        return [module for module in self.modules() if isinstance(module, Scaled)]
+
+    def scale_to(self, labels: np.ndarray) -> None:
+        """Let a regression learn in units of these labels' standard deviation; other heads stay as they are."""
+        if self.scaled:
+            scale_to(self.scaled, labels)
 
     def forward(self, hidden: torch.Tensor, attention: torch.Tensor | None = None) -> torch.Tensor:
         """Map hidden states, (rows, length, width), to logits, (rows, classes) or (rows, length, vocabulary)."""

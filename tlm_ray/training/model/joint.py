@@ -24,7 +24,7 @@ from tlm_ray.training.model import packing
 from tlm_ray.training.model.architectures import refusal, refuse_by_type
 from tlm_ray.training.model.layer_outputs import Layers, read_layers
 from tlm_ray.training.model.layouts import check_layouts
-from tlm_ray.training.objectives import Objective, Prediction
+from tlm_ray.training.objectives import Labels, Objective, Prediction
 
 # Errors that a model's code raises if an expected input is missing
 UNFIT = (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, ValueError)
@@ -136,6 +136,13 @@ class JointModel(nn.Module):
             is_new = getattr(self.heads[name], "is_new", True)
             if is_new and projection is not None and projection.bias is not None:
                 projection.bias.copy_(torch.from_numpy(bias))
+
+    def scale_to(self, labels: np.ndarray | None, objectives: Sequence[Objective]) -> None:
+        """Let the regressions among some objectives learn in units of these labels' standard deviation."""
+        for objective in objectives:
+            head = self.heads[objective.name]
+            if isinstance(objective, Labels) and isinstance(head, Head) and labels is not None:
+                head.scale_to(labels)
 
     def on(self, device: str, *, packed: bool = False) -> "JointModel":
         """Move to a device, with the fastest attention and dropout for it.

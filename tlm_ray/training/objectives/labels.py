@@ -1,4 +1,8 @@
-"""The task objective: cross-entropy for classes, squared error for numbers, with the architecture's own classifier."""
+"""The task objective: cross-entropy for classes, squared error for numbers, with the architecture's own classifier.
+
+Numbers are learned in units of their standard deviation (`tlm_ray.training.encoders.scaled`), and predicted in their
+own.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +50,12 @@ class Labels(Objective):
         return rows.with_targets(self.name, Targets(rows.labels, None, len(rows.labels)))
 
     def loss(self, head: "Head", features: Any, prediction: Prediction) -> "torch.Tensor":
-        from torch.nn.functional import cross_entropy, mse_loss
+        from torch.nn.functional import cross_entropy
 
         logits = self.logits(head, features)
         if head.is_regression:
-            return mse_loss(logits.squeeze(-1), prediction.values.float(), reduction="sum")
+            apart = (logits.squeeze(-1) - prediction.values.float()) / head.scaled[0].sd
+            return apart.square().sum()
         return cross_entropy(logits, prediction.values, reduction="sum", label_smoothing=self.smoothing)
 
     def logits(self, head: Any, features: Any) -> "torch.Tensor":
@@ -62,7 +67,10 @@ class Labels(Objective):
         return stream
 
     def export(self, model: Any, folder: Path) -> None:
-        model.heads[self.name].export(model.encoder, folder)
+        head = model.heads[self.name]
+        for layer in head.scaled:
+            layer.fold()
+        head.export(model.encoder, folder)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from tlm_ray.evaluation.predictions import check_finite, shares
 from tlm_ray.plain.linear_model import LinearModel, is_linear
 from tlm_ray.storage.opening import open_settings, open_trained_classifier
 from tlm_ray.training.encoders.configs import reads_types
+from tlm_ray.training.encoders.scaled import with_scaled
 from tlm_ray.training.encoders.starts import opened
 from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.model.joint import JointModel
@@ -113,8 +114,11 @@ class Classifier:
             self.model = model = JointModel(weights, (TextLabels(),)).on(device).eval()
             scores, encoder = model.scores, model.encoder
         else:
-            self.model = classifier = open_trained_classifier(source, name=self.name).to(device).eval()
-            scores, encoder = (lambda inputs: classifier(**inputs).logits), classifier.base_model
+            classifier: Any = open_trained_classifier(source, name=self.name)
+            if self.config.num_labels == 1:
+                classifier = with_scaled(classifier)  # as in training, so that bf16 does not round its numbers
+            self.model = classifier.to(device).eval()
+            scores, encoder = (lambda inputs: self.model(**inputs).logits), self.model.base_model
         self.scores = scores
         positions = getattr(self.config, "max_position_embeddings", self.tokenizer.model_max_length)
         self.tokens = min(self.tokenizer.model_max_length, positions - first_position(encoder))
