@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from tlm_ray import storage
 from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.encoders.marked_head import check_marks
-from tlm_ray.training.encoders.starts import Pretrained
+from tlm_ray.training.encoders.starts import Pretrained, opened
 from tlm_ray.training.loop.checkpoints import Checkpoint, Checkpoints, Progress, load_weights, snapshot
 from tlm_ray.training.loop.progress import Follower, Ticker
 from tlm_ray.training.loop.trainer import Trainer
@@ -99,13 +99,14 @@ def _of_tokens(settings: StageSettings) -> Objective:
 
 def _teacher(source: str, objective: Objective, how: dict[str, Any]) -> JointModel:
     """Open a trained model to learn from; ValueError if it has another vocabulary."""
-    teacher, tokens = JointModel.of(Pretrained(source), (objective,), **how), len(how["tokenizer"])
-    if teacher.config.vocab_size != tokens:
+    with opened(source) as folder:
+        known, own = load_tokenizer(folder).get_vocab(), how["tokenizer"].get_vocab()
+    if known != own:
         raise ValueError(
-            f"teacher {source!r}: its vocabulary has {teacher.config.vocab_size} tokens, the student's {tokens}; give "
-            "the student the teacher's tokenizer, as Recipe.tokenizer"
+            f"teacher {source!r}: of its {len(known):,} tokens, {len(known.items() & own.items()):,} have the same "
+            f"number among the student's {len(own):,}; give the student the teacher's tokenizer, as Recipe.tokenizer"
         )
-    return teacher
+    return JointModel.of(Pretrained(source), (objective,), **how)
 
 
 def _check_marks(job: Job, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -75,21 +75,26 @@ class SoftTokens(OfTeacher):
 
         from tlm_ray.training.kernels.projected_losses import ProjectedDivergence
 
+        teacher = features.teacher
+        tokens = min(len(one.model.heads[Mlm.name].last.weight) for one in (features, teacher))
         with torch.no_grad():
-            known = linear(*self._softened(features.teacher, prediction))
-        return ProjectedDivergence.apply(*self._softened(features, prediction), known) * self.temperature**2
+            known = linear(*self._softened(teacher, prediction, tokens))
+        return ProjectedDivergence.apply(*self._softened(features, prediction, tokens), known) * self.temperature**2
 
     def _softened(
-        self, features: Any, prediction: Prediction
+        self, features: Any, prediction: Prediction, tokens: int
     ) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]":
         """Return inputs, (predictions, width), weight and bias, if any, of a model's projection to softened logits.
 
-        Inputs and bias are divided by the temperature, instead of the logits, which are many more.
+        Inputs and bias are divided by the temperature, instead of the logits, which are many more. tokens: rows of the
+        projection to keep, because one of the models may have a longer table than its tokenizer needs.
         """
         head: Head = features.model.heads[Mlm.name]
         inputs = head(features.tokens.index_select(0, prediction.places)[None])[0]
-        bias = None if head.last.bias is None else head.last.bias / self.temperature
-        return inputs / self.temperature, head.last.weight, bias
+        weight, bias = head.last.weight, head.last.bias
+        if len(weight) > tokens:  # a slice of all would cost a copy of the gradient
+            weight, bias = weight[:tokens], None if bias is None else bias[:tokens]
+        return inputs / self.temperature, weight, None if bias is None else bias / self.temperature
 
 
 @dataclass(frozen=True, kw_only=True)
