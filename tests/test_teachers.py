@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from small import small_recipe
 from trainings import GEOMETRY, LABELS, stage_one
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
+from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerBase
 
 from tlm_ray.compute import Compute
+from tlm_ray.training.encoders.starts import Scratch
 from tlm_ray.training.model.joint import JointModel
-from tlm_ray.training.objectives import Cosine, Mlm, Prediction, SoftTokens
+from tlm_ray.training.objectives import Cosine, Generator, Mlm, Prediction, Rtd, SoftTokens
 from tlm_ray.training.settings import Job
 from tlm_ray.training.stage import _new_model
 from tlm_ray.training.tokens.tokenizer import train_wordpiece
@@ -52,3 +54,19 @@ def test_a_teacher_with_a_longer_table_than_its_tokenizer_teaches_the_tokens_the
     loss = student(inputs, places)["soft"]
     assert float(loss.detach()) > 0
     loss.backward()
+
+
+def test_soft_tokens_need_a_head_that_is_trained(tmp_path):
+    own = tokenizer_of("wave")
+    headless = saved(tmp_path, own, BertModel)
+    with pytest.raises(ValueError, match=r"has no trained head for masked tokens.* leave SoftTokens out, or give"):
+        student_of(headless, own)
+    assert student_of(headless, own, (Mlm(), Cosine())).teacher is not None
+
+
+def test_soft_tokens_need_a_recipe_that_exports_its_head_for_masked_tokens():
+    electra = Scratch(replace(GEOMETRY, family="electra", positions=64))
+    teacher = small_recipe(start=electra, objectives=(Generator(), Rtd(), Mlm()), exported="rtd")
+    with pytest.raises(ValueError, match="exports rtd, and SoftTokens learns from mlm; give exported='mlm'"):
+        small_recipe(start=electra, objectives=TRIPLE, teacher=teacher)
+    assert small_recipe(start=electra, objectives=TRIPLE, teacher=replace(teacher, exported="mlm")).teacher

@@ -20,7 +20,7 @@ from tlm_ray.training.loop.progress import Follower, Ticker
 from tlm_ray.training.loop.trainer import Trainer
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
-from tlm_ray.training.objectives import MarkedLabels, Objective
+from tlm_ray.training.objectives import MarkedLabels, Objective, SoftTokens
 from tlm_ray.training.objectives.tokens import OfTokens
 from tlm_ray.training.sampler.batches import Batches
 from tlm_ray.training.sampler.streams import Stream
@@ -81,7 +81,7 @@ def _new_model(
     """Return the initial model."""
     settings = job.settings
     how: dict[str, Any] = {"tokenizer": tokenizer, "labels": labels, "seed": settings.seed}
-    teacher = _teacher(settings.taught_by, _of_tokens(settings), how) if settings.taught_by else None
+    teacher = _teacher(settings, how) if settings.taught_by else None
     model = JointModel.of(settings.start, settings.heads, teacher=teacher, **how)
     if job.counts:
         model.begin_with(*read_counts(job.counts))
@@ -97,8 +97,9 @@ def _of_tokens(settings: StageSettings) -> Objective:
     return next((one for one in settings.heads if isinstance(one, OfTokens)), settings.exports[MODEL])
 
 
-def _teacher(source: str, objective: Objective, how: dict[str, Any]) -> JointModel:
-    """Open a trained model to learn from; ValueError if it has another vocabulary."""
+def _teacher(settings: StageSettings, how: dict[str, Any]) -> JointModel:
+    """Open a trained model to learn from; ValueError if it has another vocabulary, or predicts no tokens to learn."""
+    source, objective = settings.taught_by, _of_tokens(settings)
     with opened(source) as folder:
         known, own = load_tokenizer(folder).get_vocab(), how["tokenizer"].get_vocab()
     if known != own:
@@ -106,7 +107,13 @@ def _teacher(source: str, objective: Objective, how: dict[str, Any]) -> JointMod
             f"teacher {source!r}: of its {len(known):,} tokens, {len(known.items() & own.items()):,} have the same "
             f"number among the student's {len(own):,}; give the student the teacher's tokenizer, as Recipe.tokenizer"
         )
-    return JointModel.of(Pretrained(source), (objective,), **how)
+    teacher = JointModel.of(Pretrained(source), (objective,), **how)
+    if any(isinstance(one, SoftTokens) for one in settings.heads) and teacher.heads[objective.name].is_new:
+        raise ValueError(
+            f"teacher {source!r}: has no trained head for masked tokens, so SoftTokens would learn random numbers; "
+            "leave SoftTokens out, or give a teacher that opens as AutoModelForMaskedLM"
+        )
+    return teacher
 
 
 def _check_marks(job: Job, tokenizer: PreTrainedTokenizerBase) -> None:

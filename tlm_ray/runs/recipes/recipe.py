@@ -17,10 +17,10 @@ from tlm_ray.training.encoders.starts import FewerLayers, Pretrained, Start
 from tlm_ray.training.loop.optimizers import AdamW, Optimizer
 from tlm_ray.training.loop.schedules import Schedule
 from tlm_ray.training.mixing import MixedOne
-from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective
+from tlm_ray.training.objectives import WEIGHTINGS, Labels, Mlm, Objective, SoftTokens
 from tlm_ray.training.objectives.written import Written
 from tlm_ray.training.sampler.mixers import Mixer, Rates
-from tlm_ray.training.settings import GENERAL, StageOne, StageTwo
+from tlm_ray.training.settings import GENERAL, MODEL, StageOne, StageTwo
 from tlm_ray.training.tokens.counts import Counts
 
 HISTORY = ("dev", "learning_rate", "step")  # entries that a task's name would replace
@@ -181,6 +181,13 @@ class Recipe:
             raise ValueError("counts: would replace the teacher's embeddings, with which it starts; give counts=None")
         if not isinstance(teacher, Pretrained) and (teacher.stage_one is None or self.after is not None):
             raise ValueError("teacher: must be a recipe with a stage one, and the student has no `after`")
+        if isinstance(teacher, Recipe) and any(isinstance(one, SoftTokens) for one in self.objectives):
+            exported = teacher.settings_one(0).exports[MODEL]
+            if not isinstance(exported, Mlm):
+                raise ValueError(
+                    f"teacher: its stage one exports {exported.name}, and SoftTokens learns from mlm; give "
+                    "exported='mlm' to the teacher, or leave SoftTokens out"
+                )
 
     def _check_tasks(self) -> None:
         """Raise ValueError if several tasks cannot be trained together."""
