@@ -21,7 +21,7 @@ from tlm_ray.training.encoders.starts import scratch_config
 from tlm_ray.training.encoders.weights import RandomWeights
 from tlm_ray.training.kernels import cpu
 from tlm_ray.training.model.inputs import to_device
-from tlm_ray.training.model.joint import JointModel, packing
+from tlm_ray.training.model.joint import Features, JointModel, packing
 from tlm_ray.training.model.packing import first_position, rectangle
 from tlm_ray.training.objectives import Clm, Labels, Mlm, step_loss
 from tlm_ray.training.sampler.batches import Batch
@@ -149,3 +149,19 @@ def test_an_encoder_that_adds_a_bias_by_position_is_refused(packed):
     encoder.set_attn_implementation(packing.ATTENTION if packed else cpu.ATTENTION)
     with pytest.raises(ValueError, match="adds a position bias"):
         encoder(torch.arange(6)[None])
+
+
+@pytest.mark.parametrize("taught", ["bert", "roberta"])
+def test_a_teacher_reads_packed_rows_at_its_own_positions(taught, tmp_path):
+    """RoBERTa counts them from the number behind the padding's."""
+    student, teacher = CONFIGS[taught], CONFIGS["roberta" if taught == "bert" else "bert"]
+    found = []
+    for packed in (False, True):
+        model = JointModel(RandomWeights(student, seed=0), (Mlm(),), teacher=make_model(teacher))
+        model = model.on("cpu", packed=packed).eval()
+        first = first_position(model.encoder) if packed else None
+        inputs, _ = to_device(make_batch(types=False), "cpu", first=first)
+        with torch.no_grad():
+            hidden, inside = rectangle(Features(model, inputs).teacher.hidden, inputs)
+        found.append(hidden[inside.bool()])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)

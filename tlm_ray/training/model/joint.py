@@ -58,7 +58,11 @@ class Features:
         """The teacher's features of the same batch, without gradients."""
         if self.model.teacher is None:
             raise ValueError("features: this model has no teacher; give Recipe.teacher")
-        return Features(self.model.teacher, self.inputs, with_layers=self.with_layers)
+        teacher, inputs = self.model.teacher, self.inputs
+        shift = packing.first_position(teacher.encoder) - packing.first_position(self.model.encoder)
+        if shift and "position_ids" in inputs:  # of packed rows, counted as the student does
+            inputs = inputs | {"position_ids": inputs["position_ids"] + shift}
+        return Features(teacher, inputs, with_layers=self.with_layers)
 
     @property
     def tokens(self) -> torch.Tensor:
