@@ -182,6 +182,24 @@ def test_a_head_that_is_lost_begins_with_frequencies_and_one_that_is_there_is_ke
     assert head.weight is model.encoder.get_input_embeddings().weight, "the table of tokens is the output matrix"
 
 
+def test_rows_beyond_the_tokenizer_begin_as_unlikely_as_the_rarest_token(tmp_path, words):
+    folder = saved(tmp_path, BertModel, words)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    longer = BertModel.from_pretrained(folder)
+    longer.resize_token_embeddings(len(tokenizer) + 8, mean_resizing=False)
+    longer.save_pretrained(folder)
+    model = JointModel.of(Pretrained(folder), (Labels(), Mlm()), tokenizer=tokenizer, labels=("a", "b"), seed=0)
+    width, table = model.config.hidden_size, model.encoder.get_input_embeddings().weight
+    embeddings = np.random.default_rng(0).random((len(tokenizer), width)).astype(np.float32)
+    embeddings[5] = 0
+    before, bias = table.detach().clone(), np.linspace(-9, -1, len(tokenizer)).astype(np.float32)
+    model.begin_with(embeddings, bias)
+    np.testing.assert_array_equal(model.heads["mlm"].last.bias.detach().numpy(), [*bias, *[-9.0] * 8])
+    expected = torch.cat([torch.from_numpy(embeddings), before[len(tokenizer) :]])
+    expected[5] = before[5]
+    assert torch.equal(table.detach(), expected)
+
+
 @pytest.fixture
 def many(data, tmp_path) -> Path:
     """The small data with 700 training rows of one to three sentences, which can be sorted by length."""

@@ -130,16 +130,19 @@ class JointModel(nn.Module):
     def begin_with(self, embeddings: np.ndarray | None, bias: np.ndarray) -> None:
         """Set the token embeddings, (vocabulary, width), except for rows of zeros, and the output bias of new heads.
 
-        Source: `tlm_ray.training.tokens.counts`.
+        Rows beyond the vocabulary, which some encoders have, become as unlikely as the rarest token. Source:
+        `tlm_ray.training.tokens.counts`.
         """
         if embeddings is not None:
             known = torch.from_numpy(embeddings.any(axis=1))
-            self.encoder.get_input_embeddings().weight[known] = torch.from_numpy(embeddings)[known]
+            table = self.encoder.get_input_embeddings().weight[: len(known)]
+            table[known] = torch.from_numpy(embeddings)[known]
         for name, objective in self.objectives.items():
             projection = objective.projection(self.heads[name])
             is_new = getattr(self.heads[name], "is_new", True)
             if is_new and projection is not None and projection.bias is not None:
-                projection.bias.copy_(torch.from_numpy(bias))
+                projection.bias.fill_(float(bias.min()))
+                projection.bias[: len(bias)] = torch.from_numpy(bias)
 
     def scale_to(self, labels: np.ndarray | None, objectives: Sequence[Objective]) -> None:
         """Let the regressions among some objectives learn in units of these labels' standard deviation."""
