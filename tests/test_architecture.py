@@ -62,7 +62,7 @@ PATH_CALLS = {
 OPEN_PATHS = {"tlm_ray.storage", "tlm_ray.storage.listing"}
 WITHOUT_FOLDER_CIRCLES = {"corpus", "training", "runs"}
 PURE = {
-    "retrieval": ["engine", "engine.saved", "methods", "contamination", "shards"],
+    "retrieval": ["engine", "methods", "contamination", "shards"],
     "training": [
         "tokens", "encoders", "objectives", "sampler", "model", "loop.trainer", "loop.optimizers", "loop.checkpoints",
         "scoring.prediction", "settings", "cost",

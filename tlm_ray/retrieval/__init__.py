@@ -9,7 +9,6 @@ from tlm_ray.retrieval.engine.index import Index, index_passages
 from tlm_ray.retrieval.engine.kernel import search
 from tlm_ray.retrieval.engine.merging import merge
 from tlm_ray.retrieval.engine.queries import Queries
-from tlm_ray.retrieval.engine.saved import export_bm25s, read_index, write_index
 from tlm_ray.retrieval.engine.statistics import Statistics
 from tlm_ray.retrieval.engine.topk import TopK, best_ranks
 
@@ -20,10 +19,7 @@ __all__ = [
     "Statistics",
     "TopK",
     "best_ranks",
-    "export_bm25s",
     "index_passages",
     "merge",
-    "read_index",
     "search",
-    "write_index",
 ]

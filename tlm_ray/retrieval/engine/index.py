@@ -62,30 +62,6 @@ class Index:
     """float64 (terms,)"""
     postings: Postings = field(repr=False)
     """weights by term"""
-    k1: float = K1
-    """saturation of repeated terms"""
-    b: float = B
-    """strength of length normalisation"""
-
-    def weights(self, term: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the passages of a term, int32 ascending, and its contribution to their scores, float32."""
-        start, row = self.postings.start, self.postings.row
-        if row[term] >= 0:
-            column = self.postings.exact[:, row[term]]
-            passages = np.flatnonzero(column).astype(np.int32)
-            weights = column[passages]
-        else:
-            mine = self.postings.lists[start[term] : start[term + 1] - 1]
-            passages, weights = (mine >> np.uint64(32)).astype(np.int32), mine.astype(np.uint32)
-        return passages, (weights * (self.idf[term] / ONE)).astype(np.float32)
-
-    def as_lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all terms as posting lists: passages, weights and the start of each term, int64 (terms + 1,)."""
-        every = [self.weights(term) for term in range(len(self.terms))]
-        start = np.cumsum([0, *(len(passages) for passages, _ in every)])
-        none = np.zeros(0, np.int32), np.zeros(0, np.float32)
-        passages, weights = zip(*every, none, strict=True)
-        return np.concatenate(passages), np.concatenate(weights), start
 
 
 def index_passages(
@@ -123,7 +99,7 @@ def index_passages(
     norm = k1 * (1 - b + b * bags.lengths / mean_terms)
     limit = float(np.log1p((passages - 0.5) / 1.5)) if passages else 1.0
     postings = _arrange(bags, number, found, norm)
-    return Index(analyzer, len(bags.sizes), limit, terms, idf(frequency, passages), postings, k1, b)
+    return Index(analyzer, len(bags.sizes), limit, terms, idf(frequency, passages), postings)
 
 
 def idf(frequency: np.ndarray, passages: int) -> np.ndarray:
