@@ -47,6 +47,7 @@ COMMAND_LINE = {
 }  # experiments compose it; nothing below reads it
 NEVER_IMPORTED = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 NEVER_CALLED = {"torch.load", "torch.save", "ray.init", "eval", "exec", "os.system"}
+MAY_CALL = {"tlm_ray.runs.notebook.classifier": {"ray.init"}}  # there is no script where it is fitted
 NEVER_TRUE = {"shell", "trust_remote_code", "allow_pickle"}
 
 PATH_MODULES = {"pyarrow.fs", "shutil", "tempfile", "glob", "fsspec", "fnmatch"}
@@ -203,7 +204,7 @@ def dangers(sources: list[Source]) -> list[str]:
     found = []
     for source in sources:
         bad = {m for m in NEVER_IMPORTED if any(is_below(name, m) for name in imports(source))}
-        bad |= (calls(source) | imports(source)) & NEVER_CALLED
+        bad |= (calls(source) | imports(source)) & NEVER_CALLED - MAY_CALL.get(source.name, set())
         for node in source.nodes:
             pairs = list(zip(node.keys, node.values, strict=True)) if isinstance(node, ast.Dict) else []
             named = {str(k.value): v for k, v in pairs if isinstance(k, ast.Constant)}
@@ -272,6 +273,7 @@ def test_one_package_opens_paths(house):
 
 def test_nothing_connects_to_ray_unpickles_or_runs_foreign_code(house):
     assert dangers(house) == []
+    assert {s.name for s in house} >= set(MAY_CALL), "the place itself must exist"
 
 
 def test_no_module_is_hidden_by_a_name_it_exports(house):

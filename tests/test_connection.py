@@ -1,6 +1,8 @@
 """What a script connects to, before Ray itself tries for a quarter of an hour."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,25 @@ def test_other_forms_of_an_address_are_left_to_ray(note, monkeypatch, address, l
     ray_options()
     monkeypatch.setenv("RAY_ADDRESS", listening)
     assert "include_dashboard" not in ray_options()
+
+
+CONNECTED = """
+import time
+import ray
+from tlm_ray import ray_options
+ray.init(address="local", num_cpus=1, **ray_options())
+
+@ray.remote
+def told():
+    print("a worker's line")
+    return 3
+
+print(ray.get(told.remote()), "from a worker")
+time.sleep(2)  # what workers print takes a while
+"""
+
+
+@pytest.mark.slow
+def test_a_start_prints_no_line_of_rays_own_or_of_workers():
+    done = subprocess.run([sys.executable, "-c", CONNECTED], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("3 from a worker\n", "")

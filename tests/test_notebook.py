@@ -297,6 +297,22 @@ MISTAKES = {
 }
 
 
+def test_a_ray_that_fit_starts_prints_no_lines_of_workers_and_has_no_dashboard(tmp_path, monkeypatch):
+    asked = {}
+
+    def start(**options):
+        asked.update(options)
+        raise InterruptedError("after the start")
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", start)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(InterruptedError):
+        TLMClassifier(root=str(tmp_path / "tlm"), verbose=False).fit([f"text {n}" for n in range(6)], ["x", "y"] * 3)
+    assert asked["include_dashboard"] is asked["log_to_driver"] is False
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_gets_one_line_with_the_fix(name, tmp_path):
     (texts, labels), said = MISTAKES[name]

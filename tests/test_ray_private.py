@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,28 +24,6 @@ def test_only_one_module_uses_private_names_of_ray():
     private = re.compile(r"^\s*(?:from|import) ray[\w.]*(?:\._|\.v2)|\bray\._private|_execute_to_iterator", re.M)
     users = [file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py") if private.search(file.read_text())]
     assert users == ["ray_private.py"]
-
-
-CONNECTED = """
-import time
-import ray
-from tlm_ray import ray_options, ray_private
-ray_options()
-ray_private.connect()
-
-@ray.remote
-def told():
-    print("a worker's line")
-    return 3
-
-print(ray.get(told.remote()), "from a worker")
-time.sleep(2)  # what workers print takes a while
-"""
-
-
-def test_a_notebook_connects_without_a_line_of_rays_own_or_of_workers():
-    done = subprocess.run([sys.executable, "-c", CONNECTED], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("3 from a worker\n", "")
 
 
 @ray.remote(max_retries=2)

@@ -1,7 +1,6 @@
 """All that tlm_ray uses of Ray beyond its public API; tests/test_ray_private.py names each at an upgrade of Ray."""
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,21 +14,6 @@ if TYPE_CHECKING:
 WAIT_S = 0.02
 LOOK_EVERY_S = 0.1
 CANCEL_S = 10.0  # 36 cancellations took at most 1 s
-
-
-def connect() -> None:
-    """Connect to Ray as its first call does, with the log options of `ray_options`; progress comes by other ways."""
-    from ray._private import ray_constants
-
-    usual, disabled = ray_constants.RAY_LOG_TO_DRIVER, logging.root.manager.disable
-    ray_constants.RAY_LOG_TO_DRIVER = False  # the default of ray.init, read from the environment at the import of ray
-    logging.disable(logging.WARNING)  # ray.init sets the level of its logger anew
-    try:
-        ray.put(None)
-    finally:
-        ray_constants.RAY_LOG_TO_DRIVER = usual
-        logging.disable(disabled)
-    logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def draining_nodes() -> set[str]:

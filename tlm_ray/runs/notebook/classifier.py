@@ -11,7 +11,7 @@ import ray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from tlm_ray import ray_private, storage
+from tlm_ray import storage
 from tlm_ray.console import console
 from tlm_ray.corpus.general.manifest import Corpus
 from tlm_ray.evaluation.scores import Metric, metric_named
@@ -218,8 +218,7 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         root = storage.lasting(self.root, "root", ".tlm")
         corpus = None if self.start and self.marks else corpus_of(self, root)
         if not ray.is_initialized():
-            ray_options()  # sets Ray's environment
-            ray_private.connect()
+            ray.init(**ray_options())  # Ray's own start would print lines of workers, and open a dashboard
         execution = fitted(replace(self.execution or Execution(root=root), root=root))
         check_cluster(execution, corpus.locations if isinstance(corpus, Corpus) else ())
         return Flow(execution=execution, corpus=corpus, metric=self.metric, column=self.column)
