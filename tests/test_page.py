@@ -243,12 +243,13 @@ def test_every_figure_has_a_name_and_the_colours_of_the_page(kind):
 
 def test_a_sweeps_page_has_every_trial_the_best_first():
     trials = [*make_trials(), {"k": 7, "rho1": 1, "rho2": 1, "method": "bm25", "dev": None, "state": "failed"}]
+    trials.append({"k": 9, "rho1": 1, "rho2": 1, "method": "bm25", "dev": None, "stopped_step": 4, "stopped_dev": 31.0})
     page = Page(sweep_page("sweep", sort_trials(trials, PARAMETERS), PARAMETERS))
     (table,) = page.tables["trials"]
-    assert table[0] == ["trial", *PARAMETERS, "dev", "state"]
+    assert table[0] == ["trial", *PARAMETERS, "dev", "stopped_step", "stopped_dev", "state"]
     scores = sorted((trial["dev"] for trial in trials if trial["dev"] is not None), reverse=True)
-    assert [row[5] for row in table[1:]] == [*(f"{score:.2f}" for score in scores), "–"]
-    assert f"dev score of {scores[0]:.2f}: best of {len(scores)} trials on dev" in page.text("strong")[0]
+    assert [row[5] for row in table[1:]] == [*(f"{score:.2f}" for score in scores), "stopped", "failed"]
+    assert f"dev score of {scores[0]:.2f}: best of {len(scores) + 1} trials on dev" in page.text("strong")[0]
     assert page.sections == ["importance", "slices", "parallel", "trials"]
 
 

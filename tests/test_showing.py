@@ -111,7 +111,7 @@ def test_a_sweep_shows_its_trials_best_first_and_a_figure_per_parameter(swept):
     best = max(make_trials(), key=lambda trial: trial["dev"])
     assert table[0] == ["trial", *PARAMETERS, "dev"]
     assert table[1] == ["1", *(str(best[name]) for name in PARAMETERS), f"{best['dev']:.2f}"]
-    assert table[-1][-2:] == [ATTACK, "–"]
+    assert table[-1][-2:] == [ATTACK, "failed"]
     drawn = [value for _, name, value in page.attributes if name == "aria-label"]
     assert drawn == [f"score over {name}" for name in ("k", "rho1", "method")], "rho2 has one value"
     assert repr(swept) + "\n" == sweep_markdown(sort_trials(swept.trials, PARAMETERS))

@@ -66,8 +66,8 @@ def sweep_latex(ordered: Sequence[Trial]) -> str:
 
 def _cells(ordered: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     """Return the columns, and a row per trial of its rank and a text per column."""
-    columns = _columns(ordered)
-    rows = [[str(rank), *(_text(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
+    columns = columns_of(ordered)
+    rows = [[str(rank), *(text_of(trial, column) for column in columns)] for rank, trial in enumerate(ordered, start=1)]
     return columns, rows
 
 
@@ -77,11 +77,13 @@ def best_of(trials: Sequence[Trial]) -> str:
     return f"best of {tried:,} trials on dev; its dev score is optimistic" if tried > 1 else "the only trial on dev"
 
 
-def _columns(trials: Sequence[Trial]) -> list[str]:
+def columns_of(trials: Sequence[Trial]) -> list[str]:
+    """Return the columns of the table, in order of first appearance."""
     return list(dict.fromkeys(key for trial in trials for key in trial))
 
 
-def _text(trial: Trial, column: str) -> str:
+def text_of(trial: Trial, column: str) -> str:
+    """Return a cell of the table; a trial without a score is stopped or failed."""
     value = trial.get(column)
     if value is None:
         return ABSENT if column != "dev" else "stopped" if "stopped_step" in trial else "failed"
@@ -92,7 +94,7 @@ def _text(trial: Trial, column: str) -> str:
 
 def sweep_csv(ordered: Sequence[Trial]) -> str:
     """Return CSV with a line per sorted trial, best first, in full precision; a failed trial has no score."""
-    return csv_text(_columns(ordered), ordered)
+    return csv_text(columns_of(ordered), ordered)
 
 
 def sweep_json(ordered: Sequence[Trial]) -> str:

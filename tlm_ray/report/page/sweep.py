@@ -1,6 +1,5 @@
 """Render the page of a sweep: importance of parameters, scores of trials, learning curves."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +12,14 @@ from tlm_ray.report.figures.sweep_figures import (
     study_of,
     varied_of,
 )
-from tlm_ray.report.formats import ABSENT
 from tlm_ray.report.page.sections import told
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.page.template import render
 from tlm_ray.report.story import Story
-from tlm_ray.report.sweeps import SCORES, best_of
+from tlm_ray.report.sweeps import Trial, best_of, columns_of, text_of
 
 if TYPE_CHECKING:
     from optuna import Study
-
-Trial = Mapping[str, Any]
 
 
 def sweep_page(
@@ -53,13 +49,13 @@ def sweep_page(
 
 def shown(trials: Sequence[Trial], parameters: Sequence[str], study: "Study") -> dict[str, Any]:
     """Return the template's values for the best trial, the table and a figure per parameter."""
-    columns = list(dict.fromkeys([*parameters, "dev", *(column for trial in trials for column in trial)]))
+    columns = columns_of(trials)
     return {
         "what": _what(trials, parameters, len(study.trials)),
         "best": _best(trials, parameters) if study.trials else "",
         "slices": [(each, inline(slice_figure(study, each), f"score over {each}")) for each in varied_of(study)],
         "columns": columns,
-        "rows": [[_text(trial, column) for column in columns] for trial in trials],
+        "rows": [[text_of(trial, column) for column in columns] for trial in trials],
     }
 
 
@@ -70,15 +66,5 @@ def _what(trials: Sequence[Trial], parameters: Sequence[str], scored: int) -> st
 
 def _best(trials: Sequence[Trial], parameters: Sequence[str]) -> str:
     """Return a line on the best trial and how many there were."""
-    chosen = ", ".join(f"{name} {_text(trials[0], name)}" for name in parameters)
+    chosen = ", ".join(f"{name} {text_of(trials[0], name)}" for name in parameters)
     return f"Best: {chosen}, with a dev score of {trials[0]['dev']:.2f}: {best_of(trials)}."
-
-
-def _text(trial: Trial, column: str) -> str:
-    """Return a cell of the table."""
-    value = trial.get(column)
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ABSENT
-    if isinstance(value, float):
-        return f"{value:.2f}" if column in SCORES else f"{value:.6g}"
-    return str(value)

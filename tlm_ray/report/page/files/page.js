@@ -1,11 +1,7 @@
 "use strict";
 // The page is complete without this script, which sorts and filters trials and highlights the lines of a row.
 const cells = row => [...row.cells].map(cell => cell.textContent);
-const order = (a, b) => {
-  const [x, y] = [Number(a), Number(b)];
-  if (isNaN(x) !== isNaN(y)) return isNaN(x) ? 1 : -1;
-  return isNaN(x) ? a.localeCompare(b) : x - y;
-};
+const order = (a, b) => isNaN(a) ? a.localeCompare(b) : a - b;  // of two words or two numbers
 const press = (element, action) => {
   const button = document.createElement("button");  // within it, because a heading and an entry keep their own roles
   button.type = "button";
@@ -22,7 +18,8 @@ function sorts(table) {
     heads.forEach(other => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const known = [...body.rows].map(row => [cells(row)[column], row]);
-    const rank = ([a], [b]) => (a === "–") - (b === "–") || sign * order(a, b);
+    // words among numbers, such as failed, stay below them in both directions
+    const rank = ([a], [b]) => (a === "–") - (b === "–") || isNaN(a) - isNaN(b) || sign * order(a, b);
     body.append(...known.sort(rank).map(pair => pair[1]));
   }));
 }
