@@ -130,16 +130,15 @@ def test_texts_of_two_packages_are_no_candidates(tables):
         docstring_corpus_and_task(tables | {"copy": copies})
 
 
-def test_task_depends_on_texts_and_seed_not_on_order(tables, made):
+def test_task_depends_on_texts_not_on_order(tables, made):
     rng = random.Random(0)
     mixed = {
         name: tables[name].take(rng.sample(range(tables[name].num_rows), tables[name].num_rows))
         for name in reversed(tables)
     }
     _, task = docstring_corpus_and_task(mixed)
-    _, other = docstring_corpus_and_task(tables, seed=1)
     for split, table in made[1].items():
-        assert as_bytes(task[split]) == as_bytes(table) != as_bytes(other[split])
+        assert as_bytes(task[split]) == as_bytes(table)
     again, _ = docstring_corpus_and_task({name: tables[name] for name in reversed(tables)})
     assert as_bytes(again) == as_bytes(made[0])
 

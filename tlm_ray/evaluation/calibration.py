@@ -19,13 +19,13 @@ class Bin(NamedTuple):
     """share of them that is right, 0 to 1"""
 
 
-def confidence_bins(gold: np.ndarray, probabilities: np.ndarray, count: int = BINS) -> list[Bin]:
+def confidence_bins(gold: np.ndarray, probabilities: np.ndarray) -> list[Bin]:
     """Return bins of equal numbers of rows (one more in the first if needed), from the least to the most certain.
 
-    gold: (rows,) class ids. probabilities: (rows, classes). Fewer rows than `count` make a bin each.
+    gold: (rows,) class ids. probabilities: (rows, classes). Fewer rows than BINS make a bin each.
     """
     confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == gold
-    parts = np.array_split(np.argsort(confidence, kind="stable"), count)
+    parts = np.array_split(np.argsort(confidence, kind="stable"), BINS)
     return [Bin(len(rows), float(confidence[rows].mean()), float(right[rows].mean())) for rows in parts if len(rows)]
 
 

@@ -13,11 +13,6 @@ LONGEST = 700  # characters of a quoted text
 LIVE = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that starts with one of these for a formula
 
 
-def mean_of(values: Sequence[float]) -> float:
-    """Return the mean over seeds."""
-    return statistics.fmean(values)
-
-
 def spread_of(values: Sequence[float]) -> float:
     """Return the sample standard deviation (divisor n - 1) over seeds; 0.0 for a single seed.
 
@@ -27,19 +22,19 @@ def spread_of(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def interval_of(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Return the confidence interval of a mean over seeds, by Student's t; None for a single seed."""
+def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % confidence interval of a mean over seeds, by Student's t; None for a single seed."""
     if len(values) < 2:
         return None
     from scipy.stats import t  # imported here, because it takes 0.4 s
 
-    reach = float(t.ppf((1 + level) / 2, len(values) - 1)) * spread_of(values) / len(values) ** 0.5
-    return mean_of(values) - reach, mean_of(values) + reach
+    reach = float(t.ppf(0.975, len(values) - 1)) * spread_of(values) / len(values) ** 0.5
+    return statistics.fmean(values) - reach, statistics.fmean(values) + reach
 
 
 def score_text(values: Sequence[float]) -> str:
     """Return "mean ± spread" with two decimals, or only the mean for a single seed."""
-    mean = mean_of(values)
+    mean = statistics.fmean(values)
     return pair_text(mean, spread_of(values)) if len(values) > 1 else f"{mean:.2f}"
 
 

@@ -219,9 +219,9 @@ class Outcome:
         seen = {"scored": scored, "against": view.against, "split": view.split}
         return kept_key(tasks, recipes, fingerprint_of(seen))
 
-    def cells(self, split: str = "test") -> list[Cell]:
-        """Return the table's cells, one per row and task, in the order of the trainings."""
-        return [group.cell(split) for group in self.groups]
+    def cells(self) -> list[Cell]:
+        """Return the table's cells of the test split, one per row and task, in the order of the trainings."""
+        return [group.cell() for group in self.groups]
 
     @cached_property
     def groups(self) -> list[Group]:

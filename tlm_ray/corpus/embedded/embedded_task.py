@@ -12,6 +12,7 @@ from tlm_ray.corpus.embedded.prose import letters
 
 SPLIT_ROWS = {"train": 84, "dev": 50, "test": 200}  # per library; in all 504, 300 and 1,200 rows
 TASK_WORDS = (18, 80)  # fewest and most words of a task text
+SEED = 0  # of the task: another chooses other rows
 RUN_WORDS = 8  # a run of so many words occurs in only one task text, which excludes boilerplate
 MASK = "the library"
 NAME = re.compile(
@@ -23,16 +24,16 @@ NAME = re.compile(
 )
 
 
-def docstring_corpus_and_task(tables: dict[str, pa.Table], *, seed: int = 0) -> tuple[pa.Table, dict[str, pa.Table]]:
+def docstring_corpus_and_task(tables: dict[str, pa.Table]) -> tuple[pa.Table, dict[str, pa.Table]]:
     """Return the corpus (text, source) and the task's train, dev and test tables (text, label).
 
     `tables` are `read_package`'s by name. The task has 84 / 50 / 200 rows per library of `LIBRARIES`, chosen by sha256
-    of seed and text. Rows have 18 to 80 words, with names masked; no run of 8 words occurs in two rows. The corpus
+    of text. Rows have 18 to 80 words, with names masked; no run of 8 words occurs in two rows. The corpus
     keeps each other passage that shares no such run with them (97 % of 180,000), near copies once. ValueError if a
     library is too small.
     """
     texts = {name: table["text"].to_pylist() for name, table in sorted(tables.items())}
-    chosen = _choose_task(texts, seed)
+    chosen = _choose_task(texts)
     used = {run for rows in chosen.values() for text, _ in rows for run in _runs(text)}
     corpus: dict[bytes, tuple[str, str]] = {}
     for text, name in ((text, name) for name, own in texts.items() for text in own):
@@ -44,11 +45,11 @@ def docstring_corpus_and_task(tables: dict[str, pa.Table], *, seed: int = 0) -> 
     return _table(corpus.values(), "source"), task
 
 
-def _choose_task(texts: dict[str, list[str]], seed: int) -> dict[str, list[tuple[str, str]]]:
+def _choose_task(texts: dict[str, list[str]]) -> dict[str, list[tuple[str, str]]]:
     """Choose each split's rows (unmasked text, library) from paragraphs that no other package has."""
     owners = Counter(key for own in texts.values() for key in set(map(letters, own)))
     candidates = {
-        (hashlib.sha256(f"{seed}\n{text}".encode()).digest(), text, name)
+        (hashlib.sha256(f"{SEED}\n{text}".encode()).digest(), text, name)
         for name in LIBRARIES
         for text in texts.get(name, ())
         if owners[letters(text)] == 1

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from tlm_ray.evaluation.scores import METRICS
-from tlm_ray.report.formats import mean_of, spread_of
+from tlm_ray.report.formats import spread_of
 
 SPLITS = ("test", "dev")
 
@@ -74,12 +75,12 @@ class Cell:
     @property
     def mean(self) -> float:
         """Mean score over seeds, in percent."""
-        return mean_of(self.scores)
+        return fmean(self.scores)
 
     @property
     def dev(self) -> float:
         """Mean score on dev over seeds, in percent; minus infinity, below all, if there is none."""
-        return mean_of(self.scores if self.split == "dev" else self.dev_scores or (-math.inf,))
+        return fmean(self.scores if self.split == "dev" else self.dev_scores or (-math.inf,))
 
     @property
     def std(self) -> float:
@@ -105,8 +106,3 @@ def check_cells(cells: Sequence[Cell]) -> None:
                 f"{cell._name} has metric {cell.metric!r}, but the task's first cell has {metric!r}; "
                 "a column must have one metric"
             )
-
-
-def names(cells: Sequence[Cell], field: str) -> list[str]:
-    """Return the distinct values of "row" or "task", in order of first appearance."""
-    return list(dict.fromkeys(getattr(cell, field) for cell in cells))

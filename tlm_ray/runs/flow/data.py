@@ -12,6 +12,7 @@ from tlm_ray.corpus.cleaning.job import CLEANING_VERSION, check_libraries, clean
 from tlm_ray.corpus.cleaning.steps import SOURCE
 from tlm_ray.corpus.cleaning.steps import WORK as CLEANING_WORK
 from tlm_ray.corpus.embedded import packages
+from tlm_ray.corpus.embedded.embedded_task import SEED
 from tlm_ray.corpus.general.dataset import FOLDER, corpus_from
 from tlm_ray.corpus.general.manifest import Corpus, open_corpus
 from tlm_ray.corpus.general.passages import PASSAGES_VERSION, WORK, cut_passages
@@ -89,7 +90,7 @@ class DataFlow:
         return Stage(
             name="documents",
             version=DOCUMENTS_VERSION,
-            parameters={"packages": packages.installed_packages(), "seed": 0},
+            parameters={"packages": packages.installed_packages(), "seed": SEED},
             make=lambda folder, _: work.write_docstrings(folder, workers=self.execution.workers),
             cost={"seconds": 60.0},
         )
