@@ -18,7 +18,7 @@ from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import of_rows, part_of, scaled
 from tlm_ray.runs.recipes.cpu import WORTH
 from tlm_ray.runs.recipes.marking import reading_marks
-from tlm_ray.runs.recipes.paper import baseline, recipe_for
+from tlm_ray.runs.recipes.paper import baseline, recipe_for, size_of
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.resizing import resized
 from tlm_ray.training.encoders.starts import Architecture
@@ -39,7 +39,8 @@ class Scale:
 
     def recipe(self, task: str, flow: Flow) -> Recipe:
         """Return a task's recipe at the scale."""
-        return recipe_for(short_name(task), self.at(task, flow), **_size(task, flow))
+        size = {} if flow.is_embedded(task) else size_of(flow.read(task).train_texts)
+        return recipe_for(short_name(task), self.at(task, flow), **size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,12 +317,3 @@ def _signs(task: str, flow: Flow) -> tuple[str, ...]:
     """Return the four signs that mark two spans in a task's texts, none if they do not."""
     found = None if flow.is_embedded(task) else marks_of(flow.read(task).train_texts)
     return () if found is None else found.signs
-
-
-def _size(task: str, flow: Flow) -> dict[str, int]:
-    """Return the size of a task's training set, for recipes that depend on it."""
-    if flow.is_embedded(task):
-        return {}
-    texts = flow.read(task).train_texts
-    words = sorted(len(text.split()) for text in texts)
-    return {"train_rows": len(words), "row_words": words[3 * len(words) // 4]}

@@ -28,7 +28,7 @@ from tlm_ray.runs.preflight import check_cluster, check_starts, fitted
 from tlm_ray.runs.recipes.adaptation import adapted
 from tlm_ray.runs.recipes.budget import part_of
 from tlm_ray.runs.recipes.marking import reading_marks
-from tlm_ray.runs.recipes.paper import baseline, recipe_for
+from tlm_ray.runs.recipes.paper import baseline, recipe_for, size_of
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.resizing import resized
 from tlm_ray.runs.stages.making import Execution, make
@@ -228,13 +228,12 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
 
         signs: brackets of the spans that the classifier reads too.
         """
-        words = sorted(len(text.split()) for text in flow.read(task).train_texts)
-        rows = len(words)
-        recipe = self.recipe or recipe_for(FOLDER, self.scale, train_rows=rows, row_words=words[3 * rows // 4])
+        size = size_of(flow.read(task).train_texts)
+        recipe = self.recipe or recipe_for(FOLDER, self.scale, **size)
         if self.corpus is None:
             console.print("corpus: none, so the model learns from the labelled texts alone; text of their kind helps")
         if self.start:
-            made = self._fine_tuned(recipe, rows, flow)
+            made = self._fine_tuned(recipe, size["train_rows"], flow)
         else:
             made = replace(recipe, k=0, rho1=0) if self.corpus is None else recipe
         made = reading_marks(made, signs) if signs else made

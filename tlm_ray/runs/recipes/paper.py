@@ -1,5 +1,6 @@
 """Return recipes: the paper's per scale and task (table B.1), ours for CPUs, and those of pretrained encoders."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,6 +107,12 @@ def recipe_for(task: str, scale: str, *, train_rows: int = 0, row_words: int = 0
         block_tokens=512 if long and scale != "small" else 128,
         passage_tokens=512 if long and scale != "small" else 128,
     )
+
+
+def size_of(texts: Sequence[str]) -> dict[str, int]:
+    """Return what `recipe_for` asks of a task's training texts: their number, and the third quartile of their words."""
+    words = sorted(len(text.split()) for text in texts)
+    return {"train_rows": len(words), "row_words": words[3 * len(words) // 4]}
 
 
 BASELINES: dict[str, dict[str, Any]] = {
