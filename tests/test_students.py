@@ -31,7 +31,7 @@ from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.objectives import Labels
 from tlm_ray.training.objectives.objective import Prediction
 from tlm_ray.training.students import soft_labels, teaching
-from tlm_ray.training.students.rows import first_rows, write_rows
+from tlm_ray.training.students.rows import write_rows
 from tlm_ray.training.students.soft_labels import chunks_of, write_soft_labels, write_teacher_labels
 from tlm_ray.training.students.splicing import spliced
 from tlm_ray.training.students.teaching import Teacher
@@ -178,19 +178,16 @@ def test_students_of_other_teachers_are_other_students(data, tmp_path):
 @pytest.mark.usefixtures("alone")
 def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
     flow, root = small_flow(data, tmp_path), str(tmp_path)
-    more = {"splices": 1, "passages": 2, "replacements": 1, "longer": 1}
+    more = {"splices": 1, "replacements": 1, "longer": 1}
     teaching = Teaching(recipe=small_recipe(vocabulary=120), seeds=(0, 1), **more)
     student = Training(row="student", task="topics", recipe=small_recipe(), teaching=teaching)
     stages = student.stages(flow)
     make([stages.metrics], root)
     soft = stages.stage_two.inputs["taught"]
     rows, blocks = read_blocks(f"{soft.folder(root)}/train.arrow"), stages.blocks.folder(root)
-    own, general = read_blocks(f"{blocks}/train.arrow"), read_blocks(f"{blocks}/general.arrow")
-    assert len(rows) == 5 * len(own) and soft.record(root)["facts"]["teachers"] == 2
-    spliced_to, passages_to, last = (rows.offsets[times * len(own)] for times in (2, 4, 5))
-    first = general.tokens[: general.offsets[2 * len(own)]]
-    np.testing.assert_array_equal(rows.tokens[spliced_to:passages_to], first, err_msg="those of the lowest ranks")
-    same = rows.tokens[passages_to:last] == own.tokens[: own.offsets[-1]]
+    own = read_blocks(f"{blocks}/train.arrow")
+    assert len(rows) == 3 * len(own) and soft.record(root)["facts"]["teachers"] == 2
+    same = rows.tokens[rows.offsets[2 * len(own)] :] == own.tokens[: own.offsets[-1]]
     assert 0.4 < same.mean() < 1, "some words are replaced, in rows of equal lengths"
 
     texts = load_task(stages.task.folder(root)).train_texts
@@ -198,7 +195,7 @@ def test_teachers_of_another_tokenizer_read_the_texts(data, tmp_path):
     some = {0: texts[0], len(own) - 1: texts[-1]}
     some |= {
         row: tokens.decode(rows.tokens[slice(*rows.offsets[row : row + 2])], skip_special_tokens=True)
-        for row in (len(own), 3 * len(own), 4 * len(own))
+        for row in (len(own), 2 * len(own))
     }
     for row, text in some.items():
         said = []
@@ -250,13 +247,8 @@ def test_what_cannot_teach_is_refused(data, tmp_path):
         teaching.check_teachers(["absent"], ("a", "b"))
     with pytest.raises(ValueError, match="teachers 'x': has the labels a, b, the task a, c; give a model of this task"):
         teaching.in_order("x", ("a", "b"), ("a", "c"))
-    alone = Training(
-        row="x", task="topics", recipe=small_recipe(k=0, rho1=0), teaching=Teaching(seeds=(0,), passages=1)
-    )
-    with pytest.raises(ValueError, match="teaching: passages need general text of one task"):
-        alone.stages(small_flow(data, tmp_path))
-    with pytest.raises(ValueError, match="teaching: passages -1: must be 0 or more"):
-        Teaching(seeds=(0,), passages=-1)
+    with pytest.raises(ValueError, match="teaching: splices -1: must be 0 or more"):
+        Teaching(seeds=(0,), splices=-1)
     recipe = small_recipe(stage_one=None, start=Pretrained("x"), tokenizer="x", k=0)
     taught_alone = Training(row="x", task="topics", recipe=recipe, teaching=Teaching(seeds=(0,), replacements=1))
     with pytest.raises(ValueError, match="teaching: replacements need a stage one that exports an Mlm"):
@@ -266,10 +258,6 @@ def test_what_cannot_teach_is_refused(data, tmp_path):
     teaching._check_length("x", short, 64)
     with pytest.raises(ValueError, match="teachers 'x': reads rows of 64 tokens at most, the student's have up to 65"):
         teaching._check_length("x", short, 65)
-    with pytest.raises(
-        ValueError, match="passages: 9 blocks are asked for and 5 selected; ask fewer, or raise --depth"
-    ):
-        first_rows(Blocks(np.arange(5, dtype=np.int32), np.arange(6)), 9)
 
 
 @pytest.mark.usefixtures("alone")

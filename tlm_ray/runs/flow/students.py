@@ -32,8 +32,6 @@ class Teaching:
     """further teachers: folders or URIs of trained encoders, of any tokenizer, or of linear models"""
     splices: int = 3
     """spliced rows per training row"""
-    passages: int = 0
-    """blocks of retrieved passages per training row"""
     replacements: int = 0
     """rows with replaced words per training row, as in TinyBERT. Stage one of seed 0 replaces them for students of all
     seeds, so that teachers read them once"""
@@ -45,7 +43,7 @@ class Teaching:
             raise ValueError("teaching: has no teacher; give seeds, of a recipe or the student's own, or models")
         if not isinstance(self.models, tuple):
             raise ValueError(f"teaching: models {self.models!r}: must be a tuple of locations")
-        for name, least in (("splices", 0), ("passages", 0), ("replacements", 0), ("longer", 1)):
+        for name, least in (("splices", 0), ("replacements", 0), ("longer", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"teaching: {name} {getattr(self, name)}: must be {least} or more")
 
@@ -71,8 +69,6 @@ def taught_stages(flow: Flow, recipe: Recipe, task_name: str, seed: int, teachin
     """
     if teaching.replacements and not isinstance(_exported(recipe), Mlm):
         raise ValueError("teaching: replacements need a stage one that exports an Mlm; give replacements=0")
-    if teaching.passages and (not recipe.uses_general or recipe.tasks):
-        raise ValueError("teaching: passages need general text of one task; give k above 0, or passages=0")
     own, recipe = flow.stages(recipe, task_name, seed), recipe.settled(gpu=flow.execution.compute.gpu)
     trained = [flow.stages(teaching.recipe or recipe, task_name, teacher).last for teacher in teaching.seeds]
     taught = soft_labels(flow, recipe, flow.stages(recipe, task_name, 0), trained, teaching)
@@ -119,7 +115,7 @@ def _rows(flow: Flow, recipe: Recipe, first: Stages, teaching: Teaching) -> Stag
     """Return the stage of the rows that a student learns, without labels."""
     compute = flow.execution.compute
     asked: dict[str, Any] = {"splices": teaching.splices}
-    asked |= {name: times for name in ("passages", "replacements") if (times := getattr(teaching, name))}
+    asked |= {"replacements": teaching.replacements} if teaching.replacements else {}
     asked |= {"marks": marks} if teaching.replacements and (marks := _marks(recipe)) else {}
     written_by = first.stages_one[-1] if teaching.replacements else None
     return Stage(

@@ -1,10 +1,9 @@
-"""Make the rows that a student learns: its training rows, and rows made from them and from retrieved passages."""
+"""Make the rows that a student learns: its training rows, and rows made from them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from transformers import PreTrainedTokenizerBase
@@ -14,7 +13,7 @@ from tlm_ray.training.encoders.marked_head import ids_of
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Mlm
-from tlm_ray.training.settings import BLOCKS, GENERAL, TASK
+from tlm_ray.training.settings import BLOCKS, TASK
 from tlm_ray.training.students.replacing import replaced
 from tlm_ray.training.students.splicing import spliced
 from tlm_ray.training.tokens.blocks import Blocks, read_blocks, write_blocks
@@ -28,7 +27,6 @@ def write_rows(
     blocks: str,
     *,
     splices: int,
-    passages: int = 0,
     replacements: int = 0,
     mlm: str = "",
     marks: Sequence[str] = (),
@@ -37,29 +35,20 @@ def write_rows(
 ) -> dict[str, Any]:
     """Write the training rows, then rows made from them, without labels; return their number.
 
-    splices, passages, replacements: spliced rows, blocks of passages and rows with replaced words per training row.
-    The passages are those of the lowest ranks. mlm: folder of the masked language model that replaces words. marks:
-    signs that are never replaced. ValueError if fewer passages are selected.
+    splices, replacements: spliced rows and rows with replaced words per training row. mlm: folder of the masked
+    language model that replaces words. marks: signs that are never replaced.
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(threads)
     rows = read_blocks(storage.join(blocks, BLOCKS[TASK]))
     parts = [rows] + ([spliced(rows, splices)] if splices else [])
-    if passages:
-        parts.append(_passages(blocks, rows, passages))
     if replacements:
         with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
             tokenizer = load_tokenizer(path)
         parts.append(_replaced(rows, replacements, mlm, tokenizer, marks, device))
     write_blocks(storage.join(folder, BLOCKS[TASK]), parts)
     return {"rows": sum(map(len, parts))}
-
-
-def _passages(blocks: str, rows: Blocks, times: int) -> Blocks:
-    """Return `times` as many blocks of passages as there are training rows."""
-    first = first_rows(read_blocks(storage.join(blocks, BLOCKS[GENERAL])), times * len(rows))
-    return first if rows.types is None else replace(first, types=np.zeros(first.offsets[-1], np.uint8))
 
 
 def _replaced(
@@ -72,12 +61,3 @@ def _replaced(
     kept = {token for mark in marks for token in ids_of(tokenizer, mark)}
     vocabulary = replace(vocabulary, special_ids=(*vocabulary.special_ids, *sorted(kept)))
     return replaced(rows, times, model, vocabulary, device=device)
-
-
-def first_rows(rows: Blocks, count: int) -> Blocks:
-    """Return the first rows, without ranks; ValueError if there are too few."""
-    if len(rows) < count:
-        raise ValueError(
-            f"passages: {count:,} blocks are asked for and {len(rows):,} selected; ask fewer, or raise --depth"
-        )
-    return rows.between(0, count)
