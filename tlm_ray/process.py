@@ -51,3 +51,11 @@ def tune_torch() -> None:
     # torch also caches 1,024 primitives per operation, which oneDNN caches already. 400 steps at 2 x 128 took 36 s
     # either way, with 2.2 GB against 1.5 GB.
     os.environ.setdefault("LRU_CACHE_CAPACITY", "1")
+
+
+def quiet_transformers() -> None:
+    """Let transformers print errors alone, and no progress bars."""
+    from transformers.utils import logging  # imported here, because it takes 1 s
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

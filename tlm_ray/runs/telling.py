@@ -15,6 +15,7 @@ from tlm_ray.runs.examining import cases, examined
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import Training
 from tlm_ray.runs.groups import Group, Mean
+from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Record, Records
@@ -182,8 +183,7 @@ def _is_training(stage: Stage, facts: Mapping[str, Any]) -> bool:
 def _hours(seconds: float, compute: Compute) -> dict[str, float]:
     """Convert seconds of training to GPU or CPU hours."""
     kind = "GPU" if compute.gpu else "CPU"
-    each = compute.workers * compute.resources.get(kind, 1)
-    return {f"{kind} hours of training, with this run's compute": seconds / 3600 * each}
+    return {f"{kind} hours of training, with this run's compute": worker_hours(seconds, compute)}
 
 
 def settings_of(recipe: Recipe | PlainClassifier) -> dict[str, Any]:

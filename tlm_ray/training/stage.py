@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
+from tlm_ray.process import quiet_transformers
 from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.encoders.marked_head import check_marks
 from tlm_ray.training.encoders.starts import Pretrained, opened
@@ -39,8 +39,7 @@ def run_job(
     is_leaving: returns whether this worker's node is about to be removed. torch uses one thread per CPU of the worker's
     share, so that results do not vary.
     """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    quiet_transformers()
     if worker.device == "cpu":
         torch.set_num_threads(job.compute.threads)
     job = replace(job, settings=job.settings.opened(job))

@@ -145,5 +145,14 @@ def pad(blocks: Blocks, rows: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.n
     return tokens, inside.astype(np.int64), places
 
 
+def padded_inputs(blocks: Blocks, rows: np.ndarray, pad_id: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return a model's inputs for rows, with token types if the blocks have them, and each cell's flat index."""
+    tokens, attention, places = pad(blocks, rows, pad_id)
+    inputs = {"input_ids": tokens, "attention_mask": attention}
+    if blocks.types is not None:
+        inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
+    return inputs, places
+
+
 def _width(longest: int, *, most: int) -> int:
     return min(longest + -longest % WIDTH_TO, most)

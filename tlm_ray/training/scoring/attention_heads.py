@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from tlm_ray import storage
+from tlm_ray.process import quiet_transformers
 from tlm_ray.storage.opening import open_pretrained
 from tlm_ray.training.encoders.configs import reads_types
 from tlm_ray.training.tokens.blocks import read_blocks
@@ -55,8 +56,7 @@ def write_looks(folder: str, blocks: str, model: str, *, rows: int, device: str,
     model: a folder that opens as AutoModelForSequenceClassification. Writes the first text's weights to EXAMPLE,
     float16 (heads, length, length) per layer. Also returns that text's tokens as words.
     """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    quiet_transformers()
     torch.set_num_threads(threads)
     with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:
         tokenizer = load_tokenizer(path)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import transformers
 
 from tlm_ray import storage
 from tlm_ray.evaluation.predictions import check_finite, decide, write_predictions
 from tlm_ray.evaluation.scores import Metric, score
+from tlm_ray.process import quiet_transformers
 from tlm_ray.training.encoders.weights import TrainedWeights
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
@@ -59,8 +59,7 @@ def evaluate(
     facts. Returns dev and test scores in percent, and the speed on the test set, in texts per second. Of an
     encoder-decoder also the shares of test texts for which it writes the right label, and no label, as T5 is scored.
     """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    quiet_transformers()
     torch.set_num_threads(threads)
     facts = storage.read_record(storage.join(blocks, FACTS))
     if not storage.exists(storage.join(model, "config.json")):

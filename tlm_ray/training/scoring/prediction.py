@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
-from tlm_ray.training.sampler.batches import pad
+from tlm_ray.training.sampler.batches import padded_inputs
 from tlm_ray.training.tokens.blocks import Blocks
 
 ROWS = 64  # rows scored together; affects results only by rounding
@@ -50,10 +50,7 @@ def _each(
     for turn in range(-(-len(batches) // worker.world)):
         number = turn * worker.world + worker.rank
         rows = batches[min(number, len(batches) - 1)]  # with sharded weights, all workers must compute
-        tokens, attention, places = pad(blocks, rows, pad_id)
-        inputs = {"input_ids": tokens, "attention_mask": attention}
-        if blocks.types is not None:
-            inputs["token_type_ids"] = np.where(attention, blocks.types[places], 0).astype(np.int64)
+        inputs, _ = padded_inputs(blocks, rows, pad_id)
         tensors = {name: torch.from_numpy(array).to(worker.device) for name, array in inputs.items()}
         with worker.autocast():
             found = compute(tensors)

@@ -12,7 +12,7 @@ import torch
 
 from tlm_ray.training.model.joint import JointModel
 from tlm_ray.training.objectives import Mlm
-from tlm_ray.training.sampler.batches import pad
+from tlm_ray.training.sampler.batches import padded_inputs
 from tlm_ray.training.tokens.blocks import Blocks
 from tlm_ray.training.tokens.masking import Vocabulary
 
@@ -56,13 +56,10 @@ def _predicted(
     head, order = model.heads[Mlm.name], np.argsort(rows.lengths, kind="stable")
     special = torch.tensor(vocabulary.special_ids, device=device)
     for start in range(0, len(order), ROWS):
-        tokens, attention, places = pad(rows, order[start : start + ROWS], vocabulary.pad_id)
-        inside = chosen[places] & (attention == 1)
+        inputs, places = padded_inputs(rows, order[start : start + ROWS], vocabulary.pad_id)
+        inside = chosen[places] & (inputs["attention_mask"] == 1)
         if not inside.any():
             continue
-        inputs = {"input_ids": tokens, "attention_mask": attention}
-        if rows.types is not None:
-            inputs["token_type_ids"] = np.where(attention, rows.types[places], 0).astype(np.int64)
         hidden = model.encode({name: torch.from_numpy(array).to(device) for name, array in inputs.items()})
         states = head(hidden.flatten(0, 1)[torch.from_numpy(inside.ravel()).to(device)][None])[0]
         logits = torch.nn.functional.linear(states, head.last.weight, head.last.bias).float()

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
+from tlm_ray.process import quiet_transformers
 from tlm_ray.training.encoders.marked_head import ids_of
 from tlm_ray.training.encoders.starts import Pretrained
 from tlm_ray.training.model.joint import JointModel
@@ -38,8 +38,7 @@ def write_rows(
     splices, replacements: spliced rows and rows with replaced words per training row. mlm: folder of the masked
     language model that replaces words. marks: signs that are never replaced.
     """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    quiet_transformers()
     torch.set_num_threads(threads)
     rows = read_blocks(storage.join(blocks, BLOCKS[TASK]))
     parts = [rows] + ([spliced(rows, splices)] if splices else [])

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
 
 from tlm_ray import storage
 from tlm_ray.corpus.labelled.tasks import load_task
 from tlm_ray.evaluation.predictions import shares
 from tlm_ray.plain.linear_model import is_linear
+from tlm_ray.process import quiet_transformers
 from tlm_ray.training.encoders.marked_head import ids_of
 from tlm_ray.training.loop.worker import Worker
 from tlm_ray.training.model.joint import JointModel
@@ -45,8 +45,7 @@ class Teacher:
 
         ValueError if it has other labels than the task, reads shorter rows, or cannot tell the texts of pairs apart.
         """
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        quiet_transformers()
         torch.set_num_threads(1)
         labels = storage.read_record(storage.join(blocks, FACTS))["labels"]
         with storage.folder_for_reading(storage.join(blocks, TOKENIZER)) as path:

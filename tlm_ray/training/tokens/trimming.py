@@ -9,9 +9,9 @@ from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
 
+from tlm_ray.training.tokens.masking import CONTINUES
 from tlm_ray.training.tokens.pieces import check_pieces, with_pieces
 
-CONTINUES = "##"  # begins a piece that continues a word
 UNUSED = "[unused"  # begins the places that BERT's vocabulary keeps free
 TEXTS = 1_000  # tokenised together
 
