@@ -9,16 +9,12 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from test_packages import as_bytes
 
-from tlm_ray import storage
 from tlm_ray.corpus.embedded.embedded_task import MASK, NAME, docstring_corpus_and_task
 from tlm_ray.corpus.embedded.packages import LIBRARIES, read_package
 
 REAL = ("networkx", "sqlalchemy")  # 14,000 passages in 2 s
-
-
-def as_bytes(table):
-    return storage.table_to_bytes(table.combine_chunks())
 
 
 def letters(text):

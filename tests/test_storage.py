@@ -76,11 +76,6 @@ def test_parquet_is_read_by_pyarrow(root):
     assert pq.read_table(pa.BufferReader(storage.read_bytes(uri))).equals(TABLE)
 
 
-def test_a_table_travels_as_bytes():
-    both = pa.concat_tables([TABLE, TABLE])
-    assert storage.table_from_bytes(storage.table_to_bytes(both)).equals(both)
-
-
 def test_a_local_table_is_mapped_and_not_copied(tmp_path):
     uri = str(tmp_path / "table.arrow")
     storage.write_table(uri, pa.table({"id": range(1_000_000)}))

@@ -140,7 +140,7 @@ class _Job:
         items = self.shards.items()
         made = parallel.each(items, worker, arguments=made_of, title="search", size="passages", **self.options)
         dropped = [row["dropped"] for row in sorted(made, key=itemgetter("shard"))]
-        return [shard_file(to, shard) for shard in range(self.shards.count)], np.frombuffer(b"".join(dropped), np.int64)
+        return [shard_file(to, shard) for shard in range(self.shards.count)], np.concatenate(dropped)
 
     def search_part(self, part: Part, numbers: np.ndarray, leaks: Contamination) -> tuple[list[str], np.ndarray]:
         """Search a part of each shard with some of the queries; return as `search`.
@@ -175,7 +175,7 @@ class ShardWorker:
         if shard not in self.seen:
             self._remember(shard, found)
         dropped = storage.read_table(_dropped_file(self.work, shard))["passage"].to_numpy()
-        return {"shard": shard, "dropped": dropped.tobytes()}
+        return {"shard": shard, "dropped": dropped}
 
     def _search(self, item: dict[str, int]) -> Rankings:
         ids = self._ids(item["start"], item["stop"])

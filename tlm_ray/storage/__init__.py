@@ -37,8 +37,6 @@ from tlm_ray.storage.sealed import (
     MAKE_ANEW,
     read_record,
     read_table,
-    table_from_bytes,
-    table_to_bytes,
     write_record,
     write_table,
 )
@@ -70,8 +68,6 @@ __all__ = [
     "read_table",
     "shown",
     "sibling",
-    "table_from_bytes",
-    "table_to_bytes",
     "without_credentials",
     "without_query",
     "write_bytes",

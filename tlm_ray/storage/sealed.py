@@ -93,17 +93,3 @@ def read_record(uri: str, *, fix: str = MAKE_ANEW) -> dict[str, Any]:
 
 def _digest_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(dict(values), ensure_ascii=False).encode()).hexdigest()
-
-
-def table_to_bytes(table: pa.Table, *, compression: str | None = None) -> bytes:
-    """Serialise an Arrow table to IPC bytes, to send between processes; compression: None, "lz4" or "zstd"."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def table_from_bytes(data: bytes) -> pa.Table:
-    """Deserialise the table of `table_to_bytes`."""
-    return pa.ipc.open_stream(data).read_all()

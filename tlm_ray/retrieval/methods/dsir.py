@@ -66,7 +66,7 @@ class Dsir(Method):
         items = Shards.of(len(store), shards=run.shards, workers=run.workers).items()
         options: dict[str, Any] = {"workers": run.workers, "size": "passages"}
         counted = parallel.each(items, _BucketCounter, arguments=(store,), title="count words", **options)
-        corpus = sum((np.frombuffer(row["counts"], np.int64) for row in counted), np.zeros(BUCKETS, np.int64))
+        corpus = sum(counted, np.zeros(BUCKETS, np.int64))
         ratio = ray.put(log_ratio(count_buckets(load_task(inputs["task"]).query_texts), corpus))
         like = inputs[self.like.name]
         return draw_largest(folder, inputs["passages"], like, run, keys=_noisy_weights, arguments=(ratio,))
@@ -78,8 +78,8 @@ class _BucketCounter:
     def __init__(self, store: "PassageStore"):
         self.store = store
 
-    def __call__(self, item: dict[str, int]) -> dict[str, Any]:
-        return {"counts": count_buckets(self.store.read(item["start"], item["stop"])["text"]).tobytes()}
+    def __call__(self, item: dict[str, int]) -> np.ndarray:
+        return count_buckets(self.store.read(item["start"], item["stop"])["text"])
 
 
 def _noisy_weights(store: "PassageStore", start: int, stop: int, ratio: np.ndarray) -> np.ndarray:

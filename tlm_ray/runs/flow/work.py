@@ -4,7 +4,10 @@ Imports inside the functions load on workers only, because the driver does not n
 """
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
+
+import pyarrow as pa
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.embedded.embedded_task import docstring_corpus_and_task
@@ -20,8 +23,7 @@ def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
     packages = sorted(installed_packages(), key=lambda name: (name not in LARGE, name))
     items = [{"package": package} for package in packages]
     made = parallel.each(items, _PackageReader, arguments=(), workers=workers, title="read docstrings")
-    tables = {row["package"]: storage.table_from_bytes(row["table"]) for row in made}
-    corpus, task = docstring_corpus_and_task(dict(sorted(tables.items())))
+    corpus, task = docstring_corpus_and_task(dict(sorted(made, key=itemgetter(0))))
     with storage.folder_for_writing(folder) as path:
         storage.write_parquet(f"{path}/corpus/docstrings.parquet", corpus)
         for split, table in task.items():
@@ -32,9 +34,8 @@ def write_docstrings(folder: str, *, workers: int) -> dict[str, Any]:
 class _PackageReader:
     """A worker that reads one package's docstrings."""
 
-    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        table = read_package(item["package"])
-        return {"package": item["package"], "table": storage.table_to_bytes(table)}
+    def __call__(self, item: dict[str, str]) -> tuple[str, pa.Table]:
+        return item["package"], read_package(item["package"])
 
 
 def write_tokenizer(folder: str, inputs: Mapping[str, str], **options: Any) -> dict[str, Any]:
