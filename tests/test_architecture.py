@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "plain": LEAVES | {"evaluation", "corpus", "retrieval"},
     "training": LEAVES | {"evaluation", "corpus", "plain"},
     "serving": LEAVES | {"training"},
-    "report": LEAVES | {"evaluation", "corpus", "retrieval", "training"},
+    "report": LEAVES | {"evaluation", "corpus", "retrieval"},
     "runs": LEAVES | {"evaluation", "corpus", "retrieval", "training", "plain", "report"},
     "storage": set(),
     "compute": set(),

@@ -51,7 +51,7 @@ CASE = Case(
 
 
 def history(steps=600):
-    return [{"step": s, "general_mlm": 7 - s / 600, "task": 1.0, "tokens_per_s": 9.0} for s in range(1, steps + 1)]
+    return [{"step": s, "general_mlm": 7 - s / 600, "task": 1.0} for s in range(1, steps + 1)]
 
 
 def make_story(row="TLM, BM25 text", task="sciie", **changes):

@@ -13,7 +13,7 @@ from scipy.stats import t
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import estimator_html_repr
 
-from tlm_ray import SelectionStore, TLMClassifier
+from tlm_ray import SelectionStore, TLMClassifier, storage
 from tlm_ray.report.statistics.comparison import difference_text
 from tlm_ray.report.story import Learned
 from tlm_ray.report.sweeps import sort_trials, sweep_markdown
@@ -171,7 +171,7 @@ def test_a_classifier_shows_scikit_learns_diagram_until_it_is_fitted():
 
 
 def test_a_fitted_classifier_shows_its_report_and_curves():
-    model, history = TLMClassifier(), [{"step": 1, "task": 2.5, "tokens_per_s": 9.0}, {"step": 2, "task": 1, "dev": 40}]
+    model, history = TLMClassifier(), [{"step": 1, "task": 2.5}, {"step": 2, "task": 1, "dev": 40}]
     model.model_, model.report_ = "folder", ("3 classes", ATTACK)
     model.learned_ = [Learned(row="r", task=ATTACK, seed=0, stage="stage two", history=history)]
     page = check_safe(model._repr_html_())
@@ -180,3 +180,18 @@ def test_a_fitted_classifier_shows_its_report_and_curves():
     assert model._repr_mimebundle_()["text/html"] == model._repr_html_()
     expected = pd.DataFrame({"stage": ["stage two"] * 2, "step": [1, 2], "task": [2.5, 1.0], "dev": [math.nan, 40.0]})
     pd.testing.assert_frame_equal(model.to_pandas(), expected, check_dtype=False)
+
+
+def test_a_classifier_saved_by_an_earlier_version_shows_losses_and_scores_alone(tmp_path):
+    learned = {
+        "row": "r",
+        "task": "t",
+        "seed": 0,
+        "stage": "stage two",
+        "history": [{"step": 1, "task": 2.5, "padded": 1}],
+    }
+    told = {"classes": ["a", "b"], "order": [0, 1], "columns": 1, "dev": 40.0, "report": ["2 classes"]}
+    storage.write_json(storage.join(str(tmp_path), "classes.json"), told | {"learned": [learned]})
+    assert TLMClassifier.load(str(tmp_path)).to_pandas().to_dict("records") == [
+        {"stage": "stage two", "step": 1, "task": 2.5}
+    ]

@@ -8,13 +8,11 @@ from tlm_ray.report.formats import interval_of
 from tlm_ray.report.story import Learned
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.report.tables.results import ResultsData
-from tlm_ray.training.loop.progress import NOT_LOSSES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCORES = ("score", "std", "low", "high")
-NOT_CURVES = NOT_LOSSES - {"step", "dev"}
 COSTS = ("flops", "data_bytes", "wall_s")
 
 
@@ -61,7 +59,4 @@ def learning_frame(learned: Sequence[Learned]) -> "pd.DataFrame":
     """Return a row per logged entry: the stage, the step, its losses and, where it was scored, the dev score."""
     import pandas as pd
 
-    entries = [(each.stage, entry) for each in learned for entry in each.history]
-    return pd.DataFrame(
-        [{"stage": stage} | {name: entry[name] for name in entry if name not in NOT_CURVES} for stage, entry in entries]
-    )
+    return pd.DataFrame([{"stage": each.stage} | dict(entry) for each in learned for entry in each.history])

@@ -22,6 +22,9 @@ from tlm_ray.runs.stages.records import Record, Records
 from tlm_ray.runs.stages.stage import Stage, Stages, flatten, unique
 from tlm_ray.storage import shown, without_credentials
 from tlm_ray.training.cost import flops_of
+from tlm_ray.training.loop.progress import NOT_LOSSES
+
+NOT_CURVES = NOT_LOSSES - {"step", "dev"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +151,15 @@ def learned_of(own: Stages | PlainStages, records: Records, *, row: str, task: s
             task=task,
             seed=seed,
             stage=stage.name.replace("_", " ") + (f" ({number})" if stage.name == "stage_one" and number > 1 else ""),
-            history=records.facts(stage).get("history", ()),
+            history=curves_of(records.facts(stage).get("history", ())),
         )
         for number, stage in enumerate(own.trained, start=1)
     ]
+
+
+def curves_of(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return the entries of a training's history with steps, losses and dev scores alone."""
+    return [{name: value for name, value in entry.items() if name not in NOT_CURVES} for entry in history]
 
 
 def _made(stage: Stage, record: Record) -> Made:

@@ -9,7 +9,6 @@ from tlm_ray.report.figures import drawing
 from tlm_ray.report.page.charts import Chart, Entry
 from tlm_ray.report.page.svg import inline
 from tlm_ray.report.story import Learned
-from tlm_ray.training.loop.progress import NOT_LOSSES
 
 MOST_POINTS = 75  # maximum points per line, for panels of 318 pixels; more would show the noise of single batches
 ALL_POINTS = 80_000  # maximum points per page: about 0.8 MB
@@ -34,7 +33,7 @@ def learning_charts(learned: Sequence[Learned]) -> list[Chart]:
 
 def measures(history: Sequence[Mapping[str, float]]) -> list[str]:
     """Return the measures of a history: known losses first, then others, then the dev score."""
-    names = list(dict.fromkeys(name for entry in history for name in entry if name not in NOT_LOSSES - {"dev"}))
+    names = list(dict.fromkeys(name for entry in history for name in entry if name != "step"))
     known = [name for name in ORDER if name in names and name != "dev"]
     return [*known, *(name for name in names if name not in WORDS), *(["dev"] if "dev" in names else [])]
 

@@ -34,7 +34,7 @@ from tlm_ray.runs.recipes.resizing import resized
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.registry import note
-from tlm_ray.runs.telling import learned_of
+from tlm_ray.runs.telling import curves_of, learned_of
 from tlm_ray.training.settings import MODEL
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class TLMClassifier(ClassifierMixin, BaseEstimator):
         found.model_, found.n_features_in_ = storage.absolute(folder), told["columns"]
         found.classes_, found.order_ = _array(told["classes"]), np.array(told["order"])
         found.dev_score_, found.report_, found.card_ = told["dev"], tuple(told["report"]), read_card(folder)
-        found.learned_ = [Learned(**each) for each in told.get("learned", ())]  # not in folders of earlier versions
+        learned = told.get("learned", ())  # not in folders of earlier versions, or with more than curves
+        found.learned_ = [Learned(**each | {"history": curves_of(each["history"])}) for each in learned]
         return found
 
     def report(self) -> str:
