@@ -342,6 +342,27 @@ def test_a_dataset_gets_the_predictions_of_its_texts_as_files(model, tmp_path):
             assert (one is None) == (other is None) and (one is None or np.allclose(one, other, rtol=1e-4, atol=1e-6))
 
 
+@pytest.mark.usefixtures("alone")
+def test_workers_in_another_folder_open_the_model_of_the_script(model, tmp_path, monkeypatch):
+    table = pa.table({"text": TEXTS[:5]})
+    texts, expected = write(tmp_path / "in", "parquet", table), Predictor(model)(table)
+    make_model(tmp_path / "model", seed=1)
+
+    class Elsewhere(inference.FilePredictor):
+        def __init__(self, *arguments):
+            monkeypatch.chdir(tmp_path)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(inference, "FilePredictor", Elsewhere)
+    (tmp_path / "own").mkdir()
+    monkeypatch.chdir(tmp_path / "own")
+    storage.copy_folder(model, "model")
+    predictor = Predictor("model")
+    predict_texts("model", texts, "out", columns=["text"], workers=1)
+    assert Path.cwd() == tmp_path
+    assert read(tmp_path / "own" / "out").equals(expected) and predictor(table).equals(expected)
+
+
 def test_a_predictor_names_what_is_wrong(model, tmp_path):
     with pytest.raises(ValueError, match=r"model '.*/mistyped': transformers cannot open it .*; give a trained"):
         Predictor(f"{tmp_path}/mistyped")

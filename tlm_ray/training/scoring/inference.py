@@ -16,7 +16,7 @@ import ray
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.general.documents import read_columns
 from tlm_ray.storage.listing import list_files
-from tlm_ray.training.scoring.predictor import PROBABILITIES, Models, check_columns, check_models
+from tlm_ray.training.scoring.predictor import PROBABILITIES, Models, absolute_models, check_columns, check_models
 
 if TYPE_CHECKING:
     import ray.data
@@ -53,7 +53,7 @@ def predict_texts(
     the models' labels differ.
     """
     started, files = time.monotonic(), list_files(texts)
-    models = [model] if isinstance(model, str) else list(model)
+    out, models = storage.absolute(out), absolute_models(model)  # workers may have another working folder
     _check_columns(files[0].uri, columns)
     precision = check_models(models, precision)
     files_of = [_identity(each) for each in models]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 
+from tlm_ray import storage
 from tlm_ray.corpus.general.documents import as_strings
 from tlm_ray.evaluation.pooling import pooled
 from tlm_ray.evaluation.predictions import check_finite, shares
@@ -43,7 +44,7 @@ class Predictor:
         self, model: str | Sequence[str], *, column: str = "text", pair_column: str = "", precision: str = "auto"
     ):
         """Check the models; arguments and errors are those of `predict_texts`."""
-        self.models = (model,) if isinstance(model, str) else tuple(model)
+        self.models = absolute_models(model)  # because workers may have another working folder
         self.columns = [name for name in (column, pair_column) if name]
         self.precision = check_models(self.models, precision)
         self.key = uuid.uuid4().hex  # models at the same place may be others tomorrow
@@ -151,6 +152,11 @@ class Classifier:
 def _slices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
     for start in range(0, len(order), size):
         yield order[start : start + size]
+
+
+def absolute_models(model: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one or several models, folders as absolute locations and hub names unchanged."""
+    return tuple(storage.absolute_if_there(each) for each in ([model] if isinstance(model, str) else model))
 
 
 def check_columns(names: Sequence[str], columns: Sequence[str], where: str) -> None:
