@@ -49,6 +49,7 @@ from tlm_ray.runs.cli.commands import predict_command
 from tlm_ray.runs.cli.options import settle_results
 from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.cli.recipe_options import Before, EncoderSize
+from tlm_ray.runs.experiment import has_pipeline
 from tlm_ray.runs.flow.students import Teaching
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.groups import name_of_mean
@@ -142,6 +143,11 @@ def trainings(options: Train, flow: Flow) -> list[Training]:
         recipe = options.fine_tuned(options.start, before, task, flow, options.mixture, size=options.size)
     else:
         recipe = options.recipe(task, flow, options.mixture)
+    if options.register and not has_pipeline(recipe):
+        raise ValueError(
+            f"--register {options.register}: MLflow cannot log a model that reads --marks or writes its labels; leave "
+            "out --register"
+        )
     trained = [Training(row=ROW, task=task, recipe=recipe, seed=seed) for seed in range(options.seeds)]
     return trained + taught(options, flow, recipe) + plain_trainings(flow, [task])
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -41,6 +42,7 @@ from ways import assert_one_gradient, batch_of
 from tlm_ray import storage
 from tlm_ray.compute import Compute
 from tlm_ray.console import print_once
+from tlm_ray.runs import experiment
 from tlm_ray.runs.cli.options import Data, OneTask, Place, open_flow
 from tlm_ray.runs.cli.recipe_options import Changes, Passages
 from tlm_ray.training.encoders.marked import MarkedStates
@@ -306,6 +308,18 @@ def test_a_pretrained_encoder_that_reads_marks_is_fine_tuned_alone_unless_asked(
     unread = "--k: has no effect with --start and --marks; leave it out, or add --before adapted"
     with pytest.raises(ValueError, match=unread):
         TRAIN["trainings"](replace(options, passages=Passages(k=5)), flow)
+
+
+def test_a_model_that_mlflow_cannot_log_is_not_registered_and_stays_under_the_root(tmp_path, data, capsys):
+    write_pairs(data, tmp_path)
+    own, place = OneTask(tasks=[f"{tmp_path}/pairs.csv"], corpus=[f"{tmp_path}/texts"]), Place(root=f"{tmp_path}/tlm")
+    options = TRAIN["Train"](data=own, changes=Changes(scale="mini", marks=True), place=place)
+    flow = open_flow(own, place, options.cluster)
+    with pytest.raises(ValueError, match="--register ours: MLflow cannot log a model that reads --marks or writes"):
+        TRAIN["trainings"](replace(options, register="ours"), flow)
+    outcome = SimpleNamespace(model=lambda training: "/root/model")  # without log_model
+    experiment._log_model(outcome, TRAIN["trainings"](options, flow)[0])
+    assert "it stays in /root/model" in " ".join(capsys.readouterr().out.split())
 
 
 def test_each_row_of_a_pretrained_encoder_reads_the_marks(tmp_path, data):

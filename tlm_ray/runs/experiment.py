@@ -26,6 +26,7 @@ from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage, Stages
 from tlm_ray.runs.stages.why import reasons
 from tlm_ray.runs.tracking.tracked import recipe_words
+from tlm_ray.training.objectives.marked_labels import MarkedLabels
 from tlm_ray.training.objectives.written import Written
 
 if TYPE_CHECKING:
@@ -128,12 +129,17 @@ def run(
 
 
 def _log_model(outcome: Outcome, training: Training) -> None:
-    """Log a training's encoder to MLflow, which cannot log a model that writes its labels."""
-    if isinstance(training.recipe, Recipe) and isinstance(training.recipe.labels, Written):
+    """Log a training's encoder to MLflow, if transformers has a pipeline for it."""
+    if isinstance(training.recipe, Recipe) and not has_pipeline(training.recipe):
         told = f"tracking: transformers has no pipeline for the model of {training.row!r}; it stays in "
         console.print(escape(told + storage.shown(outcome.model(training))))
     else:
         outcome.log_model(training)
+
+
+def has_pipeline(recipe: Recipe) -> bool:
+    """Return whether MLflow can log a recipe's model; those that write labels or read marks need code of their own."""
+    return not isinstance(recipe.labels, (Written, MarkedLabels))
 
 
 def _scores(outcome: Outcome) -> dict[str, float]:
