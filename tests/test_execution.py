@@ -9,7 +9,7 @@ import pytest
 from waiting import wait_for
 
 from tlm_ray import metrics, storage
-from tlm_ray.runs.stages import making
+from tlm_ray.runs.stages import locks, making
 from tlm_ray.runs.stages.locks import LOCKS, StageLocked, locked
 from tlm_ray.runs.stages.making import Execution, make
 from tlm_ray.runs.stages.records import Records
@@ -254,6 +254,31 @@ def test_a_stage_that_another_job_makes_is_refused_by_host_and_process(kitchen):
         kitchen.make(stage)
     assert kitchen.made == []
     assert kitchen.make(stage) == ["task"]
+
+
+def test_a_call_that_was_interrupted_goes_on_and_its_repeat_takes_its_result(kitchen, monkeypatch, capsys):
+    """As in a notebook, whose process stays."""
+    begun, may_end, made = threading.Event(), threading.Event(), []
+
+    def work(folder, inputs):
+        made.append(folder)
+        begun.set()
+        assert may_end.wait(20)
+        return {}
+
+    def interrupted(running, **options):
+        assert begun.wait(20)
+        raise KeyboardInterrupt
+
+    stage = Stage(name="task", version=1, parameters={}, make=work)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(making, "wait", interrupted)
+        make([stage], kitchen.root)
+    monkeypatch.setattr(locks, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(locks, "BEAT_S", 0.01)
+    threading.Timer(0.5, may_end.set).start()
+    make([stage], kitchen.root)
+    assert len(made) == 1 and "an earlier call of this process goes on with it" in capsys.readouterr().out
 
 
 def test_a_record_that_another_job_wrote_after_it_was_looked_for_stays(kitchen, flow, monkeypatch):

@@ -1,9 +1,10 @@
 """Run stages: reuse those in the cache, run the others, in parallel where possible."""
 
+import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -55,6 +56,7 @@ class Execution:
             )
 
 
+under_way = set[str]()  # folders of the stages that this process makes, also for a call that was interrupted
 NOTHING_EXPECTED: Mapping[str, float] = MappingProxyType({})
 Watch = Callable[[Stage, Mapping[str, Any]], None]
 
@@ -231,7 +233,9 @@ def make_one(
         console.print(f"[green]cached[/] {label}")
         return _found(stage, record)
     folder = stage.folder(root)
-    with locked(root, stage.folder(""), wait=wait_for_lock) as lock:
+    if goes_on := folder in under_way:
+        console.print(f"[yellow]waits[/]  {label}: an earlier call of this process goes on with it")
+    with locked(root, stage.folder(""), wait=wait_for_lock or goes_on) as lock, _noted(folder):
         record = stage.record(root)  # another job may have run the stage while this one took the lock
         if record is not None:
             return _found(stage, record)
@@ -255,6 +259,15 @@ def make_one(
     metrics.STAGE_SECONDS.observe(record["seconds"], stage=stage.name)
     events.tell("stage made", **_words(stage), seconds=record["seconds"])
     return record
+
+
+@contextlib.contextmanager
+def _noted(folder: str) -> Iterator[None]:
+    under_way.add(folder)
+    try:
+        yield
+    finally:
+        under_way.discard(folder)
 
 
 def _found(stage: Stage, record: dict[str, Any]) -> dict[str, Any]:
