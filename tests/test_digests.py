@@ -6,7 +6,9 @@ import pytest
 
 from tlm_ray import storage
 from tlm_ray.retrieval.methods import Dense
+from tlm_ray.runs.card import keep_card, read_card
 from tlm_ray.storage.digests import identity_of, identity_of_file
+from tlm_ray.training.scoring.inference import _identity
 
 
 @pytest.fixture
@@ -39,6 +41,16 @@ def test_a_file_is_read_once_until_it_changes(folder, read):
     (folder / "weights").write_bytes(b"1" * 1000)  # of the same size
     assert identity_of(str(folder)) != first[0]
     assert read == ["config.json", "weights", "weights"]
+
+
+def test_a_model_card_may_be_written_again_and_a_readme_of_others_counts(folder):
+    first, files = identity_of(str(folder)), _identity(str(folder))
+    for command in ("train.py", "train.py --log-json events"):
+        keep_card(str(folder), f"---\ntags:\n- tlm_ray\n---\n{command}\n")
+        assert read_card(str(folder)) and identity_of(str(folder)) == first and _identity(str(folder)) == files
+    (folder / "README.md").write_text("about this encoder")
+    assert list(identity_of(str(folder))["files"]) == ["README.md", "config.json", "weights"]
+    assert len(_identity(str(folder))) == 3
 
 
 def test_a_folder_in_place_of_a_file_is_named(folder):

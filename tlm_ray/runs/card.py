@@ -12,9 +12,9 @@ from tlm_ray.report.statistics.jackknife import interval_over_rows
 from tlm_ray.runs.stages.provenance import describe_run
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages
+from tlm_ray.storage.digests import CARD, TAG, is_card
 from tlm_ray.training.objectives import MarkedLabels
 
-CARD, MARK = "README.md", "tlm_ray"
 KIND = "text-classification"  # the hub's name of the task
 USE = """```python
 from transformers import pipeline
@@ -66,8 +66,8 @@ def drop_card(folder: str) -> None:
 def read_card(folder: str) -> str:
     """Return the card that `keep_card` wrote into a folder, "" if it has none."""
     uri = storage.join(folder, CARD)
-    found = storage.read_bytes(uri).decode(errors="replace") if storage.exists(uri) else ""
-    return found if f"- {MARK}\n" in found else ""
+    found = storage.read_bytes(uri) if storage.exists(uri) else b""
+    return found.decode(errors="replace") if is_card(found) else ""
 
 
 def scores_of(stages: Stages, records: Records, metric: str | Metric) -> list[Scored]:
@@ -98,7 +98,7 @@ def _front(task: str, scores: Sequence[Scored]) -> str:
         for one in scores
     ]
     data = ModelCardData(
-        library_name="transformers", pipeline_tag=KIND, tags=[MARK], model_name=task, eval_results=results
+        library_name="transformers", pipeline_tag=KIND, tags=[TAG], model_name=task, eval_results=results
     )
     return f"---\n{data.to_yaml()}\n---"
 

@@ -7,6 +7,8 @@ from typing import Any
 from tlm_ray import storage
 from tlm_ray.storage import listing
 
+CARD, TAG = "README.md", "tlm_ray"  # a model card, and the tag in its metadata by which it is known
+
 
 def identity_of(source: str) -> dict[str, Any]:
     """Return {"files": sha256 of each file by name} of an existing folder, else {"name": source}.
@@ -16,7 +18,17 @@ def identity_of(source: str) -> dict[str, Any]:
     if not storage.exists(source):
         return {"name": source}
     base = listing.base_of(source)
-    return {"files": {listing.name_below(base, file.uri): _digest(file) for file in listing.list_files(source)}}
+    return {"files": {listing.name_below(base, file.uri): _digest(file) for file in files_of_model(source)}}
+
+
+def files_of_model(folder: str) -> list[listing.File]:
+    """Return the files that decide what a model does: all but the card, which names the command and the versions."""
+    return [file for file in listing.list_files(folder) if not _is_card(file)]
+
+
+def is_card(text: bytes) -> bool:
+    """Return whether a README.md is a model card of this package."""
+    return f"- {TAG}\n".encode() in text
 
 
 def identity_of_file(uri: str) -> str:
@@ -38,3 +50,8 @@ def content_digest(file: listing.File) -> str:
 
 
 _digest = cache(content_digest)
+
+
+@cache
+def _is_card(file: listing.File) -> bool:
+    return storage.without_query(file.uri).endswith(f"/{CARD}") and is_card(storage.read_bytes(file.uri))

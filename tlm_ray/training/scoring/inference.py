@@ -15,6 +15,7 @@ import ray
 
 from tlm_ray import parallel, storage
 from tlm_ray.corpus.general.documents import read_columns
+from tlm_ray.storage.digests import files_of_model
 from tlm_ray.storage.listing import list_files
 from tlm_ray.training.scoring.predictor import PROBABILITIES, Models, absolute_models, check_columns, check_models
 
@@ -156,7 +157,7 @@ def _room(gpus: float) -> int:
 
 def _identity(model: str) -> Any:
     """Return a model's identity: the digests of a folder's files, or a hub name."""
-    return [storage.digest(file.uri) for file in list_files(model)] if storage.exists(model) else model
+    return [storage.digest(file.uri) for file in files_of_model(model)] if storage.exists(model) else model
 
 
 def _claim(out: str, made_of: dict[str, Any]) -> None:
