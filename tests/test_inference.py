@@ -20,8 +20,10 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertForSequenceClassification,
+    BloomConfig,
     GPT2Config,
     RobertaConfig,
+    XLNetConfig,
 )
 
 from tlm_ray import storage
@@ -237,6 +239,24 @@ def test_a_model_without_token_types_gets_none_as_in_training(tmp_path, config):
         expected = trained.eval().scores(dict(inputs)).numpy()
     found = Classifier.open(str(tmp_path), "cpu", "fp32").logits(pairs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"), [(XLNetConfig, {"d_model": 16, "d_head": 8, "d_inner": 16}), (BloomConfig, {"hidden_size": 16})]
+)
+def test_a_model_without_a_limit_of_positions_reads_all_of_a_text(tmp_path, kind, width):
+    train_wordpiece(TEXTS, vocabulary=200).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings.pop("model_max_length")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = kind(vocab_size=200, pad_token_id=0, n_head=2, n_layer=1, num_labels=2, **width)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    long = "tide comet " * 600
+    found = Predictor(str(tmp_path))(pa.table({"text": [long, TEXTS[0]]}))
+    inputs = AutoTokenizer.from_pretrained(tmp_path)([long], return_tensors="pt", return_token_type_ids=False)
+    with torch.inference_mode():
+        whole = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()(**inputs)
+    np.testing.assert_allclose(found["probabilities"][0].as_py(), whole.logits[0].softmax(0), rtol=1e-4)
 
 
 def test_a_model_of_one_label_predicts_numbers(tmp_path):

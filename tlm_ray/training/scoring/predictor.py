@@ -27,6 +27,7 @@ from tlm_ray.training.model.packing import first_position
 from tlm_ray.training.objectives import TextLabels, classifier_of
 
 ROWS = 64  # rows per batch of the model
+LONGEST = 1_000_000  # tokens; where transformers knows no limit, it says 1e30, or -1 for relative positions
 PREDICTED, PROBABILITIES = "predicted", "probabilities"  # names of the added columns
 PRECISIONS = ("auto", "fp32", "bf16")
 NUMBER = "number"  # label of a model without classes
@@ -122,7 +123,8 @@ class Classifier:
             scores, encoder = (lambda inputs: self.model(**inputs).logits), self.model.base_model
         self.scores = scores
         positions = getattr(self.config, "max_position_embeddings", self.tokenizer.model_max_length)
-        self.tokens = min(self.tokenizer.model_max_length, positions - first_position(encoder))
+        limits = self.tokenizer.model_max_length, positions - first_position(encoder)
+        self.tokens = min((limit for limit in limits if 0 < limit <= LONGEST), default=None)
         self.precision = _precision(self.config, precision)
 
     @classmethod
@@ -136,7 +138,9 @@ class Classifier:
         """Return logits, float32 (rows, classes), for one column of texts, or two for pairs."""
         found = np.zeros((len(texts[0]), self.config.num_labels), np.float32)
         order = np.argsort([sum(map(len, row)) for row in zip(*texts, strict=True)], kind="stable")
-        options = {"truncation": True, "max_length": self.tokens, "padding": True, "return_tensors": "pt"}
+        options: dict[str, Any] = {"padding": True, "return_tensors": "pt"}
+        if self.tokens is not None:
+            options |= {"truncation": True, "max_length": self.tokens}
         if not reads_types(self.config):
             options["return_token_type_ids"] = False  # as in training, whatever the tokenizer returns by itself
         device = torch.device(self.device)
