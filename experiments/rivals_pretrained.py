@@ -45,7 +45,7 @@ from tlm_ray import (
 )  # fmt: skip
 from tlm_ray.plain import FrozenEncoder
 from tlm_ray.runs.cli.options import settle
-from tlm_ray.runs.cli.recipe_options import Changes
+from tlm_ray.runs.cli.recipe_options import Changes, check_price
 from tlm_ray.runs.flow.plain import PlainStages
 from tlm_ray.runs.flow.training import plain_trainings
 from tlm_ray.runs.preflight import check_starts, fitted
@@ -97,6 +97,7 @@ class Rivals:
         settle(self, storage.absolute_if_there, "encoder")
         if self.seeds < 1:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+        check_price(self.price, dry_run=self.dry_run)
         if len(self.passes) not in (0, 1, len(self.data.tasks)) or any(each < 1 for each in self.passes):
             given, tasks = " ".join(map(str, self.passes)), len(self.data.tasks)
             raise ValueError(f"--passes {given}: give one number of 1 or more, or one for each of {tasks} tasks")

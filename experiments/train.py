@@ -20,9 +20,10 @@ also has baselines: linear models on words, and BM25 neighbours.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import ray
+import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -46,7 +47,7 @@ from tlm_ray.console import print_once
 from tlm_ray.plain.linear import Linear
 from tlm_ray.report.tables.cells import Cell
 from tlm_ray.runs.cli.commands import predict_command
-from tlm_ray.runs.cli.options import settle_results
+from tlm_ray.runs.cli.options import Place, settle_results
 from tlm_ray.runs.cli.preview import show_task
 from tlm_ray.runs.cli.recipe_options import Before, EncoderSize
 from tlm_ray.runs.experiment import has_pipeline
@@ -60,11 +61,22 @@ ROW, STUDENT = "train", "student"
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelPlace(Place):
+    """Locations of stages and of tracking; no tables are written."""
+
+    out: Annotated[str, tyro.conf.Suppress] = ""
+
+    def __post_init__(self) -> None:
+        settle_results(self, root=".tlm")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train(TrainingOptions):
     """Options of one training."""
 
     data: OneTask = field(default_factory=OneTask)
     mixture: Mixture = field(default_factory=Mixture)
+    place: ModelPlace = field(default_factory=ModelPlace)
     seeds: int = 2
     """number of trainings, with seeds 0, 1, ...; the best on dev is kept"""
     model: str = "model"

@@ -124,7 +124,7 @@ def test_help_shows_flags_in_groups(parsed, capsys, monkeypatch):
 
 ABSENT = {
     "main_table": "encoder methods model",
-    "train": "encoder methods baseline",
+    "train": "encoder methods baseline out",
     "k": "encoder baseline methods",
     "stage_two": "rho2s baseline",
     "sweep": "k rho1 rho2 external-only",
@@ -137,6 +137,11 @@ ABSENT = {
 def test_a_flag_that_a_script_would_ignore_is_not_there(refused, script, flag):
     value = [] if flag in ("external-only", "dry-run") else ["5"]
     assert f"Unrecognized options: --{flag}" in refused(script, f"--{flag}", *value)
+
+
+def test_who_gives_a_training_the_folder_of_tables_is_told_that_of_the_model(refused, parsed):
+    assert "--out: train.py writes no tables; the trained model is --model" in refused("train", "--out", "my-model")
+    assert parsed("train", "--price", "3", "--dry-run").price == 3
 
 
 @pytest.mark.parametrize("script", ["train", "retrieved_cases"])
@@ -153,6 +158,8 @@ REFUSED = [
         "--register ours: registers one model; leave out --ensemble",
     ),
     ("train", "--before tapt", "--before tapt: applies to a pretrained encoder; give --start too"),
+    ("train", "--price 3", "--price 3: is for --dry-run; add that, or leave it out"),
+    ("rivals_pretrained", "--encoder x --price 3", "--price 3: is for --dry-run; add that, or leave it out"),
     ("rho2", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("train", "--seeds 0", "--seeds 0: must be 1 or more"),
     ("main_table", "--seeds 0", "--seeds 0: must be 1 or more"),

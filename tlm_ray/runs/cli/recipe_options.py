@@ -273,6 +273,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"--seeds {self.seeds}: must be 1 or more")
+        check_price(self.price, dry_run=self.dry_run)
 
     def recipe(self, task: str, flow: Flow, mixture: Mixture) -> Recipe:
         """Return a task's recipe with the command line's changes, within the budget."""
@@ -306,6 +307,12 @@ class TrainingOptions:
         if self.changes.steps_two is not None:
             made = replace(made, stage_two=made.stage_two.of_steps(self.changes.steps_two))
         return self.changes.marked(made, task, flow, self.data.tasks)
+
+
+def check_price(price: float | None, *, dry_run: bool) -> None:
+    """Raise ValueError for a price that nothing would be multiplied by."""
+    if price is not None and not dry_run:
+        raise ValueError(f"--price {price:g}: is for --dry-run; add that, or leave it out")
 
 
 def _changed(recipe: Recipe, asked: dict[str, Any]) -> Recipe:
