@@ -241,14 +241,16 @@ def test_a_model_takes_the_place_of_one_of_the_other_kind(two_rows, tmp_path, mo
         with storage.folder_for_writing(str(tmp_path / kind)) as folder:
             for file in files:
                 (folder / file).write_text(kind)
+    (tmp_path / "linear" / "SHA256SUMS").unlink()  # a linear model is saved without
     kept, trained = tmp_path / "model", next(iter(two_rows.stages))
     kept.mkdir()
     (kept / "notes.txt").write_text("mine")
     for kind, others in (("linear", set()), ("encoder", set()), ("linear", {"tokenizer.json"})):
         monkeypatch.setattr(type(two_rows), "model", lambda self, training, kind=kind: str(tmp_path / kind))
         two_rows.keep_model(trained, str(kept))
-        there = {"SHA256SUMS", "notes.txt", "README.md"}
+        there = {"notes.txt", "README.md", *(["SHA256SUMS"] if kind == "encoder" else [])}
         assert {path.name for path in kept.iterdir()} == kinds[kind] | others | there
+        storage.check_sums(str(kept))
         assert is_linear(str(kept)) == (kind == "linear")
 
 

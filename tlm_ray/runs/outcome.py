@@ -27,6 +27,7 @@ from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.stages.records import Records
 from tlm_ray.runs.stages.stage import Stages, fingerprint_of
 from tlm_ray.runs.telling import Teller
+from tlm_ray.storage.folders import SUMS
 
 LINEAR_FILES, ENCODER_FILES = (FACTS, TERMS), ("config.json", "model.safetensors")  # by which a folder is opened
 LINEAR = "linear"  # the folder, within an ensemble's, of the linear model
@@ -108,7 +109,7 @@ class Outcome:
     def keep_model(self, training: Training, folder: str) -> None:
         """Copy a training's model to a folder, in place of a model of the other kind, by which it would be opened."""
         source = self.model(training)
-        for name in ENCODER_FILES if is_linear(source) else LINEAR_FILES:
+        for name in (*ENCODER_FILES, SUMS) if is_linear(source) else LINEAR_FILES:
             if storage.exists(uri := storage.join(folder, name)):
                 storage.delete(uri)
         storage.copy_folder(source, folder)
