@@ -94,6 +94,7 @@ def test_any_field_of_a_recipe_is_a_path():
         ({"k": []}, "k: give at least one value"),
         ({"k": tune.randint(1, 9)}, "k: a grid needs lists"),
         ({"k": 5}, "k 5: give a list of values, or a range of Ray Tune"),
+        ({"rho2": tune.sample_from(lambda _: 3)}, "rho2 .*: give a list of values, or a range of Ray Tune"),
         ({"method": "bm25"}, r"method 'bm25': is one value; give a list, such as \['bm25'\]"),
     ],
 )
@@ -137,6 +138,14 @@ def test_spaces_of_ray_tune_are_spaces():
     drawn = Space({"rho2": tune.loguniform(0.1, 10.0), "k": [5, 9]})
     assert not drawn.is_grid and drawn.as_tune()["rho2"] is drawn.values["rho2"]
     assert drawn.point({"rho2": 0.2, "k": 9}) == {"rho2": 0.2, "k": 9} and drawn.point({"rho2": 20.0, "k": 9}) is None
+
+
+@pytest.mark.parametrize("values", [tune.quniform(0.1, 0.3, 0.1), tune.qloguniform(1e-4, 7e-4, 1e-4), tune.randn(0, 1)])
+def test_all_that_a_range_draws_lies_in_its_space(values):
+    space = Space({"rho2": values})
+    for _, drawn in zip(range(200), space.draws(0), strict=False):
+        assert space.point(space.labels(drawn)) == drawn
+    assert Space({"rho2": tune.quniform(0.1, 0.3, 0.1)}).point({"rho2": 0.3001}) is None
 
 
 def test_draws_are_the_same_for_a_seed_however_many_are_taken():

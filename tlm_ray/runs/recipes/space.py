@@ -36,7 +36,7 @@ class Space:
                 raise ValueError(f"{path} {values!r}: is one value; give a list, such as [{values!r}]")
             if listed is not None and not listed:
                 raise ValueError(f"{path}: give at least one value to try")
-            if listed is None and not hasattr(values, "sample"):
+            if listed is None and not (hasattr(values, "sample") and hasattr(values, "lower")):
                 raise ValueError(
                     f"{path} {values!r}: give a list of values, or a range of Ray Tune (tune.uniform, ...)"
                 )
@@ -133,7 +133,7 @@ class Space:
             if path in self.lists:
                 own = [value for value in self.lists[path] if self._label(path, value) == wanted]
             else:
-                own = [wanted] if isinstance(wanted, int | float) and values.lower <= wanted <= values.upper else []
+                own = [wanted] if isinstance(wanted, int | float) and _is_within(values, wanted) else []
             if not own:
                 return None
             found[path] = own[0]
@@ -145,6 +145,12 @@ def _listed(values: Any) -> Sequence[Any] | None:
     if isinstance(values, Mapping):
         return values.get("grid_search")
     return getattr(values, "categories", values if isinstance(values, Sequence) else None)
+
+
+def _is_within(values: Any, wanted: float) -> bool:
+    """Return whether a range has a value; a rounded one may lie above by the last bits, such as 3 * 0.1."""
+    slack = 1e-9 * (values.upper - values.lower)
+    return values.lower - slack <= wanted <= values.upper + slack
 
 
 def label_of(value: Any) -> Any:
