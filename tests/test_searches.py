@@ -81,6 +81,19 @@ def test_any_field_of_a_recipe_is_a_path():
     assert [deep.point(each) for each in labels] == list(deep.points())
 
 
+def test_fields_that_fit_only_together_are_set_together():
+    base = small_recipe()
+    positions = base.start.geometry.positions
+    for task_tokens in (positions // 2, 2 * positions):
+        for paths in (("start.geometry.positions", "task_tokens"), ("task_tokens", "start.geometry.positions")):
+            point = {path: {"task_tokens": task_tokens}.get(path, 2 * positions) for path in paths}
+            recipe = Space({path: [value] for path, value in point.items()}).recipe(base, point)
+            assert (recipe.start.geometry.positions, recipe.task_tokens) == (2 * positions, task_tokens)
+    sizes = {"start.geometry.width": 48, "start.geometry.heads": 3, "method": "bm25", "method.b": 0.5}
+    recipe = Space({path: [value] for path, value in sizes.items()}).recipe(base, sizes)
+    assert (recipe.start.geometry.width, recipe.start.geometry.heads, recipe.method) == (48, 3, Bm25(b=0.5))
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

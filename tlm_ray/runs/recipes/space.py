@@ -104,8 +104,7 @@ class Space:
         """Return a base recipe with a point's values; ValueError names an unknown path."""
         if "k" in point:
             base = replace(base, depth=max(base.depth, point["k"]))
-        for path in sorted(point, key=_turn):
-            base = _with(base, path, path.split("."), point[path])
+        base = _with(base, point)
         return base if "depth" in point else replace(base, depth=self._depth(base))
 
     def _depth(self, recipe: Recipe) -> int:
@@ -171,11 +170,6 @@ def label_of(value: Any) -> Any:
     return name if name and plain else shown(repr(value))
 
 
-def _turn(path: str) -> tuple[int, bool]:
-    """Return a sort key for paths: a method before its settings, steps before the warm-up that they scale."""
-    return path.count("."), not path.endswith(".steps")
-
-
 def _default(kind: type) -> Any:
     try:
         return kind()
@@ -219,19 +213,35 @@ def _value(word: str) -> Any:
     return named.get(word, word)
 
 
-def _with(owner: Any, path: str, parts: Sequence[str], value: Any) -> Any:
-    """Return a dataclass with the value at a path within it."""
-    name, *rest = parts
+def _with(owner: Any, point: Point, above: str = "") -> Any:
+    """Return a dataclass with the values at paths within it; all of its fields change at once, as it checks them so.
+
+    above: the path of the dataclass itself, with a final dot.
+    """
+    inner: dict[str, dict[str, Any]] = {}
+    for path, value in point.items():
+        name, _, rest = path.partition(".")
+        _check_path(owner, name, f"{above}{path}")
+        inner.setdefault(name, {})[rest] = value
+    kinds = {field.name: field.type for field in fields(owner)}
+    new: dict[str, Any] = {}
+    for name, below in inner.items():
+        new[name] = getattr(owner, name)
+        if "" in below:  # a method before its settings
+            new[name] = _fitting(f"{above}{name}", new[name], kinds[name], below.pop(""))
+        if below:
+            new[name] = _with(new[name], below, f"{above}{name}.")
+    if isinstance(owner, Schedule) and "steps" in new:
+        owner = owner.of_steps(new["steps"])  # which scales the warm-up, unless that is given too
+    return replace(owner, **new)
+
+
+def _check_path(owner: Any, name: str, path: str) -> None:
     if not is_dataclass(owner) or isinstance(owner, type):
         raise ValueError(f"{path}: its parent is {owner!r} in this recipe, which has no fields; vary the parent")
-    known = {field.name: field.type for field in fields(owner) if field.init}
+    known = [field.name for field in fields(owner) if field.init]
     if name not in known:
         raise ValueError(f"{path}: a {type(owner).__name__} has no {name!r}; it has {', '.join(known)}")
-    there = getattr(owner, name)
-    new = _with(there, path, rest, value) if rest else _fitting(path, there, known[name], value)
-    if isinstance(owner, Schedule) and name == "steps":
-        return owner.of_steps(new)
-    return replace(owner, **{name: new})
 
 
 def _fitting(path: str, there: Any, kind: Any, value: Any) -> Any:
