@@ -21,7 +21,7 @@ from tlm_ray import make, recipe_for
 from tlm_ray.compute import Compute
 from tlm_ray.console import print_once
 from tlm_ray.retrieval.methods import Random
-from tlm_ray.runs.cli.options import Data, OneTask, Place
+from tlm_ray.runs.cli.options import Data, OneTask, Place, open_flow
 from tlm_ray.runs.cli.recipe_options import Budget, Changes, Mixture, Passages, TrainingOptions
 from tlm_ray.runs.planning.estimates import CPU_FLOPS_PER_S, training_seconds
 from tlm_ray.runs.planning.minutes import tokens_in
@@ -67,6 +67,20 @@ def words(data) -> list[str]:
 @pytest.fixture(scope="module")
 def headless(tmp_path_factory, words) -> str:
     return saved(tmp_path_factory.mktemp("headless"), BertModel, words)
+
+
+@pytest.mark.parametrize(("corpus", "start", "count"), [(None, False, 1), (None, True, 0), ("texts", False, 0)])
+def test_only_who_trains_on_general_text_without_a_corpus_is_told_so(
+    data, headless, tmp_path, capsys, corpus, start, count
+):
+    print_once.cache_clear()
+    own = OneTask(tasks=[str(data / "tasks" / "topics")], corpus=[str(data / "corpus")] if corpus else [])
+    place, changes = Place(root=f"{tmp_path}/tlm"), Changes(scale="tiny")
+    options = TRAIN["Train"](data=own, start=headless if start else "", place=place, changes=changes)
+    flow = open_flow(own, place, options.cluster)
+    for training in TRAIN["trainings"](options, flow):
+        training.stages(flow)
+    assert capsys.readouterr().out.count("corpus: the docstrings of installed packages") == count
 
 
 def test_it_takes_a_third_of_the_steps_at_a_rate_that_keeps_what_the_encoder_knows():

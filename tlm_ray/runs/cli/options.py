@@ -225,8 +225,6 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
     if data.corpus:
         digests = storage.join(place.root, "corpora.json")
         corpus = united([open_corpus(uri, column=data.column, digests=digests) for uri in data.corpus])
-    elif not named and (data.task_root or data.tasks != [EMBEDDED]):
-        print_once("corpus: the docstrings of installed packages; text like your tasks' (--corpus) works better")
     for each in (corpus, *named.values()):
         if each and each.left_out:
             print_once(f"corpus {storage.shown(each.uri)}: ignoring {', '.join(each.left_out)} (about the corpus)")

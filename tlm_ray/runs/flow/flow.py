@@ -9,6 +9,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Self
 
+from tlm_ray.console import print_once
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.runs.flow.each_stage import FlowStages
 from tlm_ray.runs.recipes.recipe import Recipe
@@ -98,7 +99,9 @@ class Flow(FlowStages):
         """Lay out a task, and the retrieval for it."""
         recipe = replace(recipe, method=recipe.method.of_task(short_name(task_name)))
         task = self.task(task_name)
-        passages = self.passages(recipe) if recipe.uses_general else None
-        if passages is None:
+        if not recipe.uses_general:
             return Found(task, None, None)
+        if self.corpus_of(recipe) is None and not self.is_embedded(task_name):
+            print_once("corpus: the docstrings of installed packages; text like your tasks' (--corpus) works better")
+        passages = self.passages(recipe)
         return Found(task, passages, self.neighbours(recipe, passages, task, reading=self.reading(task_name)))
