@@ -13,66 +13,129 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from small_data import TOPICS
 from topic_tasks import make_task, marked
 
 from tlm_ray import storage
+from tlm_ray.corpus.labelled.marks import marks_of
 from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.predictions import shares
-from tlm_ray.plain import TfIdf, Windows
-from tlm_ray.plain import search as search_of_settings
+from tlm_ray.plain import TfIdf, Windows, folds
+from tlm_ray.plain import features as sets_of_features
+from tlm_ray.plain.features import FEATURES, Texts
+from tlm_ray.plain.folds import folds_of
 from tlm_ray.plain.learners import Fitted, Logistic, NbSvm, Ridge, Svm
 from tlm_ray.plain.linear_model import LinearModel
-from tlm_ray.plain.search import FEATURES, Search, sharpness
+from tlm_ray.plain.search import Search, Setting, sharpness
 
 
 def split_words(text: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", text)
 
 
+def labels_of(task: Task, *splits: str) -> np.ndarray:
+    return np.concatenate([task.splits[split]["label"].to_numpy() for split in splits])
+
+
+def find(some: list[str], texts: list[str]) -> list[int]:
+    """The rows that have one of some texts."""
+    return [row for row, text in enumerate(texts) if text in set(some)]
+
+
+def swapped(rows: pa.Table) -> list[str]:
+    """Texts with other spans marked."""
+    bare = [
+        text.replace("[[", "").replace("]]", "").replace("<<", "").replace(">>", "")
+        for text in rows["text"].to_pylist()
+    ]
+    return [" ".join(["<<", first, ">>", "[[", second, "]]", *rest]) for first, second, *rest in map(str.split, bare)]
+
+
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_linear_model_is_scikit_learns_with_the_settings_that_are_best_on_dev(classes):
+def test_settings_are_the_best_by_cross_validation_and_the_model_is_scikit_learns(classes):
     task = make_task(classes=classes)
-    (dev, test), gold = (task.texts(split) for split in ("dev", "test")), task.splits["dev"]["label"].to_numpy()
+    texts, gold = task.texts("train") + task.texts("dev"), labels_of(task, "train", "dev")
     names = {"words 1-2": 2, "words 1-3": 3}
     options = TfIdf(features=tuple(names), learners=(Logistic(strengths=(0.01, 10.0)),), weights=("balanced",))
     logits, chosen, _ = options.predict(task, "accuracy")
 
-    def fitted(longest: int, strength: float):
+    def model(longest: int, strength: float):
         rows = {"min_df": longest - 1, "ngram_range": (1, longest), "tokenizer": split_words, "token_pattern": None}
-        vectorizer = TfidfVectorizer(sublinear_tf=True, **rows)
-        model = LogisticRegression(C=strength, class_weight="balanced", tol=1e-8)
-        model.fit(vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy())
-        return vectorizer, model
+        learner = LogisticRegression(C=strength, class_weight="balanced", tol=1e-8)
+        return make_pipeline(TfidfVectorizer(sublinear_tf=True, **rows), learner)
 
+    cutter = StratifiedGroupKFold(3, shuffle=True, random_state=0)
+    splits = list(cutter.split(texts, gold, groups=[texts.index(text) for text in texts]))
+    assert {tuple(held) for _, held in splits} == {tuple(find(fold.held_texts, texts)) for fold in folds_of(task)}
     scores = {
-        (name, strength): accuracy_score(gold, model.predict(vectorizer.transform(dev)))
+        (name, strength): accuracy_score(gold, cross_val_predict(model(longest, strength), texts, gold, cv=splits))
         for name, longest in names.items() for strength in (0.01, 10.0)
-        for vectorizer, model in [fitted(longest, strength)]
     }  # fmt: skip
     assert scores[chosen["features"], chosen["C"]] == max(scores.values())
-    vectorizer, model = fitted(names[chosen["features"]], chosen["C"])
-    np.testing.assert_array_equal(logits["test"].argmax(axis=1), model.predict(vectorizer.transform(test)))
+    assert chosen["score over folds"] == pytest.approx(100 * max(scores.values())) and chosen["folds"] == 3
+    final = model(names[chosen["features"]], chosen["C"]).fit(task.train_texts, labels_of(task, "train"))
+    for split in ("dev", "test"):
+        np.testing.assert_array_equal(logits[split].argmax(axis=1), final.predict(task.texts(split)))
     assert logits["test"].shape == (20, classes) and chosen["learner"] == "logistic regression"
 
 
 def test_two_sets_of_features_come_to_the_last_round_with_their_best_class_weights():
-    task = make_task()
-    tried: list[tuple[str, str]] = []
+    task, names, weights = make_task(), tuple(FEATURES)[:6], ("none", "balanced")
+    tried: list[tuple[int, str]] = []
 
     class Noted(Svm):
         def fit(self, rows, labels, *, strength, weights):
             tried.append((rows.shape[1], weights))
             return super().fit(rows, labels, strength=strength, weights=weights)
 
-    search = Search(task=task, metric="accuracy")
-    search.best(tuple(FEATURES)[:6], ("none", "balanced"), [Noted(strengths=(1.0,))], coarse=Svm(strengths=(0.1,)))
-    assert len(tried) == 2, "six sets were compared by the coarse learner alone"
-    coarse = {name: Search(task=task, metric="accuracy").best([name], ("none", "balanced"), [Svm(strengths=(0.1,))],
-              coarse=Svm(strengths=(0.1,))) for name in tuple(FEATURES)[:6]}  # fmt: skip
-    best = sorted(coarse.values(), key=lambda trial: -trial.dev)[:2]
-    assert tried == [(trial.features.train.shape[1], trial.settings["weights"]) for trial in best]
+    search, coarse = Search(task=task, metric="accuracy"), Svm(strengths=(0.1,))
+    search.best(names, weights, [Noted(strengths=(1.0,))], coarse=coarse)
+    scores = search.scores([Setting(name, coarse, 0.1, each) for name in names for each in weights])
+    best = {name: max(weights, key=lambda each: scores[Setting(name, coarse, 0.1, each)]) for name in names}
+    final = sorted(names, key=lambda name: -scores[Setting(name, coarse, 0.1, best[name])])[:2]
+    sizes = [
+        (Texts(learned=fold.texts, held=fold.held_texts, marks=None).features(name).learned.shape[1], best[name])
+        for fold in search.folds for name in final
+    ]  # fmt: skip
+    assert tried == sizes, "six sets were compared by the coarse learner alone"
+
+
+def test_rows_of_one_sentence_are_in_one_fold_and_each_row_is_held_out_once():
+    task = marked(make_task())
+    again = {
+        split: pa.concat_tables([rows, rows.set_column(0, "text", pa.array(swapped(rows)))])
+        for split, rows in task.splits.items()
+    }
+    task = replace(task, splits=again)
+    found = folds_of(task)
+    assert len(found) == 3
+    bare = marks_of(task.train_texts).removed
+    for fold in found:
+        assert not {bare(text) for text in fold.texts} & {bare(text) for text in fold.held_texts}
+        assert set(fold.labels) == set(fold.held_labels) == {0, 1, 2}
+        assert len(fold.texts) == len(fold.labels) and len(fold.held_texts) == len(fold.held_labels)
+    assert sorted(text for fold in found for text in fold.held_texts) == sorted(task.texts("train") + task.texts("dev"))
+
+
+def test_a_large_dev_set_chooses_alone(monkeypatch):
+    task = make_task()
+    assert len(folds_of(task)) == 3
+    monkeypatch.setattr(folds, "LARGE_DEV", 20)
+    (only,) = folds_of(task)
+    assert (only.texts, only.held_texts) == (task.texts("train"), task.texts("dev"))
+
+
+def test_with_a_class_of_two_texts_dev_alone_chooses():
+    task, rare = make_task(classes=2), {"train": [1] + [0] * 39, "dev": [1] + [0] * 19}
+    few = {split: task.splits[split].set_column(2, "label", pa.array(labels)) for split, labels in rare.items()}
+    task = replace(task, splits=task.splits | few)
+    (only,) = folds_of(task)
+    assert (only.texts, only.held_texts) == (task.texts("train"), task.texts("dev"))
+    np.testing.assert_array_equal(only.held_labels, labels_of(task, "dev"))
+    assert TfIdf(features=("words 1-2",)).predict(task, "accuracy").chosen["folds"] == 1
 
 
 @pytest.mark.parametrize(("classes", "weights"), [(2, "none"), (3, "balanced")])
@@ -95,12 +158,11 @@ def test_learners_are_scikit_learns_and_naive_bayes_weighs_terms(classes, weight
 
 def test_words_and_characters_side_by_side_are_scikit_learns():
     task = make_task()
-    search = Search(task=task, metric="accuracy")
-    options = {"weights": ("none",), "learners": [Svm()], "coarse": Svm(strengths=(1.0,))}
-    features = search.best(["words 1-2 + characters 2-5"], **options).features
+    rows = Texts(learned=task.train_texts, held=task.texts("dev"), marks=None)
+    features = rows.features("words 1-2 + characters 2-5")
     words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), tokenizer=split_words, token_pattern=None)
     characters = TfidfVectorizer(sublinear_tf=True, analyzer="char_wb", ngram_range=(2, 5), min_df=2)
-    for split, found in (("train", features.train), ("dev", features.dev)):
+    for split, found in (("train", features.learned), ("dev", features.held)):
         parts = [each.fit(task.train_texts).transform(task.texts(split)) for each in (words, characters)]
         np.testing.assert_allclose(found.toarray(), hstack(parts).toarray(), atol=1e-12)
 
@@ -127,7 +189,8 @@ def test_numbers_are_predicted_by_ridge():
         vectorizer.fit_transform(task.train_texts), task.splits["train"]["label"].to_numpy()
     )
     np.testing.assert_allclose(logits["dev"][:, 0], model.predict(vectorizer.transform(task.texts("dev"))))
-    assert chosen == {"features": "plain words", "learner": "ridge regression", "C": 1.0, "weights": "none"}
+    by_folds = {"folds": 3, "score over folds": chosen["score over folds"]}
+    assert chosen == {"features": "plain words", "learner": "ridge regression", "C": 1.0, "weights": "none"} | by_folds
 
 
 ONE = {"weights": ("none",), "numbers": (Ridge(strengths=(1.0,)),)}
@@ -192,7 +255,7 @@ def test_texts_without_a_term_are_refused_and_the_split_named():
 
 
 def test_runs_of_characters_are_left_out_of_much_text_and_that_is_told(monkeypatch):
-    monkeypatch.setattr(search_of_settings, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(sets_of_features, "MOST_CHARACTERS", 100)
     chosen = TfIdf(features=("characters 2-5", "plain words")).predict(make_task(), "accuracy").chosen
     assert (chosen["features"], chosen["left out for size"]) == ("plain words", "characters 2-5")
     chosen = TfIdf(features=("characters 2-5",)).predict(make_task(), "accuracy").chosen

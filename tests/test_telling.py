@@ -83,7 +83,7 @@ def test_settings_text_and_rows_are_those_of_the_trainings(story):
     mine, longer = (each.values for each in story.settings[:2])
     assert {name for name in mine if mine[name] != longer[name]} == {"stage_two.steps"}
     chosen = story.settings[2].values
-    assert (chosen["chosen on dev: features"], chosen["seconds"]) == ("words 1-2", 1.0)
+    assert (chosen["chosen: features"], chosen["seconds"]) == ("words 1-2", 1.0)
     assert mine["method"] == "Bm25" and mine["start.geometry.width"] == 32 and mine["k"] == 5
     assert [(each.row, each.k, each.passages, each.text_bytes) for each in story.selected] == [
         ("TLM", 5, None, 50), ("longer", 5, None, 50),
@@ -102,7 +102,7 @@ def test_an_outcomes_page_has_its_story(stages, tmp_path, monkeypatch):
     results = replace(make_results(outcome), notes=["n"])
     uris = outcome.publish(results, str(tmp_path / "out"))
     page = Page(storage.read_bytes(uris["x.html"]).decode())
-    assert "chosen on dev: features" in page.text("dt") and "words 1-2" in page.text("dd")
+    assert "chosen: features" in page.text("dt") and "words 1-2" in page.text("dd")
     assert page.sections == ["answers", "table", "scores", "learning", "recipes", "data", "cost", "provenance"]
     assert uris["x.html"] in outcome.tracker.files
 

@@ -29,7 +29,7 @@ class Predicted(NamedTuple):
     logits: Mapping[str, np.ndarray]
     """of "dev" and "test", float (rows, classes), logits by class; for a regression (rows, 1), numbers"""
     chosen: Mapping[str, Any]
-    """the settings that were best on dev"""
+    """the settings that were chosen"""
     model: Kept | None = None
     """the fitted model, None if nothing is saved"""
 
@@ -58,7 +58,7 @@ class PlainClassifier(ABC):
 
     @abstractmethod
     def predict(self, task: Task, metric: str | Metric) -> Predicted:
-        """Learn the training rows, choose settings by `metric` on dev, predict dev and test."""
+        """Learn the training rows, choose settings by `metric` without the test rows, predict dev and test."""
 
 
 def write_scores(folder: str, task: str, classifier: PlainClassifier, *, metric: str | Metric) -> dict[str, Any]:

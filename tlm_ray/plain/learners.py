@@ -72,7 +72,7 @@ class NbSvm(Learner):
     """NBSVM: a linear SVM on terms weighted by naive Bayes' log ratio (Wang and Manning 2012)."""
 
     name: ClassVar[str] = "NB-SVM"
-    strengths: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
+    strengths: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
     def fit(self, rows: Any, labels: np.ndarray, *, strength: float, weights: str) -> Fitted:
         """Fit class by class; only the second of two classes."""

@@ -78,9 +78,9 @@ class Teller:
                 yield Settings(row=one.row, task=short_name(one.task), kind=kind, values=values)
 
     def _chosen(self, metrics: Stage) -> dict[str, Any]:
-        """Return the settings that a plain classifier chose on dev, and its seconds."""
+        """Return the settings that a plain classifier chose, and its seconds."""
         facts = self.records.facts(metrics)
-        chosen = {f"chosen on dev: {name}": value for name, value in facts.get("chosen", {}).items()}
+        chosen = {f"chosen: {name}": value for name, value in facts.get("chosen", {}).items()}
         return chosen | ({"seconds": facts["seconds"]} if chosen else {})
 
     def _selected(self) -> Iterator[Selected]:
