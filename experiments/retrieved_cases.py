@@ -68,18 +68,18 @@ def main() -> None:
     note(root, "retrieved_cases", asked)
     records = Records(root)
     make(asked, root, known=records)
-    queries = load_task(flow.task(name).folder(root)).train_texts
+    task = load_task(flow.task(name).folder(root))
     retrieved = [
         Retrieved(
             method=method,
             selection=SelectionStore.open(stage.folder(root)).read(),
-            searched=methods[method].queries(queries),
+            searched=methods[method].queries(task.query_texts),
             dropped=_left_out(stage, records),
         )
         for method, stage in stages.items()
         if stage is not None
     ]
-    page = cases_page(name, queries, retrieved, analyzer=Analyzer(), cases=options.cases)
+    page = cases_page(name, task.train_texts, retrieved, analyzer=Analyzer(), cases=options.cases)
     uri = storage.join(options.place.out, "retrieved_cases.html")
     storage.write_bytes(uri, page.encode())
     print(storage.shown(uri))

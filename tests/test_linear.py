@@ -269,6 +269,32 @@ def test_features_are_known_by_their_names():
         TfIdf(learners=())
 
 
+def test_features_that_only_train_lacks_are_left_out():
+    dev = [f"{words} w{place}" for place in range(4) for words in ("five six", "seven eight")]
+    rows = {"train": ["one two", "three four"], "dev": dev, "test": ["one", "three"]}
+    splits = {
+        split: pa.table({"text": texts, "text_pair": [""] * len(texts), "label": [0, 1] * (len(texts) // 2)})
+        for split, texts in rows.items()
+    }
+    task = Task(name="t", metric="accuracy", labels=("a", "b"), digests=("", "", ""), splits=splits)
+    assert len(folds_of(task)) == 3
+    assert TfIdf(features=("words 1-3", "words 1-2")).predict(task, "accuracy").chosen["features"] == "words 1-2"
+    with pytest.raises(ValueError, match="split train: no text has a term of words 1-3; fix the texts"):
+        TfIdf(features=("words 1-3",)).predict(task, "accuracy")
+
+
+def test_pairs_with_one_first_text_are_in_one_fold():
+    task = make_task()
+    paired = {
+        split: pa.concat_tables([rows.set_column(1, "text_pair", pa.array([pair] * len(rows))) for pair in "ab"])
+        for split, rows in task.splits.items()
+    }
+    found = folds_of(replace(task, splits=paired))
+    assert len(found) == 3
+    for fold in found:
+        assert not {text[:-2] for text in fold.texts} & {text[:-2] for text in fold.held_texts}
+
+
 @pytest.mark.parametrize("classes", [("😀", "😡"), ("!!!", "??"), ("a", "b")])
 def test_texts_of_single_signs_or_characters_are_told_apart(classes):
     task = make_task(classes=2)

@@ -28,12 +28,12 @@ class Fold:
 def folds_of(task: Task) -> list[Fold]:
     """Return folds of train and dev. The only one is train with dev, if dev is large or a class has too few texts.
 
-    Rows with equal texts, apart from marks, are in one fold: texts of SciERC and ChemProt have many rows each. Folds
-    have about equal shares of the classes.
+    Rows with equal texts, apart from marks, are in one fold: texts of SciERC and ChemProt have many rows each. Of pairs
+    the first texts count. Folds have about equal shares of the classes.
     """
     tables = [task.splits[split] for split in ("train", "dev")]
     texts, labels = [*task.texts("train"), *task.texts("dev")], np.concatenate([each["label"] for each in tables])
-    groups = groups_of_texts(texts, [""] * len(texts))
+    groups = groups_of_texts([text for each in tables for text in each["text"].to_pylist()], [""] * len(texts))
     places = np.arange(len(texts))
     parts = [] if len(tables[1]) >= LARGE_DEV else _parts(labels, groups, is_number=not task.labels)
     return [

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,11 @@ class Search:
         """The brackets of two spans that nearly all training texts mark."""
         return marks_of(self.task.train_texts)
 
+    @cached_property
+    def whole(self) -> Texts:
+        """The texts of train and dev, which the final model learns from and is scaled on."""
+        return Texts(learned=self.task.train_texts, held=self.task.texts("dev"), marks=self.marks)
+
     def best(
         self, names: Sequence[str], weights: Sequence[str], learners: Sequence[Learner], *, coarse: Learner
     ) -> tuple[Setting, float]:
@@ -65,10 +70,11 @@ class Search:
         Of equals the first is taken. ValueError if no set has a term.
         """
         compared = self.scores([each for name in names for each in _grid(name, [coarse], weights)])
-        if not compared:
-            raise ValueError(f"split train: no text has a term of {', '.join(names)}; fix the texts or --text")
         of_sets = [_best({each: compared[each] for each in own}) for _, own in groupby(compared, _features)]
-        finalists = sorted(of_sets, key=lambda setting: -compared[setting])[:FINALISTS]
+        ranked = sorted(of_sets, key=lambda setting: -compared[setting])
+        finalists = list(islice((each for each in ranked if self.whole.features(each.features)), FINALISTS))
+        if not finalists:
+            raise ValueError(f"split train: no text has a term of {', '.join(names)}; fix the texts or --text")
         tried = [each for final in finalists for each in _grid(final.features, learners, [final.weights])]
         scores = self.scores(tried)
         best = _best(scores)
@@ -100,9 +106,8 @@ class Search:
         One factor scales its scores to log odds, with the least cross-entropy on dev.
         """
         dev, labels = self.task.splits["dev"]["label"].to_numpy(), self.task.splits["train"]["label"].to_numpy()
-        texts = Texts(learned=self.task.train_texts, held=self.task.texts("dev"), marks=self.marks)
-        features = texts.features(setting.features)
-        assert features is not None, "the folds had terms of these features"
+        features = self.whole.features(setting.features)
+        assert features is not None, "train has terms of the finalists"
         raw = setting.learner.fit(features.learned, labels, strength=setting.strength, weights=setting.weights)
         factor = sharpness(dev, raw.scores(features.held, is_number=False)) if self.task.labels else 1.0
         fitted = Fitted(factor * raw.weights, factor * raw.bias)

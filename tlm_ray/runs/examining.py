@@ -59,7 +59,7 @@ def worst_errors(task: Task, split: str, gold: np.ndarray, probabilities: np.nda
     return [
         Wrong(
             row=row,
-            text=texts[row],
+            text=task.train_texts[row],
             gold=task.labels[gold[row]],
             predicted=task.labels[predicted[row]],
             gold_share=float(said[row]),
@@ -89,15 +89,17 @@ def cases(name: str, task_folder: str, selection_folder: str, method: Method) ->
     selected = read_table(files[0])
     queries = selected["query"].to_numpy()
     asked = np.unique(queries[queries >= 0])
-    texts = load_task(task_folder).train_texts if len(asked) else []
     count = min(CASES, len(asked))
     picked = [int(asked[len(asked) * place // count]) for place in range(count)]
-    searched = method.queries([texts[row] for row in picked]) if picked else []
+    if not picked:
+        return []
+    task = load_task(task_folder)
+    searched = method.queries([task.query_texts[row] for row in picked])
     return [
         Case(
             task=name,
             method=method.name,
-            text=texts[row],
+            text=task.train_texts[row],
             query=query,
             passages=[
                 Passage(text=p["text"], source=shown(str(p["source"])), rank=p["rank"], score=p["score"])

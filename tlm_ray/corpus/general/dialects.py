@@ -12,7 +12,7 @@ from itertools import islice
 from tlm_ray import storage
 from tlm_ray.storage.listing import File, list_files
 
-SAMPLE_BYTES, WHOLE_BYTES = 4 << 20, 1 << 30
+SAMPLE_BYTES, WHOLE_BYTES = 4 << 20, 1 << 28
 ROWS = 100  # used to detect the delimiter
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Windows' code page decodes nearly every byte, so it comes last; except for bytes 0x80 to 0x9f it is Latin-1.
@@ -46,7 +46,7 @@ class Dialect:
 
 
 def dialect_of(uri: str, *, whole: bool = False) -> Dialect:
-    """Detect the dialect of a CSV file; whole: with the quotes of its first gigabyte, which memory then holds.
+    """Detect the dialect of a CSV file; whole: with the quotes of its first 256 MB, which memory then holds.
 
     The delimiter is the one that gives all rows the same number of values, two or more; if several or none do, the
     extension decides. The encoding is UTF-16 or UTF-8 if the bytes are valid, else Windows' western code page. Quotes

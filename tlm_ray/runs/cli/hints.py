@@ -24,7 +24,7 @@ OTHERS = {
     "--dataset": "give --tasks a file, a folder, or a name of the paper's or GLUE's tasks",
     "--model-name": "give --start an encoder to adapt, or --architecture one to train from scratch",
     "--model-name-or-path": "give --start an encoder to adapt, or --architecture one to train from scratch",
-    "--out": "train.py writes no tables; the trained model is --model",
+    "--out": "a script without tables has no --out; a trained model is --model",
     "--output": "the trained model is --model, tables are --out, stages are --root",
     "--output-dir": "the trained model is --model, tables are --out, stages are --root",
     "--num-workers": "retrieval has --workers, a training --train-workers",

@@ -228,8 +228,8 @@ def open_flow(data: Data, place: Folders, workers: Workers, corpora: Corpora | N
     for each in (corpus, *named.values()):
         if each and each.left_out:
             print_once(f"corpus {storage.shown(each.uri)}: ignoring {', '.join(each.left_out)} (about the corpus)")
-        if each and each.dialect:
-            print_once(f"corpus {storage.shown(each.uri)}: {each.dialect}")
+        if each and (words := each.dialect):
+            print_once(f"corpus {storage.shown(each.uri)}: {words}")
     return Flow(
         execution=workers.execution(place),
         corpus=corpus,
