@@ -27,7 +27,7 @@ from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.sweeps import sweeping
 from tlm_ray.runs.sweeps.following import Budget, begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
-from tlm_ray.runs.sweeps.sweeping import _shared, points_of
+from tlm_ray.runs.sweeps.sweeping import _shared, _with_data, points_of
 from tlm_ray.runs.sweeps.trial import CHARGED, _Reports
 from tlm_ray.runs.sweeps.tuning import Tuning, _recorded, _row
 from tlm_ray.runs.tracking.tracker import Tracker
@@ -608,3 +608,12 @@ def test_trainings_that_all_points_share_are_made_before_any_trial(tuning, monke
     tuning({"rho1": [1, 2]}, hours=0).make_shared([{"rho1": 1}, {"rho1": 2}])
     tuning({"stage_two.learning_rate": [1e-3, 1e-2]}, hours=1.0).make_shared(points)
     assert len(asked) == 1, "one trial, or two stage ones, have nothing to wait for; hours are kept by Ray Tune"
+
+
+def test_the_data_stages_of_a_sweep_are_noted_before_they_are_made(tuning, monkeypatch):
+    own, kept = tuning({"method": ["bm25", "random"]}, hours=0), []
+    monkeypatch.setattr(sweeping, "make", lambda stages, root, **how: kept.extend(noted(root)))
+    points = list(own.trials.space.points())
+    assert _with_data(own, points) == points
+    data = {stage.folder("") for stage in _shared(own.trials, points)}
+    assert [one.stages for one in kept] == [data], "or clean.py would delete them"

@@ -28,6 +28,7 @@ from tlm_ray.runs.recipes.paper import recipe_for
 from tlm_ray.runs.recipes.recipe import Recipe
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.making import make
+from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import DIGITS, Stage, fingerprint_of, unique
 from tlm_ray.runs.sweeps.searches import Scheduler, Search
 from tlm_ray.runs.sweeps.trials import Trials
@@ -185,8 +186,10 @@ def _with_data(own: Tuning, points: Sequence[Point]) -> Sequence[Point]:
 
     Trials whose data stages failed count as failed; the error is raised if there is no other.
     """
+    shared = _shared(own.trials, points)
+    note(own.root, own.tracker.name, shared, key=own.key)  # before they are made, or clean.py would delete them
     try:
-        make(_shared(own.trials, points), own.root, known=own.tracker.records, wait_for_locks=True)
+        make(shared, own.root, known=own.tracker.records, wait_for_locks=True)
     except Exception:  # `make` has printed it, and made what does not need the stage that failed
         ready = [point for point in points if own.has_data(point)]
         if not ready:
