@@ -484,7 +484,7 @@ def test_a_sweep_whose_budget_ends_before_its_first_trial_is_told_in_one_message
     made = trials({"k": [5]})
     tracker = Tracker.start("s", uri=empty_store(tmp_path), root=made.flow.execution.root)
     monkeypatch.setattr(sweeping, "opened", lambda *_, **__: (made.flow, tracker))
-    monkeypatch.setattr(sweeping, "_with_data", lambda own, points: points)
+    monkeypatch.setattr(sweeping, "_with_data", lambda own, points, **_: points)
     monkeypatch.setattr(Tuning, "train", lambda own, points: own.budget.charge({"stage": 1.5}))
     with pytest.raises(SystemExit) as ended, plain_errors():
         swept(made, tmp_path, limits=Limits(hours=1.0))
@@ -544,7 +544,7 @@ def test_points_that_cannot_be_trained_do_not_end_a_search_of_others(tuning):
         points_of(drawn.trials, "random", limits)  # whose points are those to train
     listed = tuning({"stage_two.warmup_steps": [1, 99]}, hours=0).trials
     (one,) = points_of(listed, "optuna", limits)
-    assert {stage.name for stage in _shared(listed, [one])} >= {"neighbours", "blocks"}
+    assert {stage.name for stage in _shared(listed, [one], suggests=True)} >= {"neighbours", "blocks"}
     assert _recorded(listed, [], drawn.tracker.records) == []
     with pytest.raises(ValueError, match="warmup_steps 99: must lie between 0 and steps"):
         points_of(tuning({"stage_two.warmup_steps": read_values("99..100")}, hours=0).trials, "optuna", limits)
@@ -614,6 +614,24 @@ def test_the_data_stages_of_a_sweep_are_noted_before_they_are_made(tuning, monke
     own, kept = tuning({"method": ["bm25", "random"]}, hours=0), []
     monkeypatch.setattr(sweeping, "make", lambda stages, root, **how: kept.extend(noted(root)))
     points = list(own.trials.space.points())
-    assert _with_data(own, points) == points
-    data = {stage.folder("") for stage in _shared(own.trials, points)}
+    assert _with_data(own, points, suggests=False) == points
+    data = {stage.folder("") for stage in _shared(own.trials, points, suggests=False)}
     assert [one.stages for one in kept] == [data], "or clean.py would delete them"
+
+
+@pytest.mark.parametrize(
+    ("search", "scheduler", "methods"),
+    [("grid", "none", 1), ("random", "none", 1), ("random", "halving", 1), ("optuna", "none", 3)],
+)
+def test_data_of_a_whole_grid_is_made_only_for_a_searcher_that_suggests(
+    trials, tmp_path, monkeypatch, search, scheduler, methods
+):
+    made, asked = trials({"method": ["bm25", "random", "rake"]}), []
+    tracker = Tracker.start("s", uri=empty_store(tmp_path), root=made.flow.execution.root)
+    monkeypatch.setattr(sweeping, "opened", lambda *_, **__: (made.flow, tracker))
+    monkeypatch.setattr(sweeping, "make", lambda stages, root, **how: asked.extend(stages))
+    for way in ("halve", "train", "suggest"):
+        monkeypatch.setattr(Tuning, way, lambda *_: None)
+    with pytest.raises(TrainingStopped):
+        swept(made, tmp_path, search=search, scheduler=scheduler, limits=Limits(trials=1))
+    assert sum(stage.name == "neighbours" for stage in asked) == methods

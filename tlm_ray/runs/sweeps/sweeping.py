@@ -119,10 +119,11 @@ def sweep(
     tracker.records.found([stage for p in points for stage in own.trials.trial(p).trained])  # read side by side
     try:
         check_starts(trials.bases.values(), flow.execution)
-        ready = _with_data(own, points)
+        is_listed = search in ("grid", "random")
+        ready = _with_data(own, points, suggests=not is_listed and scheduler != "halving")
         if scheduler == "halving":
             own.halve(ready)
-        elif search in ("grid", "random"):
+        elif is_listed:
             own.train(ready)
         else:
             own.suggest(search, warm_start)
@@ -181,12 +182,12 @@ def points_of(trials: Trials, search: Search | Searcher, limits: Limits) -> list
     return list(itertools.islice(trials.distinct(tried), limits.trials or None))
 
 
-def _with_data(own: Tuning, points: Sequence[Point]) -> Sequence[Point]:
+def _with_data(own: Tuning, points: Sequence[Point], *, suggests: bool) -> Sequence[Point]:
     """Make the data stages of all trials with the whole cluster, and return the points that have theirs.
 
-    Trials whose data stages failed count as failed; the error is raised if there is no other.
+    Trials whose data stages failed count as failed; the error is raised if there is no other. suggests: see `_shared`.
     """
-    shared = _shared(own.trials, points)
+    shared = _shared(own.trials, points, suggests=suggests)
     note(own.root, own.tracker.name, shared, key=own.key)  # before they are made, or clean.py would delete them
     try:
         make(shared, own.root, known=own.tracker.records, wait_for_locks=True)
@@ -199,9 +200,12 @@ def _with_data(own: Tuning, points: Sequence[Point]) -> Sequence[Point]:
     return points
 
 
-def _shared(trials: Trials, points: Sequence[Point]) -> list[Stage]:
-    """Return the data stages to make before any trial: all of a list or grid, of ranges those that all points share."""
-    if trials.space.is_grid:
+def _shared(trials: Trials, points: Sequence[Point], *, suggests: bool) -> list[Stage]:
+    """Return the data stages to make before any trial: of lists all, of ranges those that all points share.
+
+    suggests: a searcher will suggest points, of lists any of the grid.
+    """
+    if suggests and trials.space.is_grid:
         whole = trials.possible(itertools.islice(trials.space.points(), MOST))
         points = list(whole) if len(points) < MOST else points
     of_each = [
