@@ -57,6 +57,12 @@ def test_experiments_and_what_they_need_are_noted_once(filled):
     (sweep,) = (each for each in noted(filled) if each.name == "sweep")
     assert sweep.stages == folders(blocks, one, two, bad), "a sweep's note grows"
     assert sweep.points == ({"k": 1}, {"k": 2}, {"k": 3})
+    end = {"point": {"k": 1}, "stopped_step": 4, "stopped_dev": 40.0}
+    note(filled, "sweep", [], key="the same search", hours={"a": 2.0, "b": 1.0}, stopped=[end])
+    note(filled, "sweep", [], key="the same search", hours={"a": 1.5}, stopped=[end])
+    (sweep,) = (each for each in noted(filled) if each.name == "sweep")
+    assert sweep.hours == {"a": 2.0, "b": 1.0} and sweep.stopped == (end,), "hours that were spent stay spent"
+    assert sweep.stages == folders(blocks, one, two, bad)
 
 
 def test_what_is_held_is_told_by_one_listing(filled):

@@ -25,10 +25,10 @@ from tlm_ray.retrieval.methods import Bm25, Random
 from tlm_ray.runs.recipes.space import Point, read_values
 from tlm_ray.runs.stages.registry import noted
 from tlm_ray.runs.sweeps import sweeping
-from tlm_ray.runs.sweeps.following import Budget, begin
+from tlm_ray.runs.sweeps.following import Budget, Follow, begin
 from tlm_ray.runs.sweeps.searches import Distinct, optuna_search, scheduler_named
 from tlm_ray.runs.sweeps.sweeping import _shared, _with_data, points_of
-from tlm_ray.runs.sweeps.trial import CHARGED, _Reports
+from tlm_ray.runs.sweeps.trial import CHARGED, DONE, _Reports
 from tlm_ray.runs.sweeps.tuning import Tuning, _recorded, _row
 from tlm_ray.runs.tracking.tracker import Tracker
 from tlm_ray.training.launching.errors import TrainingStopped
@@ -455,11 +455,11 @@ def test_what_a_searcher_suggests_counts_as_reused_if_it_was_recorded_before(tri
 def tuning(trials, tmp_path):
     """Return a maker of a sweep under way that may cost some hours; nothing of it is trained."""
 
-    def make(values, hours):
+    def make(values, hours, scheduler="halving", count=0):
         made = trials(values)
         tracker = Tracker.start("s", uri=empty_store(tmp_path), root=made.flow.execution.root)
-        limits = Limits(hours=hours)
-        return Tuning(trials=made, key="key", tracker=tracker, limits=limits, scheduler="halving", callbacks=[])
+        limits = Limits(hours=hours, trials=count)
+        return Tuning(trials=made, key="key", tracker=tracker, limits=limits, scheduler=scheduler, callbacks=[])
 
     return make
 
@@ -518,6 +518,80 @@ def test_a_trial_that_goes_on_with_anothers_stage_gives_no_hours_back():
     for hours in (0.9, 0.1):
         budget("id", {CHARGED: {"stage": hours}})
     assert budget.hours == {"stage": 0.9}
+
+
+def follow_to_the_end(own, ends):
+    """Run a sweep's trials, one result each: their points, results, and how Ray Tune's callbacks are told."""
+    follow = Follow(own.trials, 1.0, own.tracker, own.begun, own.there, own.key, own.budget)
+    for point, result in ends:
+        trained = own.trials.trial(point).trained
+        trial = SimpleNamespace(trial_id=str(point), config=own.trials.space.labels(point), last_result=result)
+        follow.on_trial_start(1, [], trial)
+        own.budget(trial.trial_id, {CHARGED: {stage.fingerprint: result["hours"] / 2 for stage in trained}})
+        if DONE in result:
+            for stage in trained:
+                facts = {"seconds": 900, "steps": 9, "history": [{"step": 9, "dev": 50.0}], "dev": 50.0}
+                storage.write_record(f"{stage.folder(own.root)}/record.json", {"recipe": stage.recipe, "facts": facts})
+        if DONE in result or not own.budget.stop_all():
+            follow.on_trial_complete(2, [], trial)
+    follow.on_experiment_end([])
+
+
+STOPPED = {"steps": 4, "dev": 41.0, "evaluation": 1, "hours": 0.25}
+COMPLETE = {DONE: 1, "dev": 50.0, "hours": 0.5}
+
+
+@pytest.mark.parametrize("search", ["grid", "optuna"])
+def test_the_hours_of_stopped_trials_are_spent_for_a_repeated_sweep_too(tuning, monkeypatch, search):
+    values = {"stage_one.learning_rate": [1e-3, 1e-2, 1e-1]}
+    first = tuning(values, hours=1.0, scheduler="asha", count=9)
+    one, two, three = first.trials.space.points()
+    cut = STOPPED | {"hours": 0.3}
+    follow_to_the_end(first, [(one, COMPLETE), (two, STOPPED), (three, cut)])
+    assert first.budget.stop_all()
+    asked = []
+    monkeypatch.setattr(Tuning, "search", lambda self, searcher, count, share=1.0: asked.append((searcher, count)))
+    monkeypatch.setattr(Tuning, "make_shared", lambda *_: None)
+
+    def run(hours):
+        own = tuning(values, hours=hours, scheduler="asha", count=9)
+        own.train([one, two, three]) if search == "grid" else own.suggest("optuna", False)
+        return own
+
+    again = run(1.0)
+    assert not asked and [row["dev"] for row in again.table()] == [50.0, None]
+    assert (
+        again.table()[1]["stopped_dev"] == 41.0 and again.steps == first.begun[again.trials.trial(one).words].steps + 4
+    )
+    more = run(9.0)
+    ((searcher, count),) = asked
+    if search == "optuna":
+        assert searcher.first == [dict(more.trials.space.labels(three))], "which the budget ended, not the scheduler"
+        assert (sorted(searcher.scores.values()), count) == ([41.0, 50.0], 7)
+
+
+def test_a_point_that_was_stopped_is_trained_by_a_sweep_that_stops_none(tuning, monkeypatch):
+    values, asked = {"stage_one.learning_rate": [1e-3, 1e-2]}, []
+    first = tuning(values, hours=0, scheduler="asha", count=2)
+    one, two = first.trials.space.points()
+    follow_to_the_end(first, [(one, COMPLETE), (two, STOPPED)])
+    monkeypatch.setattr(Tuning, "search", lambda self, searcher, count: asked.append((searcher.first, count)))
+    monkeypatch.setattr(Tuning, "make_shared", lambda *_: None)
+    for scheduler in ("asha", "none"):
+        tuning(values, hours=0, scheduler=scheduler, count=2).suggest("optuna", False)
+    assert asked == [([dict(first.trials.space.labels(two))], 1)]
+
+
+def test_a_killed_sweep_has_kept_its_hours(tuning, monkeypatch):
+    own, now = tuning({"k": [5]}, hours=1.0), [0.0]
+    monkeypatch.setattr("tlm_ray.runs.sweeps.following.time.monotonic", lambda: now[0])
+    follow = Follow(own.trials, 1.0, own.tracker, own.begun, own.there, own.key, own.budget)
+    trial = SimpleNamespace(trial_id="id", config={"k": 5})
+    follow.on_trial_start(1, [], trial)
+    for now[0], hours in ((10.0, 0.2), (70.0, 0.4), (80.0, 0.5)):
+        own.budget("id", {CHARGED: {"stage": hours}})
+        follow.on_trial_result(1, [], trial, {})
+    assert tuning({"k": [5]}, hours=1.0).budget.hours == {"stage": 0.4}, "of the last minute it may forget"
 
 
 def test_successive_halving_ends_where_its_budget_does(tuning, monkeypatch):

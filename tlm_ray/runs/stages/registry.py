@@ -1,9 +1,10 @@
 """Register the experiments under a root with the stages they need, so that unused stages can be deleted."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from tlm_ray import storage
@@ -14,6 +15,7 @@ from tlm_ray.runs.stages.stage import DIGITS, RECORD, Stage, canonical, fingerpr
 from tlm_ray.storage.listing import base_of, list_files, name_below
 
 FOLDER = "experiments"  # below the root
+NO_HOURS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,10 @@ class Noted:
     """location of its registry file"""
     points: tuple[Mapping[str, Any], ...] = ()
     """points that a sweep tried, by their labels"""
+    hours: Mapping[str, float] = field(default_factory=dict)
+    """worker hours that a sweep spent on its trainings, by fingerprint, also on those that were stopped"""
+    stopped: tuple[Mapping[str, Any], ...] = ()
+    """points that the scheduler of a sweep stopped early, each with its last step and score"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +56,39 @@ class Held:
 
 
 def note(
-    root: str, name: str, stages: Sequence[Stage], *, key: str = "", points: Sequence[Mapping[str, Any]] = ()
+    root: str,
+    name: str,
+    stages: Sequence[Stage],
+    *,
+    key: str = "",
+    points: Sequence[Mapping[str, Any]] = (),
+    hours: Mapping[str, float] = NO_HOURS,
+    stopped: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Register an experiment with its stages and all their inputs.
 
     key: distinguishes experiments of the same name; "" means their stages. The same experiment always has the same
     file. What was noted under a key stays, because a sweep that is run again meets its trials one after another.
-    points: those that a sweep has tried.
+    points: those that a sweep has tried. hours, stopped: see `Noted`.
     """
     folders = {stage.folder("") for stage in unique(stages)}
     is_growing, key = bool(key), key or fingerprint_of({"stages": sorted(folders)})
     uri = storage.join(root, FOLDER, f"{name}-{key[:DIGITS]}.json")
     before = storage.read_record(uri, fix="delete this file") if is_growing and storage.exists(uri) else {}
-    every = {canonical(dict(point)): dict(point) for point in (*before.get("points", ()), *points)}
-    tried = {"points": list(every.values())} if every else {}
+    spent = dict(before.get("hours", {}))
+    spent |= {stage: max(own, spent.get(stage, 0.0)) for stage, own in hours.items()}
+    found = {
+        "points": _distinct((*before.get("points", ()), *points)),
+        "hours": spent,
+        "stopped": _distinct((*before.get("stopped", ()), *stopped)),
+    }
     needed = sorted(folders.union(before.get("stages", ())))
-    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": needed} | tried)
+    kept = {what: own for what, own in found.items() if own}
+    storage.write_record(uri, {"name": name, "command": shown_command(sys.argv), "stages": needed} | kept)
+
+
+def _distinct(each: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return list({canonical(dict(one)): dict(one) for one in each}.values())
 
 
 def noted(root: str) -> list[Noted]:
@@ -80,6 +103,8 @@ def noted(root: str) -> list[Noted]:
             stages=frozenset(each["stages"]),
             uri=uri,
             points=tuple(each.get("points", ())),
+            hours=each.get("hours", {}),
+            stopped=tuple(each.get("stopped", ())),
         )
         for uri, each in zip(uris, read, strict=True)
     ]

@@ -1,7 +1,7 @@
 """Follow a sweep on Ray Tune: its MLflow runs, its entry in the registry, a line per trial, and its budget."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -12,6 +12,7 @@ from tlm_ray.console import console
 from tlm_ray.corpus.labelled.hub import short_name
 from tlm_ray.runs.stages.registry import note
 from tlm_ray.runs.stages.stage import Stage
+from tlm_ray.runs.sweeps.searches import is_number
 from tlm_ray.runs.sweeps.trial import CHARGED, DONE, TRAINING
 from tlm_ray.runs.sweeps.trials import Trial, Trials
 from tlm_ray.runs.tracking.tracked import recipe_words
@@ -21,18 +22,26 @@ if TYPE_CHECKING:
     from tlm_ray.runs.tracking.tracker import Tracker
 
 FREE_EVERY_S = 5.0
+KEEP_EVERY_S = 60.0  # what a killed sweep forgets of its hours at most, because a note rewrites a file of the store
 
 
 class Follow(tune.Callback):
     """Notes each trial of a sweep as it starts, reports and ends."""
 
     def __init__(
-        self, trials: Trials, share: float, tracker: "Tracker", begun: dict[str, Trial], there: set[str], key: str
+        self,
+        trials: Trials,
+        share: float,
+        tracker: "Tracker",
+        begun: dict[str, Trial],
+        there: set[str],
+        key: str,
+        budget: "Budget",
     ):
         self.trials, self.share, self.tracker, self.key = trials, share, tracker, key
-        self.begun, self.there = begun, there
+        self.begun, self.there, self.budget = begun, there, budget
         self.own: dict[str, Trial] = {}  # by Tune's ids
-        self.ended, self.looked = 0, 0.0
+        self.ended, self.looked, self.kept = 0, 0.0, time.monotonic()
 
     def __reduce__(self) -> Any:
         """Be nothing in Ray Tune's own copy of a sweep, which is not needed: stages are its state."""
@@ -51,6 +60,18 @@ class Follow(tune.Callback):
         for stage in self.own[trial.trial_id].trained:
             if stage.fingerprint == result.get(TRAINING):
                 self._send(stage)
+        if time.monotonic() > self.kept + KEEP_EVERY_S:
+            self._keep()
+
+    def on_experiment_end(self, trials: Any, **info: Any) -> None:
+        """Keep the hours of all trials, also of those that the budget ended."""
+        self._keep()
+
+    def _keep(self, stopped: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Keep the hours so far, for the next run of the same sweep, and a point that a scheduler has stopped."""
+        self.kept = time.monotonic()
+        root, name = self.trials.flow.execution.root, self.tracker.name
+        note(root, name, [], key=self.key, hours=self.budget.hours, stopped=stopped)
 
     def _send(self, stage: Stage) -> None:
         uri = storage.join(stage.folder(self.trials.flow.execution.root), NOTE)
@@ -65,6 +86,11 @@ class Follow(tune.Callback):
         if "error" in result:
             said = f"failed: {result['error']}"
         self._end(trial, said, "" if is_done else "FAILED" if "error" in result else "KILLED")
+        own = self.own.get(trial.trial_id)
+        by_scheduler = not (is_done or "error" in result or self.budget.stop_all())
+        if own is not None and own.share == 1 and by_scheduler and is_number(result.get("dev")):
+            stopped = {"point": dict(own.labels), "stopped_step": result["steps"], "stopped_dev": result["dev"]}
+            self._keep([stopped])
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         """Mark a trial's MLflow runs as failed."""

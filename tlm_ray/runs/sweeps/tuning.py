@@ -16,7 +16,7 @@ from tlm_ray.runs.planning.plan import worker_hours
 from tlm_ray.runs.recipes.space import Point
 from tlm_ray.runs.stages.making import make
 from tlm_ray.runs.stages.records import Records
-from tlm_ray.runs.stages.registry import note, noted
+from tlm_ray.runs.stages.registry import Noted, note, noted
 from tlm_ray.runs.stages.stage import unique
 from tlm_ray.runs.sweeps.following import Budget, Follow, begin, close
 from tlm_ray.runs.sweeps.searches import (
@@ -84,9 +84,13 @@ class Tuning:
     steps: int = 0
     grid: tune.ResultGrid | None = None
     budget: Budget = field(init=False)
+    earlier: list[Noted] = field(init=False)  # what former runs of the same sweep noted
 
     def __post_init__(self) -> None:
+        self.earlier = [one for one in noted(self.root) if self.key in one.uri]
         self.budget = Budget(self.limits.worker_hours)
+        for one in self.earlier:
+            self.budget.charge(one.hours)
 
     @property
     def root(self) -> str:
@@ -118,6 +122,21 @@ class Tuning:
             close(trial, self.tracker, "FAILED")
             self.rows[trial.words] = {**trial.labels, "dev": None}
 
+    def count_stopped(self, points: Sequence[Point]) -> list[Point]:
+        """Count those of the points that a scheduler stopped in a former run as trials, and return them."""
+        ends = [(self.trials.space.point(end["point"]), end) for one in self.earlier for end in one.stopped]
+        trials = {self.trials.trial(point).words: end for point, end in ends if point is not None}
+        found = [point for point in points if self.trials.trial(point).words in trials]
+        for point in found:
+            trial = self.trials.trial(point)
+            begin(self.begun, self.there, trial, self.trials, self.tracker, self.key)
+            close(trial, self.tracker, "KILLED")
+            self.there |= {stage.fingerprint for stage in trial.trained}  # nothing of it is trained now
+            end = {name: trials[trial.words][name] for name in ("stopped_step", "stopped_dev")}
+            self.rows[trial.words] = {**trial.labels, "dev": None, **end}
+            self.steps += end["stopped_step"]
+        return found
+
     def make_shared(self, points: Sequence[Point], share: float = 1.0) -> None:
         """Make the trainings that all points share, so that no trial holds a GPU while another makes one of them.
 
@@ -134,10 +153,12 @@ class Tuning:
             self.made |= {stage.fingerprint for stage in fresh}
 
     def train(self, points: Sequence[Point], share: float = 1.0) -> None:
-        """Train the points of a list; where all of them are recorded, Ray Tune has nothing to do."""
+        """Train the points of a list; where all are recorded or the budget is spent, Ray Tune has nothing to do."""
         trials = [self.trials.trial(point, share) for point in points]
-        if isinstance(self.scheduler, str) and all(trial.is_done(self.tracker.records) for trial in trials):
-            self.reuse(points, share)
+        done = [trial.point for trial in trials if trial.is_done(self.tracker.records)]
+        if self.budget.stop_all() or (isinstance(self.scheduler, str) and len(done) == len(points)):
+            self.reuse(done, share)
+            self.count_stopped([point for point in points if point not in done] if share == 1 else [])
             return
         self.make_shared(points, share)
         self.search(listed([dict(trial.labels) for trial in trials]), len(points), share)
@@ -184,7 +205,10 @@ class Tuning:
                 verbose=0,
                 stop=self.budget,
                 failure_config=tune.FailureConfig(max_failures=run.compute.max_failures),
-                callbacks=[Follow(self.trials, share, self.tracker, self.begun, self.there, self.key), *self.callbacks],
+                callbacks=[
+                    Follow(self.trials, share, self.tracker, self.begun, self.there, self.key, self.budget),
+                    *self.callbacks,
+                ],
             ),
         )
 
@@ -198,11 +222,11 @@ class Tuning:
     def halve(self, points: Sequence[Point]) -> None:
         """Train all points for a ninth of the steps, the best third for a third, the best of those to the end.
 
-        Once the budget is spent, points of a rung have no score to be ranked by, so it is the last.
+        A rung with points that the budget left out is the last, because they have no score to be ranked by.
         """
         for share in RUNGS:
             self.train(points, share)
-            if self.budget.stop_all():
+            if any(self.trials.trial(point, share).words not in self.rows for point in points):
                 return
             ranked = sorted(points, key=lambda point: -self._dev(point, share))
             points = ranked[: max(1, len(points) // REDUCTION)]
@@ -212,17 +236,21 @@ class Tuning:
 
         warm_start: points that other jobs trained are told to the searcher too.
         """
-        tried = _tried(self.trials, self.key)
+        begun = [self.trials.space.point(labels) for one in self.earlier for labels in one.points]
+        tried = [point for point in begun if point is not None]
         done = [point for point in tried if self.trials.trial(point).is_done(self.tracker.records)]
         others = list(self.trials.distinct(_recorded(self.trials, tried, self.tracker.records))) if warm_start else []
         self.reuse(others, own=False)
         self.reuse(done)
-        known = [(self._labels(point), self._dev(point)) for point in (*others, *done)]
+        left_over = [point for point in tried if point not in done]
+        stopped = [] if self.scheduler == "none" else self.count_stopped(left_over)
+        told = [(point, self._told(point)) for point in (*others, *done, *stopped)]
         if isinstance(search, str):
+            known = [(self._labels(point), dev) for point, dev in told]
             search = optuna_search(seed=DRAWS, trials=self.limits.trials, known=known)
-        scores = {self.trials.key_of(point): self._dev(point) for point in (*others, *done)}
-        first = [self._labels(point) for point in tried if point not in done]
-        if (left := self.limits.trials - len(done)) > 0 and not self.budget.stop_all():
+        scores = {self.trials.key_of(point): dev for point, dev in told}
+        first = [self._labels(point) for point in left_over if point not in stopped]
+        if (left := self.limits.trials - len(done) - len(stopped)) > 0 and not self.budget.stop_all():
             self.make_shared(self._drawn())
             self.search(Distinct(search, self.trials, known=scores, first=first), left)
 
@@ -232,6 +260,11 @@ class Tuning:
     def _dev(self, point: Point, share: float = 1.0) -> float:
         dev = self.rows[self.trials.trial(point, share).words]["dev"]
         return -math.inf if dev is None else dev
+
+    def _told(self, point: Point) -> float:
+        """Return what a searcher is told of a trial: its score, or the last one before it was stopped."""
+        row = self.rows[self.trials.trial(point).words]
+        return row.get("stopped_dev", row["dev"])
 
     def table(self) -> list[dict[str, Any]]:
         """Return a mapping per point, of its longest training; a training that was stopped early has no dev score."""
@@ -252,12 +285,6 @@ def _row(trial: Trial, result: tune.Result) -> dict[str, Any]:
     is_stopped = result.error is None and is_number(found.get("dev"))
     stopped = {"stopped_step": found["steps"], "stopped_dev": found["dev"]} if is_stopped else {}
     return {**trial.labels, "dev": None, **stopped}
-
-
-def _tried(trials: Trials, key: str) -> list[Point]:
-    """Return the points that the same sweep began before."""
-    kept = [labels for one in noted(trials.flow.execution.root) if key in one.uri for labels in one.points]
-    return [point for labels in kept if (point := trials.space.point(labels)) is not None]
 
 
 def _recorded(trials: Trials, own: Sequence[Point], records: Records) -> list[Point]:
