@@ -140,7 +140,9 @@ def test_a_flag_that_a_script_would_ignore_is_not_there(refused, script, flag):
 
 
 def test_who_gives_a_training_the_folder_of_tables_is_told_that_of_the_model(refused, parsed):
-    assert "--out: train.py writes no tables; the trained model is --model" in refused("train", "--out", "my-model")
+    assert "--out: a script without tables has no --out; a trained model is --model" in refused(
+        "train", "--out", "my-model"
+    )
     assert parsed("train", "--price", "3", "--dry-run").price == 3
 
 

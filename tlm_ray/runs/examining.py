@@ -59,7 +59,7 @@ def worst_errors(task: Task, split: str, gold: np.ndarray, probabilities: np.nda
     return [
         Wrong(
             row=row,
-            text=task.train_texts[row],
+            text=texts[row],
             gold=task.labels[gold[row]],
             predicted=task.labels[predicted[row]],
             gold_share=float(said[row]),
