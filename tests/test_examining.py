@@ -128,3 +128,9 @@ def test_cases_are_training_texts_with_their_best_passages(tmp_path):
     assert (first.text, second.text) == (TRAIN[0], TRAIN[2]) and first.query == first.text
     assert [(each.text, each.rank) for each in first.passages] == [("a cat", 0), ("a mat", 1)]
     assert "secret" not in first.passages[0].source
+    tagged = [f"<e1> {text} </e1> <e2> end </e2>" for text in TRAIN]
+    write_task(
+        task, replace(TASK, splits=TASK.splits | {"train": rows(tagged, TASK.splits["train"]["label"].to_pylist())})
+    )
+    first, _ = cases("t", task, folder, Bm25())
+    assert (first.text, first.query) == (tagged[0], f"{TRAIN[0]} end"), "a corpus has no tags, so none are searched"
