@@ -12,7 +12,7 @@ from tlm_ray.corpus.labelled.marks import Marks, marks_of
 from tlm_ray.corpus.labelled.tasks import Task
 from tlm_ray.evaluation.predictions import decide, shares
 from tlm_ray.evaluation.scores import Metric, score
-from tlm_ray.plain.features import Texts
+from tlm_ray.plain.features import Features, Texts
 from tlm_ray.plain.folds import Fold, folds_of
 from tlm_ray.plain.learners import Fitted, Learner
 from tlm_ray.plain.linear_model import LinearModel
@@ -57,11 +57,6 @@ class Search:
         """The brackets of two spans that nearly all training texts mark."""
         return marks_of(self.task.train_texts)
 
-    @cached_property
-    def whole(self) -> Texts:
-        """The texts of train and dev, which the final model learns from and is scaled on."""
-        return Texts(learned=self.task.train_texts, held=self.task.texts("dev"), marks=self.marks)
-
     def best(
         self, names: Sequence[str], weights: Sequence[str], learners: Sequence[Learner], *, coarse: Learner
     ) -> tuple[Setting, float]:
@@ -72,7 +67,7 @@ class Search:
         compared = self.scores([each for name in names for each in _grid(name, [coarse], weights)])
         of_sets = [_best({each: compared[each] for each in own}) for _, own in groupby(compared, _features)]
         ranked = sorted(of_sets, key=lambda setting: -compared[setting])
-        finalists = list(islice((each for each in ranked if self.whole.features(each.features)), FINALISTS))
+        finalists = list(islice((each for each in ranked if self._of_train(each.features)), FINALISTS))
         if not finalists:
             raise ValueError(f"split train: no text has a term of {', '.join(names)}; fix the texts or --text")
         tried = [each for final in finalists for each in _grid(final.features, learners, [final.weights])]
@@ -106,13 +101,17 @@ class Search:
         One factor scales its scores to log odds, with the least cross-entropy on dev.
         """
         dev, labels = self.task.splits["dev"]["label"].to_numpy(), self.task.splits["train"]["label"].to_numpy()
-        features = self.whole.features(setting.features)
+        features = self._of_train(setting.features)
         assert features is not None, "train has terms of the finalists"
         raw = setting.learner.fit(features.learned, labels, strength=setting.strength, weights=setting.weights)
         factor = sharpness(dev, raw.scores(features.held, is_number=False)) if self.task.labels else 1.0
         fitted = Fitted(factor * raw.weights, factor * raw.bias)
         model = LinearModel(vocabularies=features.vocabularies, fitted=fitted, labels=self.task.labels)
         return model, fitted.scores(features.held, is_number=not self.task.labels)
+
+    def _of_train(self, name: str) -> Features | None:
+        """Return a set of features of train and dev; learned anew each time, because characters may take 4 GB."""
+        return Texts(learned=self.task.train_texts, held=self.task.texts("dev"), marks=self.marks).features(name)
 
 
 def _grid(name: str, learners: Sequence[Learner], weights: Sequence[str]) -> Iterable[Setting]:
